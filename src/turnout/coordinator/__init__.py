@@ -1,0 +1,6 @@
+"""The round, the plan it follows and the state it carries."""
+
+from turnout.coordinator.plan import Cadence, Plan, State
+from turnout.coordinator.round import coordinate
+
+__all__ = ["Cadence", "Plan", "State", "coordinate"]

@@ -1,0 +1,169 @@
+"""Measuring a model without training it: test sets, hold-outs, clients' losses and gradients."""
+
+import copy
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.data.federation import Held, Slab
+from turnout.engine.lowering import CannotLower, Lowered, Pass
+from turnout.engine.task import Task
+from turnout.local.batches import draw_batches
+from turnout.losses import CLASSIFIES, correct
+from turnout.requests import Evaluate, Evaluated, Probe, Probed
+from turnout.streams import Floats, Ids
+
+CHUNK_VALUES = 4 << 20  # numbers looked at in one forward pass
+
+
+class Gauge:
+    """A private copy of a task's module, to measure with."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.module = copy.deepcopy(task.module).eval()
+        self.classifies = task.loss in CLASSIFIES
+        try:
+            self.stack: Lowered | None = Lowered(self.module, task.layout, task.loss)
+        except CannotLower:
+            self.stack = None
+
+    def evaluate(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[Evaluated]:
+        """Measure several models; those that share a test set are measured in one pass where the module allows."""
+        answers = []
+        together = self._test_metrics(tasks, requests)
+        for task, request, metrics in zip(tasks, requests, together, strict=True):
+            accuracy = loss = None
+            if request.per_client and task.federation.holdout is not None:
+                loss, accuracy = self._by_client(task.federation.holdout, request)
+            answers.append(Evaluated(metrics=metrics, client_accuracy=accuracy, client_loss=loss))
+        return answers
+
+    def probe(self, task: Task, request: Probe) -> Probed:
+        """Return each client's loss or gradient at the request's model."""
+        slab = task.federation.train.fetch(request.clients)
+        where, counts = _probe_rows(slab, request)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        if request.what == "loss":
+            losses, _ = self._per_sample(request.model, request.buffers, slab.x, slab.y, where)
+            mean = np.bincount(owner, losses, len(counts)) / counts
+            return Probed(clients=request.clients, loss=mean, samples=len(where))
+        ends = np.cumsum(counts)
+        rows = [
+            self._gradient(request.model, request.buffers, slab, where[end - n : end])
+            for end, n in zip(ends, counts, strict=True)
+        ]
+        return Probed(clients=request.clients, gradient=torch.stack(rows), samples=len(where))
+
+    def _test_metrics(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[dict[str, float]]:
+        tests = [task.federation.test for task in tasks]
+        shared = tests[0] is not None and all(t is not None and t.x is tests[0].x for t in tests)
+        if len(requests) > 1 and shared and self.stack is not None and tests[0] is not None:
+            return self._stacked_metrics(tests[0].x, tests[0].y, [r.model for r in requests])
+        metrics: list[dict[str, float]] = []
+        for test, request in zip(tests, requests, strict=True):
+            if test is None or len(test) == 0:
+                metrics.append({})
+                continue
+            losses, hits = self._per_sample(request.model, request.buffers, test.x, test.y, np.arange(len(test)))
+            found = {"loss": float(losses.mean())}
+            metrics.append(found | ({"accuracy": float(hits.mean())} if hits is not None else {}))
+        return metrics
+
+    def _stacked_metrics(self, x: Tensor, y: Tensor, models: Sequence[Tensor]) -> list[dict[str, float]]:
+        assert self.stack is not None
+        slots = self.task.layout.slots
+        group = max(1, CHUNK_VALUES // max(1, 4 * self.task.layout.size))
+        metrics: list[dict[str, float]] = []
+        for begin in range(0, len(models), group):
+            stack = torch.stack(list(models[begin : begin + group]))
+            params = [stack[:, s.start : s.stop].reshape(-1, *s.stored_shape) for s in slots]
+            loss, hits = torch.zeros(len(stack), dtype=torch.float64), torch.zeros(len(stack), dtype=torch.float64)
+            for where in _chunks(len(y), len(stack) * x[0].numel()):
+                now, then = x[where], y[where]
+                with torch.no_grad():
+                    run = Pass(params, Nowhere(), torch.zeros(()))
+                    out = self.stack.forward(run, now.expand(len(stack), *now.shape)).flatten(0, 1)
+                    target = then.expand(len(stack), *then.shape).flatten(0, 1)
+                    loss += self.task.loss(out, target).view(len(stack), -1).double().sum(1).cpu()
+                    if self.classifies:
+                        hits += correct(out, target).view(len(stack), -1).sum(1).cpu()
+            for row in range(len(stack)):
+                found = {"loss": float(loss[row]) / len(y)}
+                metrics.append(found | ({"accuracy": float(hits[row]) / len(y)} if self.classifies else {}))
+        return metrics
+
+    def _by_client(self, holdout: Held, request: Evaluate) -> tuple[Floats, Floats | None]:
+        sizes = holdout.sizes
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        where = np.arange(len(owner)) if holdout.order is None else holdout.order.numpy().astype(np.int64)
+        losses, hits = self._per_sample(request.model, request.buffers, holdout.x, holdout.y, where)
+        held = np.where(sizes > 0, sizes, np.nan)
+        mean_loss = np.bincount(owner, losses, len(sizes)) / held
+        return mean_loss, None if hits is None else np.bincount(owner, hits, len(sizes)) / held
+
+    def _per_sample(
+        self, model: Tensor, buffers: Tensor | None, x: Tensor, y: Tensor, where: Ids
+    ) -> tuple[Floats, Floats | None]:
+        """Return the loss, and whether it was right, of each of these samples."""
+        state = self._state(model, buffers)
+        losses, hits = [], []
+        for part in _chunks(len(where), x[0].numel()):
+            index = torch.from_numpy(where[part]).to(x.device)
+            with torch.no_grad():
+                out = torch.func.functional_call(self.module, state, (x.index_select(0, index),))
+                target = y.index_select(0, index)
+                losses.append(self.task.loss(out, target).double().cpu())
+                if self.classifies:
+                    hits.append(correct(out, target).cpu())
+        return torch.cat(losses).numpy(), torch.cat(hits).numpy() if hits else None
+
+    def _gradient(self, model: Tensor, buffers: Tensor | None, slab: Slab, where: Ids) -> Tensor:
+        flat = model.detach().clone().requires_grad_()
+        state = self._state(flat, buffers)
+        for part in _chunks(len(where), slab.x[0].numel()):
+            index = torch.from_numpy(where[part]).to(slab.x.device)
+            out = torch.func.functional_call(self.module, state, (slab.x.index_select(0, index),))
+            loss = self.task.loss(out, slab.y.index_select(0, index)).sum() / len(where)
+            torch.autograd.backward(loss, retain_graph=True)
+        assert flat.grad is not None
+        return flat.grad
+
+    def _state(self, model: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
+        state = self.task.layout.views(model)
+        if buffers is not None:
+            state |= {slot.name: slot.view(buffers) for slot in self.task.layout.buffers}
+        return state
+
+
+class Nowhere:
+    """A sink for passes whose gradients nobody wants."""
+
+    def linear(self, weight: int, bias: int | None, inputs: Tensor, errors: Tensor) -> None:
+        """Take nothing."""
+
+    def plain(self, slot: int, grad: Tensor) -> None:
+        """Take nothing."""
+
+
+def _chunks(count: int, values: int) -> Iterator[slice]:
+    size = max(1, CHUNK_VALUES // max(1, values))
+    return (slice(at, min(at + size, count)) for at in range(0, count, size))
+
+
+def _probe_rows(slab: Slab, request: Probe) -> tuple[Ids, Ids]:
+    """Return the store rows a probe looks at, client by client, and how many each client has."""
+    if request.batch_size is None:
+        counts = slab.sizes
+        ends = np.cumsum(counts)
+        within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
+    else:
+        keys = request.streams.keys("probe", request.round, request.clients)
+        ones = np.ones(len(request.clients), dtype=np.int64)
+        drawn = draw_batches(keys, slab.sizes, ones, request.batch_size, "shuffled")
+        counts = drawn.counts[:, 0]
+        within = drawn.positions[:, 0][np.arange(request.batch_size) < counts[:, None]]
+    where = within + np.repeat(slab.starts, counts)
+    return (where if slab.order is None else slab.order.numpy()[where].astype(np.int64)), counts

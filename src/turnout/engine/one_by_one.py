@@ -1,0 +1,127 @@
+"""One client at a time on a module of its own: any module, any buffers.
+
+This is the reference that stacking is tested against, and the faster way for models bound by arithmetic, where
+several workers run clients side by side with one operation thread each.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from turnout.data.federation import Slab
+from turnout.engine.sinks import clip_rows
+from turnout.engine.task import Task
+from turnout.errors import ConfigError
+from turnout.local.batches import draw_batches
+from turnout.local.sgd import SGD
+from turnout.protocols import SlotUpdate
+from turnout.requests import Train
+
+DROPOUTS: tuple[type[nn.Module], ...] = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+class KeyedDropout(nn.Module):
+    """Dropout that draws from a generator of its own, so that a client's masks depend on nothing else."""
+
+    def __init__(self, layer: nn.Module, generator: torch.Generator) -> None:
+        super().__init__()
+        self.p = float(layer.p)  # type: ignore[arg-type]
+        self.by_channel = type(layer) is not nn.Dropout
+        self.generator = generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero entries (or whole channels) with probability p and scale the rest."""
+        if not self.training or self.p == 0:
+            return x
+        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.by_channel else x.shape
+        keep = torch.empty(shape).bernoulli_(1 - self.p, generator=self.generator).to(x)
+        return x * keep / (1 - self.p) if self.p < 1 else x * 0
+
+
+class Worker:
+    """A private copy of the task's module, on which clients are trained one after another."""
+
+    def __init__(self, task: Task) -> None:
+        self.layout, self.loss = task.layout, task.loss
+        self.module = copy.deepcopy(task.module)
+        self.generator = torch.Generator()
+        self.is_random = _key_dropout(self.module, self.generator)
+        named = dict(self.module.named_parameters())
+        self.params = [named[slot.name] for slot in self.layout.slots]
+        counters = [b for b in self.module.buffers() if not b.is_floating_point()]
+        self.counters = [(b, b.clone()) for b in counters]  # every client starts from the same
+
+    def train(self, request: Train, place: int, slab: Slab) -> tuple[Tensor, float, Tensor | None]:
+        """Train one client of a request; return its change, its mean loss and its buffers."""
+        self.module.train()
+        self.layout.load(self.module, request.model, request.buffers)
+        for counter, start in self.counters:
+            counter.copy_(start)
+        key = request.streams.keys("batches", request.round, request.clients[place])
+        if self.is_random:
+            dropout = request.streams.keys("dropout", request.round, request.clients[place])
+            self.generator.manual_seed(int(dropout[0] >> np.uint64(1)))
+        local, one = request.local, slice(place, place + 1)
+        drawn = draw_batches(key, slab.sizes[one], request.steps[one], local.batch_size, local.batches)
+        move = self._mover(request, place)
+        total = 0.0
+        for step in range(int(request.steps[place])):
+            inside = drawn.positions[0, step, : drawn.counts[0, step]] + slab.starts[place]
+            where = torch.from_numpy(inside if slab.order is None else slab.order.numpy()[inside].astype(np.int64))
+            where = where.to(slab.x.device)
+            x, y = slab.x.index_select(0, where), slab.y.index_select(0, where)
+            loss = self.loss(self.module(x), y).mean()
+            grads = torch.autograd.grad(loss, self.params, allow_unused=True)
+            move(step, [torch.zeros_like(p) if g is None else g for p, g in zip(self.params, grads, strict=True)])
+            total += float(loss.detach())
+        buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
+        change = request.model - self.layout.flatten(self.module)
+        return change, total / max(int(request.steps[place]), 1), buffers
+
+    def _mover(self, request: Train, place: int):  # type: ignore[no-untyped-def]
+        """Return the function that moves the module's parameters by one step of the request's solver."""
+        local = request.local
+        settings = {name: float(values[place]) for name, values in request.settings.items()}
+        values = [p.data for p in self.params]
+        if isinstance(local, SGD) and not local.features and request.controls is None:
+
+            def plain(step: int, grads: Sequence[Tensor]) -> None:
+                for value, grad in zip(values, grads, strict=True):
+                    value.sub_(grad, alpha=settings["lr"])
+
+            return plain
+        rows = [value[None] for value in values]
+        state = local.begin(rows)
+        anchors = [slot.view(request.model)[None] for slot in self.layout.slots]
+        controls = None
+        if request.controls is not None:
+            controls = [slot.view(request.controls[place])[None] for slot in self.layout.slots]
+
+        def general(step: int, grads: Sequence[Tensor]) -> None:
+            gradients = [g[None] for g in grads]
+            if "clip_norm" in local.features:
+                clip_rows(gradients, settings["clip_norm"])
+            for i, row in enumerate(rows):
+                control = None if controls is None else controls[i]
+                local.update(SlotUpdate(row, gradients[i], anchors[i], state[i], settings, step, control))
+
+        return general
+
+
+def _key_dropout(module: nn.Module, generator: torch.Generator) -> bool:
+    """Give every dropout layer the generator; return whether the module is random at all."""
+    found = False
+    for parent in list(module.modules()):
+        if isinstance(parent, nn.RNNBase) and parent.dropout:
+            raise ConfigError(
+                f"{type(parent).__name__} needs dropout = 0; got {parent.dropout}: its inner dropout cannot be keyed. "
+                "Put nn.Dropout between stacked layers instead."
+            )
+        for name, child in parent.named_children():
+            if isinstance(child, DROPOUTS):
+                setattr(parent, name, KeyedDropout(child, generator))
+                found = True
+    return found

@@ -1,0 +1,141 @@
+"""Putting blocks together: sums and rows of each request, in an order that does not depend on who was faster."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.engine.stacked import BlockResult
+from turnout.models.layout import Layout
+from turnout.requests import Train, Trained
+from turnout.streams import Floats
+
+
+class Gather:
+    """The answers to a group of Train requests in the making."""
+
+    def __init__(self, layout: Layout, requests: Sequence[Train]) -> None:
+        self.layout, self.requests = layout, requests
+        self.sums: list[Tensor | None] = [None] * len(requests)
+        self.buffers: list[Tensor | None] = [None] * len(requests)
+        self.rows: list[Tensor | None] = [
+            r.model.new_empty(len(r.clients), layout.size) if r.coefficients is None else None for r in requests
+        ]
+        self.losses = [np.full(len(r.clients), np.nan) for r in requests]
+        self.finite = [np.ones(len(r.clients), dtype=bool) for r in requests]
+        self.norms: list[Floats | None] = [np.zeros(len(r.clients)) if r.wants_norms else None for r in requests]
+
+    def part(self) -> "Part":
+        """Return a place for one block or worker to add to, without locks."""
+        return Part(self)
+
+    def merge(self, part: "Part") -> None:
+        """Add a part's sums; parts are merged in a fixed order."""
+        for at, value in part.sums.items():
+            held = self.sums[at]
+            self.sums[at] = value if held is None else held.add_(value)
+        for at, value in part.buffers.items():
+            held = self.buffers[at]
+            self.buffers[at] = value if held is None else held.add_(value)
+
+    def answers(self) -> list[Trained]:
+        """Return the finished answers."""
+        return [
+            Trained(
+                clients=request.clients,
+                steps=request.steps,
+                loss=self.losses[at],
+                finite=self.finite[at],
+                reduced=self.sums[at],
+                delta=self.rows[at],
+                square_norms=self.norms[at],
+                buffers=self.buffers[at],
+            )
+            for at, request in enumerate(self.requests)
+        ]
+
+
+class Part:
+    """What one block or worker came to."""
+
+    def __init__(self, gather: Gather) -> None:
+        self.gather = gather
+        self.sums: dict[int, Tensor] = {}
+        self.buffers: dict[int, Tensor] = {}
+
+    def add_block(self, block: BlockResult) -> None:
+        """Take in the rows of a block, which may belong to several requests."""
+        gather, jobs = self.gather, block.jobs
+        owners = np.unique(jobs.owner)
+        for owner in owners:
+            mine = slice(None) if len(owners) == 1 else np.flatnonzero(jobs.owner == owner)
+            gather.losses[owner][jobs.place[mine]] = block.losses[mine]
+        self._sum(block, owners)
+        for owner in owners:
+            mine = np.flatnonzero(jobs.owner == owner)
+            self._keep(block, int(owner), mine)
+
+    def _sum(self, block: BlockResult, owners: np.ndarray) -> None:
+        gather, jobs = self.gather, block.jobs
+        summed = [o for o in owners if gather.requests[o].coefficients is not None]
+        if not summed:
+            return
+        table = np.zeros((len(summed), len(jobs)))
+        for at, owner in enumerate(summed):
+            mine = jobs.owner == owner
+            coefficients = gather.requests[owner].coefficients
+            assert coefficients is not None
+            table[at, mine] = coefficients[jobs.place[mine]]
+        weights = torch.as_tensor(table, dtype=block.deltas[0].dtype, device=block.deltas[0].device)
+        total = weights.new_empty(len(summed), gather.layout.size)
+        for slot, delta in zip(gather.layout.slots, block.deltas, strict=True):
+            torch.mm(weights, delta, out=total[:, slot.start : slot.stop])
+        for at, owner in enumerate(summed):
+            self.sums[int(owner)] = total[at]
+
+    def _keep(self, block: BlockResult, owner: int, mine: np.ndarray) -> None:
+        """Keep rows, norms and whether each row is finite, as far as the request wants them."""
+        gather, place = self.gather, block.jobs.place[mine]
+        rows, norms = gather.rows[owner], gather.norms[owner]
+        everything = len(mine) == len(block.jobs)
+        pick = torch.from_numpy(mine)
+        if rows is not None:
+            where = torch.from_numpy(place)
+            for slot, delta in zip(gather.layout.slots, block.deltas, strict=True):
+                rows[where, slot.start : slot.stop] = delta if everything else delta[pick]
+        summed = self.sums.get(owner)
+        suspicious = summed is None or not bool(torch.isfinite(summed).all())
+        if norms is None and not suspicious:
+            return
+        squares = sum(
+            torch.linalg.vecdot(d, d) if everything else torch.linalg.vecdot(d[pick], d[pick]) for d in block.deltas
+        )
+        assert isinstance(squares, Tensor)
+        values = squares.double().cpu().numpy()
+        gather.finite[owner][place] = np.isfinite(values)
+        if norms is not None:
+            norms[place] = values
+
+    def add_row(self, owner: int, place: int, delta: Tensor, loss: float, buffers: Tensor | None) -> None:
+        """Take in one client's change."""
+        gather, request = self.gather, self.gather.requests[owner]
+        gather.losses[owner][place] = loss
+        square = float(torch.linalg.vecdot(delta, delta))
+        gather.finite[owner][place] = np.isfinite(square)
+        norms, rows = gather.norms[owner], gather.rows[owner]
+        if norms is not None:
+            norms[place] = square
+        if rows is not None:
+            rows[place] = delta
+        if request.coefficients is not None:
+            _accumulate(self.sums, owner, delta, float(request.coefficients[place]))
+        if buffers is not None:
+            _accumulate(self.buffers, owner, buffers, float(request.buffer_weights[place]))
+
+
+def _accumulate(sums: dict[int, Tensor], owner: int, value: Tensor, weight: float) -> None:
+    if owner in sums:
+        sums[owner].add_(value, alpha=weight)
+    else:
+        sums[owner] = value * weight

@@ -1,0 +1,42 @@
+"""The reference engine: one client after another, any module. The vectorised engine is tested against it."""
+
+from collections.abc import Sequence
+
+from turnout.engine.measure import Gauge
+from turnout.engine.one_by_one import Worker
+from turnout.engine.results import Gather
+from turnout.engine.task import Question, Task
+from turnout.requests import Answer, Evaluate, Probe, Train, Trained
+
+
+class Sequential:
+    """One client after another, one question after another."""
+
+    name = "sequential"
+
+    def __init__(self) -> None:
+        self.tools: dict[tuple[int, int], tuple[Worker, Gauge]] = {}
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return one answer per question, in order."""
+        return [self._answer(task, request) for task, request in questions]
+
+    def _answer(self, task: Task, request: Train | Probe | Evaluate) -> Answer:
+        key = (id(task.module), id(task.loss))
+        if key not in self.tools:
+            self.tools[key] = (Worker(task), Gauge(task))
+        worker, gauge = self.tools[key]
+        if isinstance(request, Evaluate):
+            return gauge.evaluate([task], [request])[0]
+        if isinstance(request, Probe):
+            return gauge.probe(task, request)
+        return self._train(worker, task, request)
+
+    def _train(self, worker: Worker, task: Task, request: Train) -> Trained:
+        slab = task.federation.train.fetch(request.clients)
+        gather = Gather(task.layout, [request])
+        part = gather.part()
+        for place in range(len(request.clients)):
+            part.add_row(0, place, *worker.train(request, place, slab))
+        gather.merge(part)
+        return gather.answers()[0]

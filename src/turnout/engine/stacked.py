@@ -1,0 +1,187 @@
+"""Stacked training: a block of clients, one row each, moved step by step together.
+
+Rows are sorted by how many steps they do, so that finished rows drop off the end of the block and no work is wasted.
+A block may hold rows of several runs: each starts from its own run's model and is summed into its own run's result.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.data.federation import Slab
+from turnout.engine.lowering import Program
+from turnout.engine.sinks import Collected, FusedSGD, RowSettings
+from turnout.local.batches import draw_batches
+from turnout.local.sgd import SGD
+from turnout.models.layout import Layout
+from turnout.requests import Train
+from turnout.streams import Bits, Floats, Ids
+
+GATHER_BYTES = 16 << 20  # samples of as many steps as fit are gathered in one go
+
+
+@dataclass(slots=True, kw_only=True)
+class Jobs:
+    """Rows to train, of one or more Train requests; one entry per row."""
+
+    requests: Sequence[Train]
+    owner: Ids  # which request
+    place: Ids  # which of its clients
+    keys: Bits
+    steps: Ids
+    sizes: Ids
+    starts: Ids
+    slabs: Sequence[Slab]  # one per request
+    settings: dict[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def take(self, rows: Ids) -> "Jobs":
+        """Return some of the rows."""
+        return Jobs(
+            requests=self.requests,
+            owner=self.owner[rows],
+            place=self.place[rows],
+            keys=self.keys[rows],
+            steps=self.steps[rows],
+            sizes=self.sizes[rows],
+            starts=self.starts[rows],
+            slabs=self.slabs,
+            settings={name: values[rows] for name, values in self.settings.items()},
+        )
+
+
+@dataclass(slots=True)
+class BlockResult:
+    """What a block came to: trained rows as per-slot stacks of changes, and facts."""
+
+    jobs: Jobs
+    deltas: list[Tensor]  # per slot, (rows, size)
+    losses: Floats
+
+
+def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
+    """Return the rows of several requests, longest first; `slabs` has one entry per request."""
+    counts = [len(r.clients) for r in requests]
+    owner = np.repeat(np.arange(len(requests)), counts)
+    jobs = Jobs(
+        requests=requests,
+        owner=owner,
+        place=np.concatenate([np.arange(c) for c in counts]),
+        keys=np.concatenate([r.streams.keys("batches", r.round, r.clients) for r in requests]),
+        steps=np.concatenate([r.steps for r in requests]),
+        sizes=np.concatenate([s.sizes for s in slabs]),
+        starts=np.concatenate([s.starts for s in slabs]),
+        slabs=slabs,
+        settings={name: np.concatenate([r.settings[name] for r in requests]) for name in requests[0].settings},
+    )
+    if (jobs.steps == jobs.steps[0]).all():
+        return jobs
+    return jobs.take(np.argsort(-jobs.steps, kind="stable"))
+
+
+def train_block(program: Program, layout: Layout, jobs: Jobs) -> BlockResult:
+    """Train a block of rows and return their changes."""
+    first = jobs.requests[0]
+    bases = _bases(layout, jobs)
+    rows = len(jobs)
+    params = [base.expand(rows, *base.shape[1:]).clone() for base in bases]
+    settings = RowSettings(jobs.settings, first.model)
+    sink: FusedSGD | Collected
+    if isinstance(first.local, SGD) and not first.local.features and first.controls is None:
+        sink = FusedSGD(settings)
+    else:
+        sink = Collected(first.local, settings, params, bases, _controls(layout, jobs))
+    totals = torch.zeros(rows, dtype=torch.float64, device=first.model.device)
+    for step, active, x, y, weights in _batches(jobs):
+        now = params if active == rows else [p[:active] for p in params]
+        sink.enter(now, step)
+        totals[:active] += program.run(now, x, y, weights, sink)
+        sink.leave()
+    deltas = [torch.sub(base, param, out=param).view(rows, -1) for base, param in zip(bases, params, strict=True)]
+    return BlockResult(jobs, deltas, totals.cpu().numpy() / np.maximum(jobs.steps, 1))
+
+
+def _bases(layout: Layout, jobs: Jobs) -> list[Tensor]:
+    """Return the model each row starts from, per slot; a single row in front where all start alike."""
+    owners = np.unique(jobs.owner)
+    models = [jobs.requests[o].model for o in owners]
+    if all(m is models[0] for m in models):
+        return [models[0][s.start : s.stop].view(1, *s.stored_shape) for s in layout.slots]
+    stack = torch.stack(models)
+    which = torch.from_numpy(np.searchsorted(owners, jobs.owner)).to(stack.device)
+    return [stack[:, s.start : s.stop].index_select(0, which).view(-1, *s.stored_shape) for s in layout.slots]
+
+
+def _controls(layout: Layout, jobs: Jobs) -> list[Tensor] | None:
+    if jobs.requests[0].controls is None:
+        return None
+    rows = [jobs.requests[o].controls[p] for o, p in zip(jobs.owner, jobs.place, strict=True)]
+    stack = torch.stack(rows)
+    return [stack[:, s.start : s.stop].reshape(-1, *s.stored_shape) for s in layout.slots]
+
+
+def _batches(jobs: Jobs) -> Iterator[tuple[int, int, Tensor, Tensor, Tensor | None]]:
+    """Yield (step, active rows, x, y, weights) with x and y shaped (rows, batch, …)."""
+    local, model = jobs.requests[0].local, jobs.requests[0].model
+    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches)
+    where = _store_rows(jobs, drawn.positions)
+    num_steps, width = where.shape[1:]
+    active = (jobs.steps[:, None] > np.arange(num_steps)).sum(0)
+    store = jobs.slabs[0]
+    per_step = max(1, len(jobs) * width * store.x[0].numel() * store.x.element_size())
+    chunk = max(1, GATHER_BYTES // per_step)
+    weights = None
+    for begin in range(0, num_steps, chunk):
+        steps = range(begin, min(begin + chunk, num_steps))
+        x, y = _gather(jobs, where, active, steps)
+        at = 0
+        for step in steps:
+            rows = int(active[step])
+            if not drawn.is_full:
+                weights = _weights(drawn.counts[:rows, step], width, model)
+            here = slice(at, at + rows * width)
+            at = here.stop
+            yield step, rows, x[here].view(rows, width, *x.shape[1:]), y[here].view(rows, width, *y.shape[1:]), weights
+
+
+def _weights(counts: Ids, width: int, like: Tensor) -> Tensor:
+    """Return 1/count for the samples of a batch and 0 for its padding."""
+    table = (np.arange(width)[None, :] < counts[:, None]) / counts[:, None]
+    return torch.as_tensor(table, dtype=like.dtype, device=like.device)
+
+
+def _store_rows(jobs: Jobs, positions: Ids) -> Ids:
+    """Return where each sample lies in its store: positions within a client, through its offset and order."""
+    where = positions + jobs.starts[:, None, None]
+    for owner in np.unique(jobs.owner):
+        order = jobs.slabs[owner].order
+        if order is not None:
+            mine = slice(None) if len(jobs.slabs) == 1 else np.flatnonzero(jobs.owner == owner)
+            where[mine] = order.numpy()[where[mine]]
+    return where
+
+
+def _gather(jobs: Jobs, where: Ids, active: Ids, steps: range) -> tuple[Tensor, Tensor]:
+    """Return the samples of these steps, step after step, end to end."""
+    if active[steps.stop - 1] == len(jobs):
+        flat = where[:, steps.start : steps.stop].swapaxes(0, 1).reshape(-1)
+    else:
+        flat = np.concatenate([where[: active[s], s].reshape(-1) for s in steps])
+    stores = [jobs.slabs[owner] for owner in np.unique(jobs.owner)]
+    store = stores[0]
+    index = torch.from_numpy(flat).to(store.x.device)
+    if all(other.x is store.x for other in stores):
+        return store.x.index_select(0, index), store.y.index_select(0, index)
+    owners = np.concatenate([np.repeat(jobs.owner[: active[s]], where.shape[2]) for s in steps])
+    x = store.x.new_empty(len(index), *store.x.shape[1:])
+    y = store.y.new_empty(len(index), *store.y.shape[1:])
+    for owner in np.unique(jobs.owner):
+        mine = torch.from_numpy(np.flatnonzero(owners == owner)).to(index.device)
+        x.index_copy_(0, mine, jobs.slabs[owner].x.index_select(0, index[mine]))
+        y.index_copy_(0, mine, jobs.slabs[owner].y.index_select(0, index[mine]))
+    return x, y

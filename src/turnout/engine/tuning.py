@@ -1,0 +1,123 @@
+"""How to run a group of clients on this machine: chosen by a short measurement, not by guess, and remembered.
+
+The choice changes speed only: results agree up to float rounding whatever is chosen.
+"""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+import torch
+
+BUDGET_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run: rows stacked in blocks or clients one by one, on workers with so many operation threads."""
+
+    stacked: bool
+    block: int  # rows in a block
+    workers: int
+    threads: int  # operation threads of each worker
+
+    def describe(self) -> str:
+        """Say it in a few words."""
+        how = f"blocks of {self.block}" if self.stacked else "one by one"
+        return f"{how}, {self.workers} worker{'s' * (self.workers > 1)} x {self.threads} threads"
+
+
+def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int) -> list[Way]:
+    """Return the ways worth trying, the likeliest first."""
+    ways: list[Way] = []
+    if can_stack:
+        blocks = sorted({max(1, min(rows, size // max(row_bytes, 1))) for size in (2 << 20, 8 << 20, 64 << 20)})
+        for block in blocks:
+            ways.append(Way(True, block, 1, cores))
+            if cores > 1:
+                ways.append(Way(True, block, 1, 1))
+                if block < rows:
+                    ways.append(Way(True, block, cores, 1))
+            if block == blocks[-1] and cores > 1 and 2 * cores <= rows <= block:
+                ways.append(Way(True, -(-rows // cores), cores, 1))
+    if not can_stack or row_bytes > 256 << 10:
+        if cores > 1:
+            ways.append(Way(False, 1, cores, 1))
+        ways.append(Way(False, 1, 1, cores))
+    return list(dict.fromkeys(ways))
+
+
+def choose(ways: list[Way], measure: Callable[[Way], float]) -> tuple[Way, dict[str, float]]:
+    """Return the fastest way by trying each, within the budget, and the seconds each took."""
+    seconds: dict[Way, float] = {}
+    started = time.perf_counter()
+    for way in ways:
+        measure(way)  # the first run pays for buffers
+        seconds[way] = min(measure(way), measure(way))
+        if time.perf_counter() - started > BUDGET_SECONDS:
+            break
+    best = min(seconds, key=lambda way: seconds[way])
+    return best, {way.describe(): round(value, 5) for way, value in seconds.items()}
+
+
+class Remembered:
+    """Choices kept in a small file beside other caches, by machine and model."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or cache_folder() / "tuning.json"
+        self.known: dict[str, Way] = {}
+        try:
+            stored = json.loads(self.path.read_text())
+            self.known = {key: Way(**way) for key, way in stored.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            self.known = {}  # a cache that cannot be read is measured again
+
+    def put(self, key: str, way: Way) -> None:
+        """Remember a choice; a folder that cannot be written is no reason to stop."""
+        self.known[key] = way
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = self.path.with_suffix(f".{os.getpid()}")
+            scratch.write_text(json.dumps({k: asdict(w) for k, w in self.known.items()}, indent=1))
+            scratch.replace(self.path)
+        except OSError:
+            return
+
+
+def cache_folder() -> Path:
+    """Return where turnout keeps what it can make again."""
+    named = os.environ.get("TURNOUT_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "turnout"
+
+
+@lru_cache(maxsize=1)
+def machine() -> str:
+    """Return a short name of this machine's kind."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    except OSError:
+        pass
+    return f"{model}, {cores()} cores, torch {torch.__version__}"
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def tuning_key(*parts: object) -> str:
+    """Return a short key for a combination of machine, model and work."""
+    return blake2b(repr((machine(), *parts)).encode(), digest_size=12).hexdigest()

@@ -1,0 +1,262 @@
+"""The default engine: clients as rows of a stack, several runs at once.
+
+Questions that are open at the same time, of whatever run, are grouped by model and local solver family and trained
+in one sweep of blocks. Each run's changes are summed block by block, so memory does not grow with the cohort. Models
+bound by arithmetic run one client at a time on several workers instead. Which way is measured once and remembered.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.data.federation import Slab
+from turnout.engine.lowering import CannotLower, Lowered, Mapped, Program
+from turnout.engine.measure import Gauge, Nowhere
+from turnout.engine.one_by_one import Worker
+from turnout.engine.results import Gather
+from turnout.engine.stacked import Jobs, collect_jobs, train_block
+from turnout.engine.task import Question, Task
+from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, tuning_key
+from turnout.requests import Answer, Evaluate, Probe, Train, Trained
+
+
+class Prepared:
+    """A module made ready: how to stack it, how to measure it, and workers to run it on."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.gauge = Gauge(task)
+        self.program = _program(task)
+        self.idle: list[Worker] = []
+
+    def on_worker(self, run: Callable[[Worker], None]) -> None:
+        """Run something on a worker that nobody else is using."""
+        worker = self.idle.pop() if self.idle else Worker(self.task)
+        try:
+            run(worker)
+        finally:
+            self.idle.append(worker)
+
+
+def _program(task: Task) -> Program | None:
+    """Return the module lowered, or mapped, or None where it can be neither."""
+    if task.layout.buffers or not task.layout.slots or Worker(task).is_random:
+        return None  # clients' buffers and dropout masks are their own
+    try:
+        return Lowered(task.module, task.layout, task.loss)
+    except CannotLower as reason:
+        mapped = Mapped(task.module, task.layout, task.loss)
+        try:
+            _try_out(mapped, task)
+        except Exception as error:  # whatever the module cannot do under vmap, it can do alone
+            warnings.warn(
+                f"{type(task.module).__name__} cannot be stacked ({reason}; {type(error).__name__}): "
+                "its clients run one by one, with the same results.",
+                stacklevel=2,
+            )
+            return None
+        return mapped
+
+
+def _try_out(mapped: Mapped, task: Task) -> None:
+    """Run two rows of two samples of the first client, to see whether the module can be mapped."""
+    slab = task.federation.train.fetch(np.zeros(1, dtype=np.int64))
+    row = int(slab.starts[0]) if slab.order is None else int(slab.order[int(slab.starts[0])])
+    flat = task.layout.flatten(task.module)
+    params = [flat[s.start : s.stop].view(1, *s.stored_shape).repeat(2, *[1] * len(s.shape)) for s in task.layout.slots]
+    x, y = (t[row : row + 1].expand(2, 2, *t.shape[1:]) for t in (slab.x, slab.y))
+    mapped.run(params, x, y, None, Nowhere())
+
+
+class Vectorised:
+    """Clients as rows. `block`, `workers` and `threads` fix what is otherwise measured."""
+
+    name = "vectorised"
+
+    def __init__(
+        self,
+        device: str = "auto",
+        *,
+        block: int | None = None,
+        workers: int | None = None,
+        threads: int | None = None,
+        stack: bool | None = None,
+    ) -> None:
+        self.device = pick_device(device)
+        self.fixed = (block, workers, threads, stack)
+        self.prepared: dict[tuple[int, int], Prepared] = {}
+        self.remembered = Remembered()
+        self.ways: dict[str, Way] = {}
+        self.pool: ThreadPoolExecutor | None = None
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return one answer per question; questions of a kind are answered together."""
+        answers: list[Answer] = [None] * len(questions)
+        groups: dict[Any, list[int]] = {}
+        for at, (task, request) in enumerate(questions):
+            groups.setdefault(_group_key(task, request), []).append(at)
+        for members in groups.values():
+            tasks = [questions[at][0] for at in members]
+            requests = [questions[at][1] for at in members]
+            for at, answer in zip(members, self._answer_group(tasks, requests), strict=True):
+                answers[at] = answer
+        return answers
+
+    def _answer_group(self, tasks: list[Task], requests: list[Any]) -> Sequence[Answer]:
+        prepared = self._prepare(tasks[0])
+        first = requests[0]
+        if isinstance(first, Evaluate):
+            return prepared.gauge.evaluate(tasks, requests)
+        if isinstance(first, Probe):
+            return [prepared.gauge.probe(task, request) for task, request in zip(tasks, requests, strict=True)]
+        slabs = [task.federation.train.fetch(r.clients) for task, r in zip(tasks, requests, strict=True)]
+        way = self._way(prepared, requests, slabs)
+        return self._train(prepared, requests, slabs, way)
+
+    def _prepare(self, task: Task) -> Prepared:
+        key = (id(task.module), id(task.loss))
+        if key not in self.prepared:
+            self.prepared[key] = Prepared(task)  # holds the task, so the ids stay taken
+        return self.prepared[key]
+
+    def _train(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way) -> list[Trained]:
+        gather = Gather(prepared.task.layout, requests)
+        with operation_threads(way.threads):
+            if way.stacked:
+                assert prepared.program is not None
+                self._run_blocks(prepared.program, collect_jobs(requests, slabs), way, gather)
+            else:
+                self._run_alone(prepared, requests, slabs, way, gather)
+        return gather.answers()
+
+    def _run_blocks(self, program: Program, jobs: Jobs, way: Way, gather: Gather) -> None:
+        bounds = [(at, min(at + way.block, len(jobs))) for at in range(0, len(jobs), way.block)]
+        parts = [gather.part() for _ in bounds]
+
+        def run(number: int) -> None:
+            low, high = bounds[number]
+            block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
+            parts[number].add_block(train_block(program, gather.layout, block))
+
+        self._side_by_side(run, len(bounds), way.workers)
+        for part in parts:
+            gather.merge(part)
+
+    def _run_alone(
+        self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way, gather: Gather
+    ) -> None:
+        rows = [(r, p) for r, request in enumerate(requests) for p in range(len(request.clients))]
+        rows.sort(key=lambda row: -int(requests[row[0]].steps[row[1]]))
+        parts = [gather.part() for _ in range(way.workers)]
+        turns = [rows[w :: way.workers] for w in range(way.workers)]  # fixed: sums do not depend on who is faster
+
+        def run(number: int) -> None:
+            def train(worker: Worker) -> None:
+                for r, p in turns[number]:
+                    parts[number].add_row(r, p, *worker.train(requests[r], p, slabs[r]))
+
+            prepared.on_worker(train)
+
+        self._side_by_side(run, way.workers, way.workers)
+        for part in parts:
+            gather.merge(part)
+
+    def _side_by_side(self, run: Callable[[int], None], count: int, workers: int) -> None:
+        if workers == 1 or count == 1:
+            for number in range(count):
+                run(number)
+            return
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(max(workers, cores()), thread_name_prefix="turnout")
+        for done in [self.pool.submit(run, number) for number in range(count)]:
+            done.result()
+
+    def _way(self, prepared: Prepared, requests: list[Train], slabs: list[Slab]) -> Way:
+        """Return how to run this group: as fixed, as remembered, or as measured now."""
+        rows = sum(len(r.clients) for r in requests)
+        layout, local = prepared.task.layout, requests[0].local
+        block, workers, threads, stack = self.fixed
+        can_stack = prepared.program is not None and stack is not False
+        if self.device.type != "cpu":
+            return Way(can_stack, block or rows, 1, cores())
+        if any(value is not None for value in self.fixed):
+            return Way(can_stack, block or rows, workers or 1, threads or 1)
+        shapes = [slot.shape for slot in layout.slots]
+        size = rows.bit_length()
+        key = tuning_key(shapes, type(prepared.program), type(local), sorted(local.features), local.batch_size, size)
+        way = self.ways.get(key) or self.remembered.known.get(key)
+        if way is None:
+            options = candidates(rows, 4 * layout.size, can_stack, cores())
+            way, _ = choose(options, lambda option: self._time(prepared, requests, slabs, option))
+            self.remembered.put(key, way)
+        self.ways[key] = way
+        return way
+
+    def _time(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way) -> float:
+        """Return the seconds per client-step of a small piece of the work done this way."""
+        layout = prepared.task.layout
+        small = 4 * layout.size * sum(len(r.clients) for r in requests) < 64 << 20
+        rows = None if small else max(way.block if way.stacked else 1, 1) * way.workers
+        some = [_shortened(r, rows) for r in requests] if rows is None else [_shortened(requests[0], rows)]
+        pieces = [
+            Slab(s.x, s.y, s.starts[:n], s.sizes[:n], s.order) for s, n in zip(slabs, map(_width, some), strict=False)
+        ]
+        started = time.perf_counter()
+        self._train(prepared, some, pieces, way)
+        return (time.perf_counter() - started) / sum(int(r.steps.sum()) for r in some)
+
+
+def _width(request: Train) -> int:
+    return len(request.clients)
+
+
+def _shortened(request: Train, rows: int | None) -> Train:
+    """Return a request for the first rows and at most three steps."""
+    n = len(request.clients) if rows is None else min(rows, len(request.clients))
+    return replace(
+        request,
+        clients=request.clients[:n],
+        steps=np.minimum(request.steps[:n], 3),
+        settings={name: values[:n] for name, values in request.settings.items()},
+        coefficients=None if request.coefficients is None else request.coefficients[:n],
+        buffer_weights=request.buffer_weights[:n],
+        controls=None if request.controls is None else request.controls[:n],
+    )
+
+
+def _group_key(task: Task, request: Train | Probe | Evaluate) -> tuple[object, ...]:
+    base = (id(task.module), id(task.loss), type(request))
+    if not isinstance(request, Train):
+        return base
+    local = request.local
+    what = (type(local), local.features, local.batch_size, local.batches)
+    return (*base, *what, request.controls is None, request.buffers is None)
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device of that name; "auto" takes an accelerator where there is one."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+@contextmanager
+def operation_threads(count: int):  # type: ignore[no-untyped-def]
+    """Let operations use so many threads, and put it back afterwards."""
+    before = torch.get_num_threads()
+    if before != count:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if before != count:
+            torch.set_num_threads(before)

@@ -1,0 +1,23 @@
+"""No filter: everyone who is up may be asked.
+
+Intuition: the selection rule sees the whole pool.
+
+    pool = A_t
+
+Reduces to: the base algorithm.
+Reference: none needed.
+"""
+
+from dataclasses import dataclass
+
+from turnout.protocols import View
+from turnout.streams import Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Everyone:
+    """Keep the whole pool."""
+
+    def keep(self, pool: Ids, view: View) -> Ids:
+        """Return the pool."""
+        return pool

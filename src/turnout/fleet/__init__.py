@@ -1,0 +1,17 @@
+"""Who is up, and how much of the asked work they do."""
+
+from dataclasses import dataclass, field
+
+from turnout.fleet.availability import Always, Bernoulli
+from turnout.fleet.work import Complete
+from turnout.protocols import Availability, Work
+
+__all__ = ["Always", "Bernoulli", "Complete", "Fleet"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The devices: when they are up and how much they get done."""
+
+    availability: Availability = field(default_factory=Always)
+    work: Work = field(default_factory=Complete)

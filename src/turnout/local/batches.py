@@ -1,0 +1,92 @@
+"""Which samples each client sees at each step: a pure function of keys, sizes and steps.
+
+Shuffled: every epoch is a fresh permutation of the client's samples, cut into batches; the last one of an epoch may
+be smaller. Replaced: each sample is drawn independently. Full: every step sees everything.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from turnout.protocols import Batching
+from turnout.streams import GAMMA, Bits, Ids, mix, unit
+
+
+class Batches(NamedTuple):
+    """Positions within each client's samples: [rows, steps, batch]; beyond `counts` they repeat position 0."""
+
+    positions: Ids
+    counts: Ids  # [rows, steps]: samples in the batch; 0 after a row's last step
+    is_full: bool  # every batch of every active step has the same size
+
+
+def steps_per_epoch(sizes: Ids, batch_size: int | None) -> Ids:
+    """Return ⌈n_i / B⌉."""
+    return np.ones_like(sizes) if batch_size is None else -(-sizes // batch_size)
+
+
+def samples_used(sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching) -> Ids:
+    """Return how many per-sample gradients each client computes in so many steps."""
+    if batching == "full" or batch_size is None:
+        return sizes * steps
+    if batching == "replaced":
+        return np.asarray(batch_size * steps)
+    per_epoch = steps_per_epoch(sizes, batch_size)
+    used: Ids = (steps // per_epoch) * sizes + np.minimum((steps % per_epoch) * batch_size, sizes)
+    return used
+
+
+def draw_batches(keys: Bits, sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching) -> Batches:
+    """Return the batches of each row; a row depends on its own key, size and steps alone."""
+    longest = int(steps.max(initial=0))
+    if batching == "full" or batch_size is None:
+        width = int(sizes.max(initial=0))
+        within = np.arange(width)[None, None, :]
+        once = np.where(within < sizes[:, None, None], within, 0)
+        positions = np.broadcast_to(once, (len(sizes), longest, width))
+        counts = np.where(np.arange(longest)[None, :] < steps[:, None], sizes[:, None], 0)
+        return Batches(positions, counts, bool((sizes == width).all()))
+    if batching == "replaced":
+        return _replaced(keys, sizes, steps, batch_size, longest)
+    return _shuffled(keys, sizes, steps, batch_size, longest)
+
+
+def _replaced(keys: Bits, sizes: Ids, steps: Ids, batch_size: int, longest: int) -> Batches:
+    counters = np.arange(1, longest * batch_size + 1, dtype=np.uint64) * GAMMA
+    draws = unit(mix(keys[:, None] + counters[None, :])).reshape(len(keys), longest, batch_size)
+    positions = (draws * sizes[:, None, None]).astype(np.int64)
+    counts = np.where(np.arange(longest)[None, :] < steps[:, None], batch_size, 0)
+    return Batches(positions, counts, True)
+
+
+def _shuffled(keys: Bits, sizes: Ids, steps: Ids, batch_size: int, longest: int) -> Batches:
+    per_epoch = steps_per_epoch(sizes, batch_size)
+    epochs = np.maximum(-(-steps // per_epoch), 1)
+    order = permutations(keys, sizes, epochs)
+    row_start = np.cumsum(sizes * epochs) - sizes * epochs
+    step = np.arange(longest)[None, :]
+    epoch, turn = step // per_epoch[:, None], step % per_epoch[:, None]
+    active = step < steps[:, None]
+    counts = np.where(active, np.minimum(batch_size, sizes[:, None] - turn * batch_size), 0)
+    first = row_start[:, None] + np.where(active, epoch * sizes[:, None] + turn * batch_size, 0)
+    where = first[:, :, None] + np.arange(batch_size)
+    is_full = bool((counts[active] == batch_size).all())
+    if not (is_full and active.all()):
+        where = np.where(np.arange(batch_size) < counts[:, :, None], where, row_start[:, None, None])
+    return Batches(order[where], counts, is_full)
+
+
+def permutations(keys: Bits, sizes: Ids, epochs: Ids) -> Ids:
+    """Return `epochs` permutations of range(size) for each row, end to end."""
+    per_row = sizes * epochs
+    group_sizes = np.repeat(sizes, epochs)
+    group_starts = np.cumsum(group_sizes) - group_sizes
+    counter = np.arange(int(per_row.sum())) - np.repeat(np.cumsum(per_row) - per_row, per_row)
+    bits = mix(np.repeat(keys, per_row) + (counter.astype(np.uint64) + np.uint64(1)) * GAMMA)
+    group = np.repeat(np.arange(len(group_sizes), dtype=np.uint64), group_sizes)
+    ranked = (group << np.uint64(40)) | (bits >> np.uint64(24))  # fixed widths: the block never matters
+    order = np.argsort(ranked)
+    in_order = ranked[order]
+    if (in_order[1:] == in_order[:-1]).any():  # a tie, about once in 10^8 shuffles: break it by position
+        order = np.argsort(ranked, kind="stable")
+    return order - np.repeat(group_starts, group_sizes)

@@ -1,0 +1,37 @@
+"""Per-sample losses: a function of (output, target) that returns one value per sample.
+
+Any such function works as `loss=`; these are the ones shipped. A loss whose targets are class numbers says so in
+`CLASSIFIES`, and accuracy is then measured beside it.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """Return −log softmax(output)[target] for each sample; next-character prediction uses the same."""
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def squared_error(output: Tensor, target: Tensor) -> Tensor:
+    """Return ‖output − target‖² for each sample."""
+    return (output - target.view_as(output)).square().flatten(1).sum(1)
+
+
+def quadratic(output: Tensor, target: Tensor) -> Tensor:
+    """Return ½ h‖x‖² − eᵀx for each sample, where target is (h, e₁, …, e_d) and output is x."""
+    curvature, linear = target[:, 0], target[:, 1:]
+    return 0.5 * curvature * output.square().sum(1) - (linear * output).sum(1)
+
+
+CLASSIFIES: frozenset[Loss] = frozenset({cross_entropy})
+
+
+def correct(output: Tensor, target: Tensor) -> Tensor:
+    """Return 1 where the largest output is the target, else 0."""
+    return (output.argmax(-1) == target).to(torch.float64)

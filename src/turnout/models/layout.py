@@ -1,0 +1,102 @@
+"""The layout: a module's parameters as one flat vector, and back.
+
+The whole system speaks of a model as one vector. Weight matrices lie in it transposed, (in, out), so that a stack of
+them multiplies a stack of batches without a copy; a module sees them through a transposed view and never knows.
+Floating-point buffers (BatchNorm statistics) are a second, shorter vector; integer buffers stay in the module.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+TRANSPOSED: tuple[type[nn.Module], ...] = (nn.Linear, nn.LSTM)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One parameter's place in the flat vector."""
+
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]  # as the module has it
+    transposed: bool
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape as it lies in the vector."""
+        return self.shape[::-1] if self.transposed else self.shape
+
+    def view(self, flat: Tensor) -> Tensor:
+        """Return the parameter, as the module has it, as a view of a flat vector."""
+        stored = flat[self.start : self.stop].view(self.stored_shape)
+        return stored.t() if self.transposed else stored
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each parameter of a module lies in the flat vector."""
+
+    slots: tuple[Slot, ...]
+    buffers: tuple[Slot, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self.slots[-1].stop if self.slots else 0
+
+    @property
+    def buffer_size(self) -> int:
+        """The number of floating-point buffer entries."""
+        return self.buffers[-1].stop if self.buffers else 0
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "Layout":
+        """Return the layout of a module."""
+        swapped = {
+            f"{prefix}.{name}" if prefix else name
+            for prefix, child in module.named_modules()
+            if isinstance(child, TRANSPOSED)
+            for name, parameter in child.named_parameters(recurse=False)
+            if parameter.dim() == 2
+        }
+        params = [(name, p, name in swapped) for name, p in module.named_parameters()]
+        floats = [(name, b, False) for name, b in module.named_buffers() if b.is_floating_point()]
+        return cls(tuple(_slots(params)), tuple(_slots(floats)))
+
+    def flatten(self, module: nn.Module) -> Tensor:
+        """Return a copy of the module's parameters as one vector."""
+        params = dict(module.named_parameters())
+        return _gather(self.slots, params)
+
+    def flatten_buffers(self, module: nn.Module) -> Tensor:
+        """Return a copy of the module's floating-point buffers as one vector."""
+        return _gather(self.buffers, dict(module.named_buffers()))
+
+    def load(self, module: nn.Module, flat: Tensor, buffers: Tensor | None = None) -> nn.Module:
+        """Write a vector into a module's parameters, in place, and return the module."""
+        params, held = dict(module.named_parameters()), dict(module.named_buffers())
+        with torch.no_grad():
+            for slot in self.slots:
+                params[slot.name].copy_(slot.view(flat))
+            for slot in self.buffers if buffers is not None else ():
+                held[slot.name].copy_(slot.view(buffers))  # type: ignore[arg-type]
+        return module
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return every parameter as a view of a flat vector, by name."""
+        return {slot.name: slot.view(flat) for slot in self.slots}
+
+
+def _slots(entries: list[tuple[str, Tensor, bool]]) -> Iterator[Slot]:
+    start = 0
+    for name, value, transposed in entries:
+        yield Slot(name, start, start + value.numel(), tuple(value.shape), transposed)
+        start += value.numel()
+
+
+def _gather(slots: tuple[Slot, ...], values: dict[str, Tensor]) -> Tensor:
+    pieces = [(values[s.name].t() if s.transposed else values[s.name]).detach().reshape(-1) for s in slots]
+    return torch.cat(pieces) if pieces else torch.zeros(0)

@@ -1,0 +1,134 @@
+"""What the coordinator asks of an engine, and what it gets back. Plain values: no behaviour, no I/O."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from turnout.protocols import Local
+from turnout.streams import Floats, Ids, Streams
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Train:
+    """Train these clients from this model."""
+
+    round: int
+    streams: Streams  # each client's mini-batches are keyed by (seed, "batches", round, client)
+    model: Tensor
+    buffers: Tensor | None
+    clients: Ids  # ascending, each once
+    steps: Ids  # how many each does
+    local: Local
+    settings: dict[str, Floats]  # the solver's settings, one value per client
+    coefficients: Floats | None  # given: return only Σ c_i Δ_i, reduced block by block; None: return the rows
+    buffer_weights: Floats  # how clients' buffers are averaged
+    wants_norms: bool = False  # return ‖Δ_i‖² too
+    controls: Tensor | None = None  # k_i added to every gradient of client i, one row per client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """The answer to Train; entries are in the order of `clients`."""
+
+    clients: Ids
+    steps: Ids
+    loss: Floats  # mean of the mini-batch losses over the client's local steps
+    finite: Any  # bool per client: is its change finite?
+    reduced: Tensor | None = None  # Σ c_i Δ_i
+    delta: Tensor | None = None  # rows
+    square_norms: Floats | None = None
+    buffers: Tensor | None = None  # Σ w_i buffers_i
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Ask clients for a number (a loss) or a row (a gradient) at this model, without training."""
+
+    round: int
+    streams: Streams
+    model: Tensor
+    buffers: Tensor | None
+    clients: Ids
+    what: str  # "loss" | "gradient"
+    batch_size: int | None = None  # None: all local samples; else one keyed mini-batch of min(batch_size, n_i)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """The answer to Probe, in the order of `clients`."""
+
+    clients: Ids
+    loss: Floats | None = None
+    gradient: Tensor | None = None
+    samples: int = 0  # samples looked at, for the cost ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluate:
+    """Measure a model on the test set, and on every client's hold-out if asked."""
+
+    round: int
+    model: Tensor
+    buffers: Tensor | None
+    per_client: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The answer to Evaluate."""
+
+    metrics: dict[str, float]  # "loss", and "accuracy" for classification
+    client_accuracy: Floats | None = None  # by client id; NaN where a client has no hold-out
+    client_loss: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a round cost."""
+
+    bytes_down: int = 0
+    bytes_up: int = 0
+    gradient_evaluations: int = 0  # per-sample gradients
+    probe_evaluations: int = 0  # per-sample losses or gradients a rule asked for besides training
+    sim_seconds: float = 0.0
+
+    def __add__(self, other: "Costs") -> "Costs":
+        return Costs(
+            bytes_down=self.bytes_down + other.bytes_down,
+            bytes_up=self.bytes_up + other.bytes_up,
+            gradient_evaluations=self.gradient_evaluations + other.gradient_evaluations,
+            probe_evaluations=self.probe_evaluations + other.probe_evaluations,
+            sim_seconds=self.sim_seconds + other.sim_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One round, for the journal. Round 0 is the model before training."""
+
+    round: int
+    num_clients: int
+    up: Ids
+    asked: Ids  # clients asked, each once
+    multiplicity: Ids
+    answered: Ids  # clients whose answer was accepted
+    asked_steps: Ids  # of those asked
+    local_steps: Ids  # of those asked; 0 where nothing came
+    coefficients: Floats  # of those asked; 0 where nothing was used
+    losses: Floats  # of those asked; NaN where nothing came
+    rejected: dict[int, str] = field(default_factory=dict)  # client -> reason
+    metrics: dict[str, float] = field(default_factory=dict)
+    client_accuracy: Floats | None = None
+    costs: Costs = field(default_factory=Costs)
+    events: tuple[str, ...] = ()  # what a reader should know of this round
+    finished: bool = False  # the last round of the run
+    model: Tensor | None = None  # the model after the round
+
+
+Request = Train | Probe | Evaluate | Record
+Answer = Trained | Probed | Evaluated | None
+Steps = Generator[Request, Any, T]  # a rule that asks before it decides: yields requests, returns T

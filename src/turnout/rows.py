@@ -1,0 +1,61 @@
+"""What comes back from clients: facts, and rows of changes.
+
+A row is one client's change Δ_i = x − x_i, descent-positive, as a flat vector. A client drawn twice has one row and a
+multiplicity of two. Rows are in the order of client ids, whoever answered first.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from turnout.streams import Floats, Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of each answer besides the change itself; one entry per row."""
+
+    clients: Ids  # ascending, each once
+    weights: Floats  # p_i: the client's share of the objective
+    num_examples: Ids  # n_i
+    asked_steps: Ids  # what the client was asked to do
+    local_steps: Ids  # τ_i: what it did
+    local_work: Floats  # ‖a_i‖₁
+    local_lr: Floats  # η_l
+    multiplicity: Ids  # how often it was drawn
+    inclusion_prob: Floats | None  # π_i where the selection rule knows it
+    num_clients: int  # N: clients in the objective
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def num_draws(self) -> int:
+        """|S|, counted with multiplicity."""
+        return int(self.multiplicity.sum())
+
+    def keep(self, mask: np.ndarray) -> "Facts":
+        """Return the facts of the rows where mask is true."""
+        names = ("clients", "weights", "num_examples", "asked_steps", "local_steps", "local_work", "local_lr")
+        kept = {name: getattr(self, name)[mask] for name in (*names, "multiplicity")}
+        prob = None if self.inclusion_prob is None else self.inclusion_prob[mask]
+        return replace(self, **kept, inclusion_prob=prob)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Facts and the matrix of changes, one row per client and one column per parameter."""
+
+    facts: Facts
+    delta: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A descent-positive direction for the server, and what it was made of."""
+
+    direction: Tensor  # u
+    coefficients: Floats  # of each row; kept for the journal and the audit
+    square_norms: Floats | None = None  # ‖Δ_i‖², where the server rule asked for them
+    facts: Facts

@@ -1,0 +1,45 @@
+"""Uniform selection: everyone who is up is as likely to be asked as anyone else.
+
+Intuition: no client is special.
+
+    without replacement  S = K distinct clients of A_t,   π_i = K / |A_t|
+    with replacement     K independent draws from A_t,    π_i = K / |A_t| expected draws
+
+Reduces to: full participation when cohort_size is left out.
+Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.protocols import Choice, View
+from turnout.streams import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uniform:
+    """K clients drawn evenly from those that are up."""
+
+    cohort_size: int | None = None  # K; left out, everyone who is up
+    replacement: bool = False
+
+    def __post_init__(self) -> None:
+        if self.cohort_size is not None and self.cohort_size < 1:
+            raise ConfigError(f"Uniform needs cohort_size >= 1; got {self.cohort_size}. Change selection.cohort_size.")
+        if self.cohort_size is None and self.replacement:
+            raise ConfigError("Uniform with replacement needs a cohort_size; got none. Set selection.cohort_size.")
+
+    def choose(self, pool: Ids, view: View) -> Choice:
+        """Return K clients of the pool, or all of it when it has fewer."""
+        size = self.cohort_size
+        if len(pool) == 0 or size is None or (size >= len(pool) and not self.replacement):
+            ones = np.ones(len(pool))
+            return Choice(clients=pool, multiplicity=ones.astype(np.int64), inclusion_prob=ones)
+        rng = view.streams.generator("selection", view.round)
+        places, counts = np.unique(
+            rng.choice(len(pool), size, replace=self.replacement, shuffle=False), return_counts=True
+        )
+        prob = np.full(len(places), size / len(pool))
+        return Choice(clients=pool[places], multiplicity=counts.astype(np.int64), inclusion_prob=prob)

@@ -1,0 +1,46 @@
+"""Weighted selection: clients are drawn in proportion to their share of the data.
+
+Intuition: a client with twice the data is asked twice as often, so answers can then count alike.
+
+    with replacement     K independent draws with probability p_i / Σ_{A_t} p,   π_i = K p_i / Σ_{A_t} p
+    without replacement  successive draws in proportion to p_i (π_i has no closed form and is not reported)
+
+Reduces to: uniform selection when every client holds the same amount.
+Differs from the paper: without replacement the average is not unbiased for unequal p, whatever the weights say.
+Reference: Cho, Wang, Joshi. AISTATS 2022. arXiv:2010.01243 (their π_rand).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.protocols import Choice, View
+from turnout.streams import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted:
+    """K clients drawn in proportion to p_i."""
+
+    cohort_size: int  # K
+    replacement: bool = True
+
+    def __post_init__(self) -> None:
+        if self.cohort_size < 1:
+            raise ConfigError(f"Weighted needs cohort_size >= 1; got {self.cohort_size}. Change selection.cohort_size.")
+
+    def choose(self, pool: Ids, view: View) -> Choice:
+        """Return K draws from the pool; without replacement, all of it when it has fewer."""
+        if len(pool) == 0:
+            return Choice(clients=pool, multiplicity=pool)
+        share = view.weights[pool] / view.weights[pool].sum()
+        rng = view.streams.generator("selection", view.round)
+        if self.replacement:
+            places, counts = np.unique(rng.choice(len(pool), self.cohort_size, p=share), return_counts=True)
+            prob = self.cohort_size * share[places]
+            return Choice(clients=pool[places], multiplicity=counts.astype(np.int64), inclusion_prob=prob)
+        size = min(self.cohort_size, len(pool))
+        places = np.sort(rng.choice(len(pool), size, replace=False, p=share))
+        prob_known = np.ones(size) if size == len(pool) else None
+        return Choice(clients=pool[places], multiplicity=np.ones(size, dtype=np.int64), inclusion_prob=prob_known)

@@ -1,0 +1,220 @@
+"""The engines give the same numbers, whatever the block, the workers and the company."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.conftest import blob_federation, blob_task, run
+from turnout import losses
+from turnout.coordinator import Cadence, Plan, State
+from turnout.data.federation import from_clients
+from turnout.engine import Run, Sequential, Task, Vectorised, drive
+from turnout.fleet import Bernoulli, Fleet
+from turnout.local import SGD
+from turnout.protocols import Population
+from turnout.selection import Uniform
+from turnout.streams import Streams
+
+SOLVERS = {
+    "plain": SGD(lr=0.1, batch_size=7, epochs=(1, 3)),
+    "momentum": SGD(lr=0.1, batch_size=7, steps=(2, 9), momentum=0.9),
+    "everything": SGD(
+        lr=0.1, batch_size=7, epochs=2, momentum=0.5, weight_decay=0.01, prox_strength=0.3, lr_decay=0.9, clip_norm=0.7
+    ),
+    "replaced": SGD(lr=0.1, batch_size=7, steps=5, batches="replaced"),
+    "full": SGD(lr=0.1, steps=3, batches="full"),
+}
+
+
+def plan(local, rounds=3):
+    return Plan(
+        local=local,
+        rounds=rounds,
+        fleet=Fleet(availability=Bernoulli(prob=0.8)),
+        selection=Uniform(cohort_size=5),
+        evaluate=Cadence(every=1),
+    )
+
+
+class LastStep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(6, 3)
+        self.lstm = nn.LSTM(3, 4, 2, batch_first=True)
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        hidden, _ = self.lstm(self.embed(x))
+        return self.out(hidden[:, -1])
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)) + x)
+
+
+class Odd(nn.Module):
+    """Not lowered: a parameter used by hand; vmap can map it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x):
+        return torch.sin(x) @ self.weight
+
+
+class Branching(nn.Module):
+    """Can be neither lowered nor mapped: its path depends on the data."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x) if float(x.sum()) > 0 else self.layer(-x)
+
+
+def seeded(module):
+    generator = torch.Generator().manual_seed(3)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.4, generator=generator)
+    return module.double()
+
+
+def image_federation():
+    rng = np.random.default_rng(0)
+    pairs = [
+        (torch.tensor(rng.normal(size=(n, 2, 6, 6))), torch.tensor(rng.integers(0, 3, n))) for n in (5, 9, 14, 4, 8, 11)
+    ]
+    return from_clients(pairs, test=pairs[0], num_classes=3)
+
+
+def text_federation():
+    rng = np.random.default_rng(0)
+    pairs = [
+        (torch.tensor(rng.integers(0, 6, (n, 5))), torch.tensor(rng.integers(0, 3, n))) for n in (5, 9, 14, 4, 8, 11)
+    ]
+    return from_clients(pairs, test=pairs[0], num_classes=3)
+
+
+TASKS = {
+    "mlp": blob_task,
+    "residual": lambda: Task(federation=blob_federation(), module=seeded(Residual()), loss=losses.cross_entropy),
+    "odd": lambda: Task(federation=blob_federation(), module=seeded(Odd()), loss=losses.cross_entropy),
+    "cnn": lambda: Task(
+        federation=image_federation(),
+        module=seeded(
+            nn.Sequential(
+                nn.Conv2d(2, 4, 3, padding=1),
+                nn.ReLU(),
+                nn.GroupNorm(2, 4),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(36, 3),
+            )
+        ),
+        loss=losses.cross_entropy,
+    ),
+    "lstm": lambda: Task(federation=text_federation(), module=seeded(LastStep()), loss=losses.cross_entropy),
+}
+
+
+@pytest.mark.parametrize("local", SOLVERS.values(), ids=SOLVERS.keys())
+@pytest.mark.parametrize("name", TASKS.keys())
+def test_engine_every_way_gives_the_same_model(name, local):
+    task = TASKS[name]()
+    reference, records = run(task, plan(local))
+    ways = [
+        Vectorised("cpu", block=100),
+        Vectorised("cpu", block=2, threads=1),
+        Vectorised("cpu", block=2, workers=2),
+        Vectorised("cpu", stack=False, workers=2),
+    ]
+    assert not torch.equal(reference.model, task.layout.flatten(task.module))
+    for engine in ways:
+        final, others = run(task, plan(local), engine=engine)
+        assert torch.allclose(final.model, reference.model, atol=1e-11)
+        for mine, theirs in zip(records, others, strict=True):
+            assert np.allclose(mine.losses, theirs.losses, atol=1e-11, equal_nan=True)
+            assert mine.metrics.keys() == theirs.metrics.keys()
+            assert np.allclose(list(mine.metrics.values()), list(theirs.metrics.values()), atol=1e-11)
+
+
+def test_engine_measured_choice_changes_no_result():
+    task = blob_task()
+    reference, _ = run(task, plan(SOLVERS["plain"]))
+    engine = Vectorised("cpu")
+    final, _ = run(task, plan(SOLVERS["plain"]), engine=engine)
+    assert engine.ways  # it did measure
+    assert torch.allclose(final.model, reference.model, atol=1e-11)
+
+
+def test_engine_runs_answered_together_give_what_each_gives_alone():
+    task, other = blob_task(), None
+    other = Task(federation=blob_federation(9, seed=4), module=task.module, loss=task.loss)
+    plans = [plan(SOLVERS["plain"]), plan(SOLVERS["momentum"]), plan(SGD(lr=0.02, batch_size=7, epochs=1))]
+    jobs, alone = [], []
+    for index, (a_task, a_plan, seed) in enumerate((t, p, s) for t in (task, other) for p in plans for s in (0, 1)):
+        population = Population.of(a_task.federation.sizes)
+        state = State.start(task.layout.flatten(task.module), population)
+        jobs.append(
+            Run(index=index, task=a_task, plan=a_plan, state=state, streams=Streams(seed), population=population)
+        )
+        alone.append(run(a_task, a_plan, seed=seed)[0].model)
+    together = drive(jobs, Vectorised("cpu", block=4), lambda _: None)
+    for mine, theirs in zip(alone, together, strict=True):
+        assert torch.allclose(mine, theirs.model, atol=1e-11)
+
+
+def test_engine_a_module_that_cannot_be_mapped_runs_alone_and_says_so_once():
+    task = Task(federation=blob_federation(), module=seeded(Branching()), loss=losses.cross_entropy)
+    reference, _ = run(task, plan(SOLVERS["plain"]))
+    engine = Vectorised("cpu", block=4)
+    with pytest.warns(UserWarning, match="Branching cannot be stacked.*one by one, with the same results"):
+        final, _ = run(task, plan(SOLVERS["plain"]), engine=engine)
+    assert torch.allclose(final.model, reference.model, atol=1e-11)
+
+
+def test_engine_dropout_masks_are_keyed_by_client():
+    module = seeded(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)))
+    task = Task(federation=blob_federation(), module=module, loss=losses.cross_entropy)
+    reference, _ = run(task, plan(SOLVERS["plain"]))
+    again, _ = run(task, plan(SOLVERS["plain"]), engine=Vectorised("cpu", workers=2))
+    other, _ = run(task, plan(SOLVERS["plain"]), seed=1)
+    assert torch.allclose(again.model, reference.model, atol=1e-11)
+    assert not torch.allclose(other.model, reference.model)
+
+
+def test_engine_buffers_are_averaged_by_share_of_the_data():
+    module = seeded(nn.Sequential(nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 3)))
+    federation = blob_federation(3)
+    task = Task(federation=federation, module=module, loss=losses.cross_entropy)
+    population = Population.of(federation.sizes)
+    start = State.start(task.layout.flatten(module), population, task.layout.flatten_buffers(module))
+    job = Run(
+        index=0,
+        task=task,
+        plan=Plan(local=SGD(lr=0.1, steps=1, batches="full"), rounds=1),
+        state=start,
+        streams=Streams(0),
+        population=population,
+    )
+    (final,) = drive([job], Vectorised("cpu"), lambda _: None)
+    means = torch.stack([federation.train.of(i).x.mean(0) for i in range(3)])
+    expected = torch.tensor(population.weights) @ means
+    assert torch.allclose(final.buffers[:4], expected, atol=1e-10)
+
+
+def test_engine_same_seed_same_trajectory_bit_for_bit():
+    for engine in (Sequential, lambda: Vectorised("cpu", block=3)):
+        first, _ = run(blob_task(), plan(SOLVERS["momentum"]), engine=engine())
+        again, _ = run(blob_task(), plan(SOLVERS["momentum"]), engine=engine())
+        other, _ = run(blob_task(), plan(SOLVERS["momentum"]), engine=engine(), seed=1)
+        assert torch.equal(first.model, again.model)
+        assert not torch.equal(first.model, other.model)
