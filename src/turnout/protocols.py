@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.memory import DEFAULT_BUDGET, RowTable
 from turnout.rows import Facts, Rows, Step
 from turnout.streams import Floats, Ids, Streams
 
 if TYPE_CHECKING:
-    from turnout.requests import Steps
+    from turnout.requests import Probe, Score, Steps, Train
 
-Memory = dict[str, Tensor]  # what a rule remembers between rounds; saved and restored as it is
+Memory = dict[str, Any]  # what a rule remembers between rounds: tensors, numpy arrays, row tables, plain numbers
 Batching = Literal["shuffled", "replaced", "full"]
 
 
@@ -29,16 +30,29 @@ class Population:
     weights: Floats  # p_i
     everyone: Ids  # 0 … N−1, made once
     label_counts: Any = None  # (clients, classes), where a rule needs it
+    counted: Any = None  # bool per client: is it in the objective? None: all are
+    server_size: int = 0  # samples the server itself holds
 
     @classmethod
-    def of(cls, sizes: Ids, label_counts: Ids | None = None) -> "Population":
+    def of(cls, sizes: Ids, label_counts: Ids | None = None, server_size: int = 0) -> "Population":
         """Return the population of clients with these sizes."""
-        return cls(sizes=sizes, weights=sizes / sizes.sum(), everyone=np.arange(len(sizes)), label_counts=label_counts)
+        return cls(
+            sizes=sizes,
+            weights=sizes / sizes.sum(),
+            everyone=np.arange(len(sizes)),
+            label_counts=label_counts,
+            server_size=server_size,
+        )
 
     @property
     def num_clients(self) -> int:
-        """N."""
+        """How many clients there ever are."""
         return len(self.sizes)
+
+    @property
+    def num_counted(self) -> int:
+        """N: how many clients are in the objective."""
+        return self.num_clients if self.counted is None else int(self.counted.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +66,19 @@ class View:
     model: Tensor
     buffers: Tensor | None = None
     last_losses: Floats = field(default_factory=lambda: np.zeros(0))  # NaN for clients never heard from
-    memory: Mapping[str, Tensor] = field(default_factory=dict)  # the rule's own
+    memory: Mapping[str, Any] = field(default_factory=dict)  # the rule's own
+    restart: int = 0  # the round after which learning-rate schedules count again
+    sim_seconds: float = 0.0  # simulated time at the start of the round
+    table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take
 
     @property
     def weights(self) -> Floats:
         """p_i."""
         return self.population.weights
+
+    def table(self) -> RowTable:
+        """Return a new table with one row of zeros per client."""
+        return RowTable(self.population.num_clients, self.model, self.table_budget)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +106,61 @@ class Availability(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Who joins and who leaves before a round."""
+
+    arrivals: Ids
+    departures: Ids
+    excluded: Ids  # those of the departed whom the objective drops; the others stay in it, inactive for ever
+    events: tuple[str, ...] = ()
+
+
+class Membership(Protocol):
+    """Who belongs to the federation, and when."""
+
+    def at_start(self, population: Population) -> Ids:
+        """Return who is there before the first round, ascending."""
+        ...
+
+    def changes(self, view: View, ask: "Ask") -> "Changes | Steps[Changes]":
+        """Return who joins and who leaves before this round."""
+        ...
+
+    def boost(self, rounds_since_arrival: Ids) -> Floats:
+        """Return the factor on an arrived client's coefficient, 1, 2, … rounds after it came; 0 is no arrival."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What the clock made of a round."""
+
+    done: Ids  # steps completed in time; 0 is nothing in time
+    late: Any  # bool per client: it answered, but after the round was closed
+    round_seconds: float
+
+
+class Clock(Protocol):
+    """How long things take."""
+
+    def run(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Timing:
+        """Return what each client gets done in time, and how long the round takes."""
+        ...
+
+
+class Assist(Protocol):
+    """Rounds in which the server itself takes a step on its own samples."""
+
+    def takes(self, view: View) -> bool:
+        """Whether this round is the server's."""
+        ...
+
+    def solver(self, view: View) -> "Local":
+        """Return what the server does in its round."""
+        ...
+
+
 class Work(Protocol):
     """How much of the asked work gets done."""
 
@@ -93,11 +169,21 @@ class Work(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a filter let through, and the work it had done on the way."""
+
+    clients: Ids  # ascending
+    trained: Any = None  # a Trained answer with rows for (at least) these clients, to be used instead of asking again
+    memory: Memory = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
 class Filtering(Protocol):
     """Which of those that are up may be asked."""
 
-    def keep(self, pool: Ids, view: View) -> "Ids | Steps[Ids]":
-        """Return the part of the pool that may be asked, ascending."""
+    def keep(self, pool: Ids, view: View, ask: "Ask") -> "Kept | Steps[Kept]":
+        """Return the part of the pool that may be asked; `ask.train(clients)` makes a request to train them."""
         ...
 
 
@@ -109,8 +195,8 @@ class Selection(Protocol):
         """How many are drawn; None for all."""
         ...
 
-    def choose(self, pool: Ids, view: View) -> "Choice | Steps[Choice]":
-        """Return who of the pool is asked."""
+    def choose(self, pool: Ids, view: View, ask: "Ask") -> "Choice | Steps[Choice]":
+        """Return who of the pool is asked; `ask.losses(clients)` makes a request that may be yielded."""
         ...
 
 
@@ -144,12 +230,30 @@ class Local(Protocol):
         """Return ‖a_i‖₁ of each client after so many steps."""
         ...
 
+    @property
+    def control(self) -> Literal["none", "average", "gradient"]:
+        """How control variates are refreshed, if there are any."""
+        ...
+
     def begin(self, params: Sequence[Tensor]) -> list[Memory]:
         """Return the solver's state for one block, one mapping per parameter; `params` have rows in front."""
         ...
 
     def update(self, slot: "SlotUpdate") -> None:
         """Move one parameter of every row in the block by one step, in place."""
+        ...
+
+    def finish(self, delta: Tensor, state: Memory) -> tuple[Tensor, Tensor | None]:
+        """Return the change of one parameter as it is sent, and a second row beside it where the solver has one."""
+        ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """A local rule that adapts to how training goes."""
+
+    def observe(self, memory: Mapping[str, Any], view: View, loss: float) -> Memory:
+        """Return the rule's new memory after a round whose mean training loss was this."""
         ...
 
 
@@ -178,8 +282,42 @@ class Linear(Protocol):
 class Rowwise(Protocol):
     """An aggregation that needs the rows themselves, or remembers some."""
 
-    def combine(self, rows: Rows, memory: Memory, view: View) -> tuple[Tensor, Floats, Memory]:
+    def combine(self, rows: Rows, memory: Memory, view: View, ask: "Ask") -> "Combined | Steps[Combined]":
         """Return the direction, the coefficients of the rows in it, and the new memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combined:
+    """A descent-positive direction, what it was made of, and what the rule remembers."""
+
+    direction: Tensor
+    coefficients: Floats
+    memory: Memory = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Ask(Protocol):
+    """Requests a rule may yield, made with the run's own local solver and model."""
+
+    def train(self, clients: Ids) -> "Train":
+        """Ask these clients to train from the round's model and send their rows."""
+        ...
+
+    def train_on_server(self) -> "Train":
+        """Ask for the same local procedure on the server's own samples; the answer has one row."""
+        ...
+
+    def losses(self, clients: Ids, batch_size: int | None = None) -> "Probe":
+        """Ask clients for their loss at the round's model."""
+        ...
+
+    def gradients(self, clients: Ids) -> "Probe":
+        """Ask clients for their full gradient at the round's model."""
+        ...
+
+    def score(self, models: Tensor, on: str = "server", client: int | None = None) -> "Score":
+        """Ask for the loss of each of these models on the server's samples or on one client's hold-out."""
         ...
 
 

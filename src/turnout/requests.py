@@ -4,6 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from turnout.protocols import Local
@@ -28,6 +29,7 @@ class Train:
     buffer_weights: Floats  # how clients' buffers are averaged
     wants_norms: bool = False  # return ‖Δ_i‖² too
     controls: Tensor | None = None  # k_i added to every gradient of client i, one row per client
+    on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class Trained:
     finite: Any  # bool per client: is its change finite?
     reduced: Tensor | None = None  # Σ c_i Δ_i
     delta: Tensor | None = None  # rows
+    extra: Tensor | None = None  # second rows, where the local solver sends them
     square_norms: Floats | None = None
     buffers: Tensor | None = None  # Σ w_i buffers_i
 
@@ -68,6 +71,25 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Ask for the mean loss of several models on one small set."""
+
+    round: int
+    models: Tensor  # one row per model
+    buffers: Tensor | None
+    on: str = "server"  # "server": the server's samples; "client": one client's hold-out
+    client: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """The answer to Score, one loss per model."""
+
+    loss: Floats
+    samples: int = 0  # samples looked at, for the cost ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluate:
     """Measure a model on the test set, and on every client's hold-out if asked."""
 
@@ -75,6 +97,7 @@ class Evaluate:
     model: Tensor
     buffers: Tensor | None
     per_client: bool = False
+    clients: Ids | None = None  # given: the test set is these clients' hold-outs put together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +143,7 @@ class Record:
     local_steps: Ids  # of those asked; 0 where nothing came
     coefficients: Floats  # of those asked; 0 where nothing was used
     losses: Floats  # of those asked; NaN where nothing came
+    late: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # answered after the round was closed
     rejected: dict[int, str] = field(default_factory=dict)  # client -> reason
     metrics: dict[str, float] = field(default_factory=dict)
     client_accuracy: Floats | None = None
@@ -129,6 +153,6 @@ class Record:
     model: Tensor | None = None  # the model after the round
 
 
-Request = Train | Probe | Evaluate | Record
-Answer = Trained | Probed | Evaluated | None
+Request = Train | Probe | Score | Evaluate | Record
+Answer = Trained | Probed | Scored | Evaluated | None
 Steps = Generator[Request, Any, T]  # a rule that asks before it decides: yields requests, returns T

@@ -26,6 +26,7 @@ class Facts:
     multiplicity: Ids  # how often it was drawn
     inclusion_prob: Floats | None  # π_i where the selection rule knows it
     num_clients: int  # N: clients in the objective
+    boost: Floats | None = None  # a factor on the coefficients of clients that have just arrived
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -40,7 +41,8 @@ class Facts:
         names = ("clients", "weights", "num_examples", "asked_steps", "local_steps", "local_work", "local_lr")
         kept = {name: getattr(self, name)[mask] for name in (*names, "multiplicity")}
         prob = None if self.inclusion_prob is None else self.inclusion_prob[mask]
-        return replace(self, **kept, inclusion_prob=prob)
+        boost = None if self.boost is None else self.boost[mask]
+        return replace(self, **kept, inclusion_prob=prob, boost=boost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Rows:
 
     facts: Facts
     delta: Tensor
+    extra: Tensor | None = None  # a second row per client, where the local solver sends one
+    losses: Floats | None = None  # mean mini-batch loss of each client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ class Streams:
         return np.random.Generator(np.random.Philox(key=words_))
 
     def torch_generator(self, purpose: str, round: int = 0, client: int = SERVER) -> torch.Generator:
-        """Return a torch generator (on the CPU) with the same key."""
+        """Return a torch generator (on the CPU) seeded by the key; torch keeps 32 bits of it."""
         return torch.Generator().manual_seed(int(self.keys(purpose, round, client)[0] >> np.uint64(1)))
 
 

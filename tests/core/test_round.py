@@ -1,5 +1,6 @@
 """The round: who is asked, what is recorded, and what happens when nobody comes or an answer is bad."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 import torch
 
 from tests.conftest import blob_task, quadratic_task, run
-from turnout.coordinator import Cadence, Plan, State, coordinate
+from turnout.coordinator import Cadence, Plan, coordinate
+from turnout.coordinator.saving import restored, saved
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.protocols import Choice, Population
-from turnout.requests import Evaluate, Probe, Record, Train
+from turnout.requests import Evaluate, Record, Train
 from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
 
@@ -107,9 +109,10 @@ def test_contract_the_state_saved_and_restored_half_way_ends_the_same():
     plan = Plan(local=LOCAL, rounds=6, selection=Uniform(cohort_size=3))
     whole, _ = run(task, plan)
     half, _ = run(task, replace(plan, rounds=3))
-    restored = State.restore(half.round, {k: v.clone() for k, v in half.tensors().items()})
+    tensors, rest = saved(half)
+    half_way = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)))
     population = Population.of(task.federation.sizes)
-    engine, steps = Sequential(), coordinate(plan, population, restored, Streams(0))
+    engine, steps = Sequential(), coordinate(plan, population, half_way, Streams(0))
     answer = None
     while True:
         try:
@@ -136,10 +139,8 @@ class AskFirst:
 
     cohort_size = 1
 
-    def choose(self, pool, view):
-        probed = yield Probe(
-            round=view.round, streams=view.streams, model=view.model, buffers=None, clients=pool, what="loss"
-        )
+    def choose(self, pool, view, ask):
+        probed = yield ask.losses(pool)
         return Choice.of(pool[[int(np.argmax(probed.loss))]])
 
 

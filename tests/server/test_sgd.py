@@ -36,7 +36,7 @@ def test_identity_rate_one_is_the_average_of_the_models():
         buffer_weights=population.weights,
     )
     worker, slab = Worker(task), task.federation.train.fetch(clients)
-    models = [start - worker.train(request, i, slab)[0] for i in range(3)]
+    models = [start - worker.train(request, i, slab).delta for i in range(3)]
     average = sum(float(p) * m for p, m in zip(population.weights, models, strict=True))
     assert torch.allclose(final.model, average, atol=1e-12)
 

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from turnout.aggregation import FedAvg
 from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
-from turnout.protocols import Aggregation, Filtering, Local, Memory, Population, Selection, Server
+from turnout.memory import DEFAULT_BUDGET
+from turnout.protocols import Aggregation, Assist, Filtering, Local, Memory, Population, Selection, Server
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
 from turnout.streams import Floats
@@ -50,20 +50,13 @@ class Plan:
     selection: Selection = field(default_factory=Uniform)
     aggregation: Aggregation = field(default_factory=FedAvg)
     server: Server = field(default_factory=ServerSGD)
+    assist: Assist | None = None  # none: every round is the clients'
     evaluate: Cadence = field(default_factory=Cadence)
+    table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take; beyond it lies in a file
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ConfigError(f"A study needs rounds >= 1; got {self.rounds}. Change rounds.")
-
-    def check(self, population: Population) -> None:
-        """Raise if the plan cannot run on these clients."""
-        size = self.selection.cohort_size
-        if size is not None and size > population.num_clients and not getattr(self.selection, "replacement", False):
-            raise ConfigError(
-                f"{type(self.selection).__name__} needs cohort_size <= the number of clients; "
-                f"got {size} > {population.num_clients}. Set selection.cohort_size to {population.num_clients} or less."
-            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,34 +71,12 @@ class State:
     selection: Memory = field(default_factory=dict)
     filtering: Memory = field(default_factory=dict)
     local: Memory = field(default_factory=dict)
+    members: Memory = field(default_factory=dict)
+    restart: int = 0  # the round after which learning-rate schedules count again
+    sim_seconds: float = 0.0
     last_losses: Floats = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def start(cls, model: Tensor, population: Population, buffers: Tensor | None = None) -> "State":
         """Return the state before the first round."""
         return cls(model=model, buffers=buffers, last_losses=np.full(population.num_clients, np.nan))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state as named tensors, to save."""
-        named = {"model": self.model, "last_losses": torch.from_numpy(self.last_losses)}
-        if self.buffers is not None:
-            named["buffers"] = self.buffers
-        for part in ("server", "aggregation", "selection", "filtering", "local"):
-            named |= {f"{part}.{name}": value for name, value in getattr(self, part).items()}
-        return named
-
-    @classmethod
-    def restore(cls, round: int, tensors: dict[str, Tensor]) -> "State":
-        """Return the state that `tensors` was taken from."""
-        parts: dict[str, Memory] = {part: {} for part in ("server", "aggregation", "selection", "filtering", "local")}
-        for name, value in tensors.items():
-            part, _, rest = name.partition(".")
-            if rest:
-                parts[part][rest] = value
-        return cls(
-            round=round,
-            model=tensors["model"],
-            buffers=tensors.get("buffers"),
-            last_losses=tensors["last_losses"].numpy(),
-            **parts,
-        )

@@ -134,7 +134,7 @@ class Federation:
         ids = np.arange(self.num_clients) if clients is None else clients
         slab = self.train.fetch(ids)
         owner = np.repeat(np.arange(len(ids)), slab.sizes)
-        rows = _positions(slab)
+        rows = positions(slab)
         labels = slab.y[rows].cpu().numpy().reshape(len(owner))
         flat = np.bincount(owner * self.num_classes + labels, minlength=len(ids) * self.num_classes)
         return flat.reshape(len(ids), self.num_classes)
@@ -151,7 +151,7 @@ class Federation:
         )
 
 
-def _positions(slab: Slab) -> Tensor:
+def positions(slab: Slab) -> Tensor:
     """Return the row in x of every sample of the slab, client by client."""
     ends = np.cumsum(slab.sizes)
     within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - slab.sizes, slab.sizes)

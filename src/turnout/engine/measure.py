@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.data.federation import Held, Slab
+from turnout.data.federation import Held, Samples, Slab, positions
 from turnout.engine.lowering import CannotLower, Lowered, Pass
 from turnout.engine.task import Task
+from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches
 from turnout.losses import CLASSIFIES, correct
-from turnout.requests import Evaluate, Evaluated, Probe, Probed
+from turnout.requests import Evaluate, Evaluated, Probe, Probed, Score, Scored
 from turnout.streams import Floats, Ids
 
 CHUNK_VALUES = 4 << 20  # numbers looked at in one forward pass
@@ -57,8 +58,25 @@ class Gauge:
         ]
         return Probed(clients=request.clients, gradient=torch.stack(rows), samples=len(where))
 
+    def score(self, task: Task, request: Score) -> Scored:
+        """Return the mean loss of each model on the server's samples or on one client's hold-out."""
+        held = task.federation.server if request.on == "server" else _holdout_of(task, request.client)
+        if held is None or len(held) == 0:
+            raise ConfigError(
+                f"Scoring models on {request.on} samples needs some; {task.federation.name} has none. "
+                "Set data.server_samples (or data.holdout, to score on a client's own) above 0."
+            )
+        if self.stack is not None:
+            metrics = self._stacked_metrics(held.x, held.y, list(request.models))
+            loss = np.array([m["loss"] for m in metrics])
+        else:
+            every = np.arange(len(held))
+            parts = [self._per_sample(m, request.buffers, held.x, held.y, every)[0] for m in request.models]
+            loss = np.array([part.mean() for part in parts])
+        return Scored(loss=loss, samples=len(held) * len(loss))
+
     def _test_metrics(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[dict[str, float]]:
-        tests = [task.federation.test for task in tasks]
+        tests = [_test_set(task, request) for task, request in zip(tasks, requests, strict=True)]
         shared = tests[0] is not None and all(t is not None and t.x is tests[0].x for t in tests)
         if len(requests) > 1 and shared and self.stack is not None and tests[0] is not None:
             return self._stacked_metrics(tests[0].x, tests[0].y, [r.model for r in requests])
@@ -136,6 +154,21 @@ class Gauge:
         if buffers is not None:
             state |= {slot.name: slot.view(buffers) for slot in self.task.layout.buffers}
         return state
+
+
+def _test_set(task: Task, request: Evaluate) -> Samples | None:
+    """Return the test set, or the hold-outs of the clients that are now in the objective."""
+    holdout = task.federation.holdout
+    if request.clients is None or holdout is None:
+        return task.federation.test
+    slab = holdout.fetch(request.clients)
+    rows = positions(slab)
+    return Samples(slab.x[rows], slab.y[rows])
+
+
+def _holdout_of(task: Task, client: int | None) -> Samples | None:
+    holdout = task.federation.holdout
+    return None if holdout is None or client is None else holdout.of(client)
 
 
 class Nowhere:

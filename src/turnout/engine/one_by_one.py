@@ -5,21 +5,24 @@ several workers run clients side by side with one operation thread each.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from turnout.data.federation import Slab
+from turnout.engine.results import Row
 from turnout.engine.sinks import clip_rows
 from turnout.engine.task import Task
 from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches
 from turnout.local.sgd import SGD
-from turnout.protocols import SlotUpdate
+from turnout.models.layout import Slot
+from turnout.protocols import Memory, SlotUpdate
 from turnout.requests import Train
 
+Mover = Callable[[int, Sequence[Tensor]], None]  # (step, gradients): move the parameters
 DROPOUTS: tuple[type[nn.Module], ...] = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
@@ -54,8 +57,8 @@ class Worker:
         counters = [b for b in self.module.buffers() if not b.is_floating_point()]
         self.counters = [(b, b.clone()) for b in counters]  # every client starts from the same
 
-    def train(self, request: Train, place: int, slab: Slab) -> tuple[Tensor, float, Tensor | None]:
-        """Train one client of a request; return its change, its mean loss and its buffers."""
+    def train(self, request: Train, place: int, slab: Slab) -> Row:
+        """Train one client of a request."""
         self.module.train()
         self.layout.load(self.module, request.model, request.buffers)
         for counter, start in self.counters:
@@ -66,22 +69,35 @@ class Worker:
             self.generator.manual_seed(int(dropout[0] >> np.uint64(1)))
         local, one = request.local, slice(place, place + 1)
         drawn = draw_batches(key, slab.sizes[one], request.steps[one], local.batch_size, local.batches)
-        move = self._mover(request, place)
+        move, state = self._mover(request, place)
         total = 0.0
         for step in range(int(request.steps[place])):
             inside = drawn.positions[0, step, : drawn.counts[0, step]] + slab.starts[place]
             where = torch.from_numpy(inside if slab.order is None else slab.order.numpy()[inside].astype(np.int64))
             where = where.to(slab.x.device)
             x, y = slab.x.index_select(0, where), slab.y.index_select(0, where)
-            loss = self.loss(self.module(x), y).mean()
-            grads = torch.autograd.grad(loss, self.params, allow_unused=True)
+            value = self.loss(self.module(x), y).mean()
+            grads = torch.autograd.grad(value, self.params, allow_unused=True)
             move(step, [torch.zeros_like(p) if g is None else g for p, g in zip(self.params, grads, strict=True)])
-            total += float(loss.detach())
+            total += float(value.detach())
         buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
         change = request.model - self.layout.flatten(self.module)
-        return change, total / max(int(request.steps[place]), 1), buffers
+        loss = total / max(int(request.steps[place]), 1)
+        if state is None:
+            return Row(change, loss, buffers)
+        change, extra = self._finished(request, change, state)
+        return Row(change, loss, buffers, extra)
 
-    def _mover(self, request: Train, place: int):  # type: ignore[no-untyped-def]
+    def _finished(self, request: Train, change: Tensor, state: list[Memory]) -> tuple[Tensor, Tensor | None]:
+        """Let the solver have the last word on what is sent."""
+        pairs = []
+        for slot, memory in zip(self.layout.slots, state, strict=True):
+            own = {name: _stored(value[0], slot).view(1, -1) for name, value in memory.items()}
+            pairs.append(request.local.finish(change[None, slot.start : slot.stop], own))
+        extras = [extra[0] for _, extra in pairs if extra is not None]
+        return torch.cat([delta[0] for delta, _ in pairs]), torch.cat(extras) if extras else None
+
+    def _mover(self, request: Train, place: int) -> tuple[Mover, list[Memory] | None]:
         """Return the function that moves the module's parameters by one step of the request's solver."""
         local = request.local
         settings = {name: float(values[place]) for name, values in request.settings.items()}
@@ -92,7 +108,7 @@ class Worker:
                 for value, grad in zip(values, grads, strict=True):
                     value.sub_(grad, alpha=settings["lr"])
 
-            return plain
+            return plain, None
         rows = [value[None] for value in values]
         state = local.begin(rows)
         anchors = [slot.view(request.model)[None] for slot in self.layout.slots]
@@ -108,7 +124,11 @@ class Worker:
                 control = None if controls is None else controls[i]
                 local.update(SlotUpdate(row, gradients[i], anchors[i], state[i], settings, step, control))
 
-        return general
+        return general, state
+
+
+def _stored(value: Tensor, slot: Slot) -> Tensor:
+    return (value.t() if slot.transposed else value).reshape(-1)
 
 
 def _key_dropout(module: nn.Module, generator: torch.Generator) -> bool:

@@ -1,6 +1,7 @@
 """Putting blocks together: sums and rows of each request, in an order that does not depend on who was faster."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +11,15 @@ from turnout.engine.stacked import BlockResult
 from turnout.models.layout import Layout
 from turnout.requests import Train, Trained
 from turnout.streams import Floats
+
+
+class Row(NamedTuple):
+    """One client's answer."""
+
+    delta: Tensor
+    loss: float
+    buffers: Tensor | None = None
+    extra: Tensor | None = None
 
 
 class Gather:
@@ -22,9 +32,18 @@ class Gather:
         self.rows: list[Tensor | None] = [
             r.model.new_empty(len(r.clients), layout.size) if r.coefficients is None else None for r in requests
         ]
+        self.extras: list[Tensor | None] = [None] * len(requests)
         self.losses = [np.full(len(r.clients), np.nan) for r in requests]
         self.finite = [np.ones(len(r.clients), dtype=bool) for r in requests]
         self.norms: list[Floats | None] = [np.zeros(len(r.clients)) if r.wants_norms else None for r in requests]
+
+    def extra_rows(self, owner: int) -> Tensor:
+        """Return the table of a request's second rows, made when the first comes."""
+        held = self.extras[owner]
+        if held is None:
+            request = self.requests[owner]
+            held = self.extras[owner] = request.model.new_zeros(len(request.clients), self.layout.size)
+        return held
 
     def part(self) -> "Part":
         """Return a place for one block or worker to add to, without locks."""
@@ -49,6 +68,7 @@ class Gather:
                 finite=self.finite[at],
                 reduced=self.sums[at],
                 delta=self.rows[at],
+                extra=self.extras[at],
                 square_norms=self.norms[at],
                 buffers=self.buffers[at],
             )
@@ -104,6 +124,10 @@ class Part:
             where = torch.from_numpy(place)
             for slot, delta in zip(gather.layout.slots, block.deltas, strict=True):
                 rows[where, slot.start : slot.stop] = delta if everything else delta[pick]
+        if block.extras is not None:
+            extra, where = gather.extra_rows(owner), torch.from_numpy(place)
+            for slot, second in zip(gather.layout.slots, block.extras, strict=True):
+                extra[where, slot.start : slot.stop] = second if everything else second[pick]
         summed = self.sums.get(owner)
         suspicious = summed is None or not bool(torch.isfinite(summed).all())
         if norms is None and not suspicious:
@@ -117,9 +141,12 @@ class Part:
         if norms is not None:
             norms[place] = values
 
-    def add_row(self, owner: int, place: int, delta: Tensor, loss: float, buffers: Tensor | None) -> None:
+    def add_row(self, owner: int, place: int, row: "Row") -> None:
         """Take in one client's change."""
         gather, request = self.gather, self.gather.requests[owner]
+        delta, loss, buffers = row.delta, row.loss, row.buffers
+        if row.extra is not None:
+            gather.extra_rows(owner)[place] = row.extra
         gather.losses[owner][place] = loss
         square = float(torch.linalg.vecdot(delta, delta))
         gather.finite[owner][place] = np.isfinite(square)

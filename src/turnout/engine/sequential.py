@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from turnout.engine.measure import Gauge
 from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
-from turnout.engine.task import Question, Task
-from turnout.requests import Answer, Evaluate, Probe, Train, Trained
+from turnout.engine.task import Question, Task, samples_of
+from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
 
 
 class Sequential:
@@ -21,7 +21,7 @@ class Sequential:
         """Return one answer per question, in order."""
         return [self._answer(task, request) for task, request in questions]
 
-    def _answer(self, task: Task, request: Train | Probe | Evaluate) -> Answer:
+    def _answer(self, task: Task, request: Train | Probe | Score | Evaluate) -> Answer:
         key = (id(task.module), id(task.loss))
         if key not in self.tools:
             self.tools[key] = (Worker(task), Gauge(task))
@@ -30,13 +30,15 @@ class Sequential:
             return gauge.evaluate([task], [request])[0]
         if isinstance(request, Probe):
             return gauge.probe(task, request)
+        if isinstance(request, Score):
+            return gauge.score(task, request)
         return self._train(worker, task, request)
 
     def _train(self, worker: Worker, task: Task, request: Train) -> Trained:
-        slab = task.federation.train.fetch(request.clients)
+        slab = samples_of(task, request)
         gather = Gather(task.layout, [request])
         part = gather.part()
         for place in range(len(request.clients)):
-            part.add_row(0, place, *worker.train(request, place, slab))
+            part.add_row(0, place, worker.train(request, place, slab))
         gather.merge(part)
         return gather.answers()[0]

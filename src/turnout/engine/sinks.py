@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from turnout.protocols import Local, SlotUpdate
+from turnout.protocols import Local, Memory, SlotUpdate
 from turnout.streams import Floats
 
 
@@ -99,6 +99,10 @@ class Collected:
         """Keep the gradient."""
         self.missing.discard(slot)
         self.grads[slot].copy_(grad)
+
+    def flat_state(self) -> list[Memory]:
+        """Return the solver's state, every tensor as (rows, size)."""
+        return [{name: value.flatten(1) for name, value in state.items()} for state in self.state]
 
     def leave(self) -> None:
         """End the step: clip, then let the solver move every parameter."""

@@ -61,6 +61,7 @@ class BlockResult:
 
     jobs: Jobs
     deltas: list[Tensor]  # per slot, (rows, size)
+    extras: list[Tensor] | None  # second rows, where the solver sends them
     losses: Floats
 
 
@@ -103,7 +104,12 @@ def train_block(program: Program, layout: Layout, jobs: Jobs) -> BlockResult:
         totals[:active] += program.run(now, x, y, weights, sink)
         sink.leave()
     deltas = [torch.sub(base, param, out=param).view(rows, -1) for base, param in zip(bases, params, strict=True)]
-    return BlockResult(jobs, deltas, totals.cpu().numpy() / np.maximum(jobs.steps, 1))
+    extras = None
+    if isinstance(sink, Collected):
+        pairs = [first.local.finish(d, s) for d, s in zip(deltas, sink.flat_state(), strict=True)]
+        deltas = [delta for delta, _ in pairs]
+        extras = [extra for _, extra in pairs if extra is not None] or None
+    return BlockResult(jobs, deltas, extras, totals.cpu().numpy() / np.maximum(jobs.steps, 1))
 
 
 def _bases(layout: Layout, jobs: Jobs) -> list[Tensor]:

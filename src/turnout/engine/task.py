@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 from torch import nn
 
-from turnout.data.federation import Federation
+from turnout.data.federation import Federation, Slab
+from turnout.errors import ConfigError
 from turnout.losses import Loss
 from turnout.models.layout import Layout
-from turnout.requests import Answer, Evaluate, Probe, Train
+from turnout.requests import Answer, Evaluate, Probe, Score, Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +30,20 @@ class Task:
         object.__setattr__(self, "layout", Layout.of(self.module))
 
 
-Question = tuple[Task, Train | Probe | Evaluate]
+Question = tuple[Task, Train | Probe | Score | Evaluate]
+
+
+def samples_of(task: Task, request: Train) -> Slab:
+    """Return the samples a request trains on: its clients', or the server's own."""
+    if not request.on_server:
+        return task.federation.train.fetch(request.clients)
+    held = task.federation.server
+    if held is None or len(held) == 0:
+        raise ConfigError(
+            f"This rule needs samples at the server; {task.federation.name} has none. "
+            "Set data.server_samples to 50 or more, or pass server=(x, y) when building the federation."
+        )
+    return Slab(held.x, held.y, np.zeros(1, dtype=np.int64), np.array([len(held)]), None)
 
 
 class Engine(Protocol):

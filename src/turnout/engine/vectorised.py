@@ -22,9 +22,9 @@ from turnout.engine.measure import Gauge, Nowhere
 from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
 from turnout.engine.stacked import Jobs, collect_jobs, train_block
-from turnout.engine.task import Question, Task
+from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, tuning_key
-from turnout.requests import Answer, Evaluate, Probe, Train, Trained
+from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
 
 
 class Prepared:
@@ -116,7 +116,9 @@ class Vectorised:
             return prepared.gauge.evaluate(tasks, requests)
         if isinstance(first, Probe):
             return [prepared.gauge.probe(task, request) for task, request in zip(tasks, requests, strict=True)]
-        slabs = [task.federation.train.fetch(r.clients) for task, r in zip(tasks, requests, strict=True)]
+        if isinstance(first, Score):
+            return [prepared.gauge.score(task, request) for task, request in zip(tasks, requests, strict=True)]
+        slabs = [samples_of(task, request) for task, request in zip(tasks, requests, strict=True)]
         way = self._way(prepared, requests, slabs)
         return self._train(prepared, requests, slabs, way)
 
@@ -160,7 +162,7 @@ class Vectorised:
         def run(number: int) -> None:
             def train(worker: Worker) -> None:
                 for r, p in turns[number]:
-                    parts[number].add_row(r, p, *worker.train(requests[r], p, slabs[r]))
+                    parts[number].add_row(r, p, worker.train(requests[r], p, slabs[r]))
 
             prepared.on_worker(train)
 
@@ -231,7 +233,7 @@ def _shortened(request: Train, rows: int | None) -> Train:
     )
 
 
-def _group_key(task: Task, request: Train | Probe | Evaluate) -> tuple[object, ...]:
+def _group_key(task: Task, request: Train | Probe | Score | Evaluate) -> tuple[object, ...]:
     base = (id(task.module), id(task.loss), type(request))
     if not isinstance(request, Train):
         return base

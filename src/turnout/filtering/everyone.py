@@ -10,7 +10,7 @@ Reference: none needed.
 
 from dataclasses import dataclass
 
-from turnout.protocols import View
+from turnout.protocols import Ask, Kept, View
 from turnout.streams import Ids
 
 
@@ -18,6 +18,6 @@ from turnout.streams import Ids
 class Everyone:
     """Keep the whole pool."""
 
-    def keep(self, pool: Ids, view: View) -> Ids:
+    def keep(self, pool: Ids, view: View, ask: Ask) -> Kept:
         """Return the pool."""
-        return pool
+        return Kept(clients=pool)

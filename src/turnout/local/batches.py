@@ -13,7 +13,7 @@ from turnout.streams import GAMMA, Bits, Ids, mix, unit
 
 
 class Batches(NamedTuple):
-    """Positions within each client's samples: [rows, steps, batch]; beyond `counts` they repeat position 0."""
+    """Positions within each client's samples: [rows, steps, batch]; beyond `counts` they are padding."""
 
     positions: Ids
     counts: Ids  # [rows, steps]: samples in the batch; 0 after a row's last step
@@ -85,6 +85,8 @@ def permutations(keys: Bits, sizes: Ids, epochs: Ids) -> Ids:
     bits = mix(np.repeat(keys, per_row) + (counter.astype(np.uint64) + np.uint64(1)) * GAMMA)
     group = np.repeat(np.arange(len(group_sizes), dtype=np.uint64), group_sizes)
     ranked = (group << np.uint64(40)) | (bits >> np.uint64(24))  # fixed widths: the block never matters
+    if len(group_sizes) >= 1 << 24:  # more groups than the upper bits can name
+        return np.lexsort((bits, group)) - np.repeat(group_starts, group_sizes)
     order = np.argsort(ranked)
     in_order = ranked[order]
     if (in_order[1:] == in_order[:-1]).any():  # a tie, about once in 10^8 shuffles: break it by position

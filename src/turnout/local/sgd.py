@@ -16,6 +16,7 @@ Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629; Li et al. (FedProx). M
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -74,6 +75,7 @@ class SGD:
     lr_decay: float = 1.0  # γ, per local step
     clip_norm: float | None = None
     batches: Batching = "shuffled"
+    control: Literal["none", "average", "gradient"] = "none"  # SCAFFOLD's controls; "average" is its option II
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -150,6 +152,10 @@ class SGD:
     def update(self, slot: SlotUpdate) -> None:
         """Move one parameter of every row by one step."""
         sgd_step(slot)
+
+    def finish(self, delta: Tensor, state: Memory) -> tuple[Tensor, Tensor | None]:
+        """Send the change as it is."""
+        return delta, None
 
 
 def _range(work: int | tuple[int, int] | None) -> tuple[int, int]:

@@ -5,7 +5,7 @@ them multiplies a stack of batches without a copy; a module sees them through a 
 Floating-point buffers (BatchNorm statistics) are a second, shorter vector; integer buffers stay in the module.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,13 +90,13 @@ class Layout:
         return {slot.name: slot.view(flat) for slot in self.slots}
 
 
-def _slots(entries: list[tuple[str, Tensor, bool]]) -> Iterator[Slot]:
+def _slots(entries: Sequence[tuple[str, Tensor, bool]]) -> Iterator[Slot]:
     start = 0
     for name, value, transposed in entries:
         yield Slot(name, start, start + value.numel(), tuple(value.shape), transposed)
         start += value.numel()
 
 
-def _gather(slots: tuple[Slot, ...], values: dict[str, Tensor]) -> Tensor:
+def _gather(slots: tuple[Slot, ...], values: Mapping[str, Tensor]) -> Tensor:
     pieces = [(values[s.name].t() if s.transposed else values[s.name]).detach().reshape(-1) for s in slots]
     return torch.cat(pieces) if pieces else torch.zeros(0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.errors import ConfigError
-from turnout.protocols import Choice, View
+from turnout.protocols import Ask, Choice, View
 from turnout.streams import Ids
 
 
@@ -31,7 +31,7 @@ class Uniform:
         if self.cohort_size is None and self.replacement:
             raise ConfigError("Uniform with replacement needs a cohort_size; got none. Set selection.cohort_size.")
 
-    def choose(self, pool: Ids, view: View) -> Choice:
+    def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
         """Return K clients of the pool, or all of it when it has fewer."""
         size = self.cohort_size
         if len(pool) == 0 or size is None or (size >= len(pool) and not self.replacement):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.errors import ConfigError
-from turnout.protocols import Choice, View
+from turnout.protocols import Ask, Choice, View
 from turnout.streams import Ids
 
 
@@ -30,7 +30,7 @@ class Weighted:
         if self.cohort_size < 1:
             raise ConfigError(f"Weighted needs cohort_size >= 1; got {self.cohort_size}. Change selection.cohort_size.")
 
-    def choose(self, pool: Ids, view: View) -> Choice:
+    def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
         """Return K draws from the pool; without replacement, all of it when it has fewer."""
         if len(pool) == 0:
             return Choice(clients=pool, multiplicity=pool)

@@ -1,0 +1,135 @@
+"""Requests that rules may make, and what they cost."""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from torch import Tensor
+
+from turnout.coordinator.plan import Plan, State
+from turnout.coordinator.training import planned
+from turnout.local.batches import samples_used
+from turnout.protocols import Population, View
+from turnout.requests import Costs, Probe, Probed, Score, Scored, Steps, Train, Trained
+from turnout.streams import SERVER, Ids
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Makes requests with the run's own local solver and model."""
+
+    plan: Plan
+    view: View
+    state: State
+
+    def train(self, clients: Ids) -> Train:
+        """Ask these clients to train from the round's model and send their rows."""
+        facts, settings = planned(self.plan, self.view, clients, np.ones_like(clients), None)
+        here = facts.local_steps > 0
+        share = facts.weights[here]
+        return Train(
+            round=self.view.round,
+            streams=self.view.streams,
+            model=self.view.model,
+            buffers=self.view.buffers,
+            clients=clients[here],
+            steps=facts.local_steps[here],
+            local=self.plan.local,
+            settings={name: values[here] for name, values in settings.items()},
+            coefficients=None,
+            buffer_weights=share / max(share.sum(), 1e-300),
+        )
+
+    def train_on_server(self) -> Train:
+        """Ask for the same local procedure on the server's own samples; the answer has one row."""
+        one = np.array([SERVER])
+        view, size = self.view, self.view.population.server_size
+        alone = Population.of(np.array([size]))
+        there = View(round=view.round, rounds=view.rounds, streams=view.streams, population=alone, model=view.model)
+        steps = self.plan.local.asked(np.zeros(1, dtype=np.int64), there)
+        return server_train(self.plan.local, view, one, steps)
+
+    def losses(self, clients: Ids, batch_size: int | None = None) -> Probe:
+        """Ask clients for their loss at the round's model."""
+        return self._probe(clients, "loss", batch_size)
+
+    def gradients(self, clients: Ids) -> Probe:
+        """Ask clients for their full gradient at the round's model."""
+        return self._probe(clients, "gradient", None)
+
+    def score(self, models: Tensor, on: str = "server", client: int | None = None) -> Score:
+        """Ask for the loss of each of these models on the server's samples or on one client's hold-out."""
+        return Score(round=self.view.round, models=models, buffers=self.view.buffers, on=on, client=client)
+
+    def _probe(self, clients: Ids, what: str, batch_size: int | None) -> Probe:
+        view = self.view
+        return Probe(
+            round=view.round,
+            streams=view.streams,
+            model=view.model,
+            buffers=view.buffers,
+            clients=clients,
+            what=what,
+            batch_size=batch_size,
+        )
+
+
+def server_train(local: Any, view: View, one: Ids, steps: Ids) -> Train:
+    """Return the request for a solver on the server's own samples."""
+    return Train(
+        round=view.round,
+        streams=view.streams,
+        model=view.model,
+        buffers=view.buffers,
+        clients=one,
+        steps=steps,
+        local=local,
+        settings=local.settings(np.zeros(1, dtype=np.int64), view),
+        coefficients=None,
+        buffer_weights=np.ones(1),
+        on_server=True,
+    )
+
+
+class Meter:
+    """Counts what rules ask for besides the round's own training."""
+
+    def __init__(self) -> None:
+        self.down = self.up = self.samples = self.gradients = 0
+
+    def watch(self, steps: Steps[T], sizes: Ids) -> Steps[T]:
+        """Pass requests through, counting them."""
+        answer: Any = None
+        while True:
+            try:
+                request = steps.send(answer)
+            except StopIteration as stop:
+                return cast(T, stop.value)
+            answer = yield request
+            self._count(request, answer, sizes)
+
+    def _count(self, request: Any, answer: Any, sizes: Ids) -> None:
+        if isinstance(request, Probe) and isinstance(answer, Probed):
+            self.down += len(request.clients)
+            self.up += len(request.clients) if request.what == "gradient" else 0
+            self.samples += answer.samples
+        elif isinstance(request, Score) and isinstance(answer, Scored):
+            self.samples += answer.samples
+        elif isinstance(request, Train) and isinstance(answer, Trained) and not request.on_server:
+            self.down += len(request.clients)
+            self.up += len(answer.clients)
+            local = request.local
+            used = samples_used(sizes[request.clients], request.steps, local.batch_size, local.batches)
+            self.gradients += int(used.sum())
+
+    def costs(self, model: Tensor) -> Costs:
+        """Return the bill: a model down per client asked, and a row up where one was sent."""
+        size = model.numel() * model.element_size()
+        return Costs(
+            bytes_down=self.down * size,
+            bytes_up=self.up * size,
+            gradient_evaluations=self.gradients,
+            probe_evaluations=self.samples,
+        )

@@ -1,0 +1,39 @@
+"""Combinations that do not make sense, each refused with the reason and the way out."""
+
+from collections.abc import Iterator
+
+from turnout.coordinator.plan import Plan
+from turnout.protocols import Population, Rowwise
+
+
+def problems(plan: Plan) -> Iterator[str]:
+    """Yield what is wrong with a plan, whatever the data."""
+    rules = {
+        axis: getattr(plan, axis) for axis in ("filtering", "selection", "local", "aggregation", "server", "assist")
+    }
+    for axis, rule in rules.items():
+        own = getattr(rule, "objections", None)
+        if own is not None:
+            yield from (f"{type(rule).__name__} on {axis}: {text}" for text in own(plan))
+    membership = plan.fleet.membership
+    if membership is not None and getattr(membership, "reboots_fast", False) and isinstance(plan.aggregation, Rowwise):
+        yield (
+            f"A fast reboot boosts coefficients, and {type(plan.aggregation).__name__} has none to boost. "
+            'Set fleet.membership.reboot = "vanilla", or aggregate with FedAvg, FedNova or a scheme.'
+        )
+
+
+def problems_with(plan: Plan, population: Population) -> Iterator[str]:
+    """Yield what is wrong with a plan on these clients."""
+    yield from problems(plan)
+    size = plan.selection.cohort_size
+    if size is not None and size > population.num_clients and not getattr(plan.selection, "replacement", False):
+        yield (
+            f"{type(plan.selection).__name__} needs cohort_size <= the number of clients; "
+            f"got {size} > {population.num_clients}. Set selection.cohort_size to {population.num_clients} or less."
+        )
+    if plan.assist is not None and population.server_size == 0:
+        yield (
+            f"{type(plan.assist).__name__} needs samples at the server; this federation has none. "
+            "Set data.server_samples to 50 or more."
+        )

@@ -1,0 +1,87 @@
+"""One round as a record for the journal."""
+
+import numpy as np
+
+from turnout.coordinator.plan import Plan
+from turnout.coordinator.training import Outcome
+from turnout.local.batches import samples_used
+from turnout.protocols import Choice, Population, View
+from turnout.requests import Costs, Evaluated, Record
+from turnout.streams import Ids
+
+NO_CLIENTS = np.zeros(0, dtype=np.int64)
+NO_VALUES = np.zeros(0)
+
+
+def empty_record(round: int, population: Population, measured: Evaluated | None, **more: object) -> Record:
+    """Return the record of a round in which no client was asked."""
+    return Record(
+        round=round,
+        num_clients=population.num_clients,
+        asked=NO_CLIENTS,
+        multiplicity=NO_CLIENTS,
+        answered=NO_CLIENTS,
+        asked_steps=NO_CLIENTS,
+        local_steps=NO_CLIENTS,
+        coefficients=NO_VALUES,
+        losses=NO_VALUES,
+        metrics={} if measured is None else measured.metrics,
+        client_accuracy=None if measured is None else measured.client_accuracy,
+        **{"up": NO_CLIENTS, **more},  # type: ignore[arg-type]
+    )
+
+
+def round_record(
+    plan: Plan, view: View, up: Ids, choice: Choice, outcome: Outcome, measured: Evaluated | None, extra: Costs
+) -> Record:
+    """Return the record of a round of the clients."""
+    facts, asked = outcome.facts, choice.clients
+    place = np.searchsorted(asked, facts.clients)
+    coefficients, losses = np.zeros(len(asked)), np.full(len(asked), np.nan)
+    if outcome.answer is not None:
+        coefficients[place] = outcome.coefficients
+        losses[place] = outcome.answer.loss
+    return Record(
+        round=view.round,
+        num_clients=view.population.num_clients,
+        up=up,
+        asked=asked,
+        multiplicity=choice.multiplicity,
+        answered=facts.clients if outcome.answer is not None else NO_CLIENTS,
+        asked_steps=outcome.asked_steps,
+        local_steps=outcome.done_steps,
+        coefficients=coefficients,
+        losses=losses,
+        late=outcome.late,
+        rejected=outcome.rejected,
+        metrics=outcome.metrics | ({} if measured is None else measured.metrics),
+        client_accuracy=None if measured is None else measured.client_accuracy,
+        costs=_training_costs(plan, view, choice, outcome) + extra,
+        events=_events(plan, up, choice, outcome),
+        finished=view.round == view.rounds,
+    )
+
+
+def _training_costs(plan: Plan, view: View, choice: Choice, outcome: Outcome) -> Costs:
+    if outcome.reused:  # paid for when the filter asked
+        return Costs(sim_seconds=outcome.round_seconds)
+    size = view.model.numel() * view.model.element_size()
+    facts = outcome.facts
+    used = samples_used(facts.num_examples, facts.local_steps, plan.local.batch_size, plan.local.batches)
+    return Costs(
+        bytes_down=len(choice.clients) * size,
+        bytes_up=(len(facts) + len(outcome.rejected)) * size,
+        gradient_evaluations=int(used.sum()),
+        sim_seconds=outcome.round_seconds,
+    )
+
+
+def _events(plan: Plan, up: Ids, choice: Choice, outcome: Outcome) -> tuple[str, ...]:
+    events, drawn, wanted = [], int(choice.multiplicity.sum()), plan.selection.cohort_size
+    if len(up) == 0:
+        events.append("nobody was up")
+    elif wanted is not None and drawn < wanted:
+        events.append(f"asked {drawn} of {wanted}: too few were up")
+    if len(choice.clients) and outcome.answer is None:
+        events.append("nobody answered")
+    return tuple(events)

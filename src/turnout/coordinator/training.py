@@ -1,0 +1,183 @@
+"""The cohort's work: what each client is asked, what comes back, what is taken out, and control variates."""
+
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.coordinator.plan import Plan, State
+from turnout.protocols import Choice, Rowwise, Timing, View
+from turnout.requests import Probe, Probed, Steps, Train, Trained
+from turnout.rows import Facts
+from turnout.streams import Floats, Ids
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the cohort sent back, after bad answers were taken out."""
+
+    asked_steps: Ids
+    done_steps: Ids  # of those asked; 0 where nothing came
+    facts: Facts  # of the accepted
+    answer: Trained | None  # None: nobody answered
+    coefficients: Floats | None = None
+    rejected: dict[int, str] = field(default_factory=dict)
+    late: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    metrics: dict[str, float] = field(default_factory=dict)
+    round_seconds: float = 0.0
+    reused: bool = False  # the rows came from the filter's own training
+
+
+def planned(
+    plan: Plan, view: View, clients: Ids, multiplicity: Ids, inclusion_prob: Floats | None
+) -> tuple[Facts, dict[str, Floats]]:
+    """Return what these clients are asked and will have done, and their solver's settings."""
+    local, population = plan.local, view.population
+    asked = local.asked(clients, view)
+    done = np.minimum(plan.fleet.work.done(asked, clients, view), asked)
+    settings = local.settings(clients, view)
+    facts = Facts(
+        clients=clients,
+        weights=population.weights[clients],
+        num_examples=population.sizes[clients],
+        asked_steps=asked,
+        local_steps=done,
+        local_work=local.local_work(done, settings),
+        local_lr=settings["lr"],
+        multiplicity=multiplicity,
+        inclusion_prob=inclusion_prob,
+        num_clients=population.num_counted,
+    )
+    return facts, settings
+
+
+def on_time(plan: Plan, view: View, facts: Facts, settings: dict[str, Floats]) -> tuple[Facts, Timing | None]:
+    """Let the clock decide how much of the work is done in time."""
+    if plan.fleet.clock is None:
+        return facts, None
+    size = view.model.numel() * view.model.element_size()
+    timing = plan.fleet.clock.run(facts.clients, facts.local_steps, size, view)
+    done = np.where(timing.late, 0, np.minimum(timing.done, facts.local_steps))
+    work = plan.local.local_work(done, settings)
+    return replace(facts, local_steps=done, local_work=work), timing
+
+
+def train_cohort(plan: Plan, view: View, choice: Choice, state: State, held: Trained | None) -> Steps[Outcome]:
+    """Ask the cohort to train, or use what a filter already has; answers that are not finite are taken out."""
+    facts, settings = planned(plan, view, choice.clients, choice.multiplicity, choice.inclusion_prob)
+    facts, timing = on_time(plan, view, facts, settings)
+    facts = _boosted(plan, view, state, facts)
+    outcome = Outcome(facts.asked_steps, facts.local_steps, facts, None)
+    if timing is not None:
+        outcome.late, outcome.round_seconds = facts.clients[timing.late], timing.round_seconds
+    here = facts.local_steps > 0
+    if held is not None:
+        here &= np.isin(facts.clients, held.clients)
+    while here.any():
+        kept = facts.keep(here)
+        outcome.coefficients = None
+        if not isinstance(plan.aggregation, Rowwise):
+            outcome.coefficients = plan.aggregation.coefficients(kept)
+            if kept.boost is not None:
+                outcome.coefficients = outcome.coefficients * kept.boost
+        if held is not None:
+            answer, outcome.reused = _taken(held, kept.clients), True
+        else:
+            chosen = {name: values[here] for name, values in settings.items()}
+            answer = yield _request(plan, view, state, kept, chosen, outcome.coefficients)
+        if answer.finite.all():
+            outcome.facts, outcome.answer = kept, answer
+            yield from _refresh_controls(plan, view, state, kept, answer)
+            break
+        bad = kept.clients[~answer.finite]
+        outcome.rejected |= {int(c): "not finite" for c in bad}
+        here &= ~np.isin(facts.clients, bad)
+    if outcome.answer is None:
+        outcome.facts, outcome.coefficients = facts.keep(np.zeros(len(facts), dtype=bool)), None
+    outcome.done_steps = np.where(here, facts.local_steps, 0)
+    return outcome
+
+
+def _request(
+    plan: Plan, view: View, state: State, kept: Facts, settings: dict[str, Floats], coefficients: Floats | None
+) -> Train:
+    share = kept.weights * kept.multiplicity
+    with_controls = plan.local.control != "none"
+    return Train(
+        round=view.round,
+        streams=view.streams,
+        model=state.model,
+        buffers=state.buffers,
+        clients=kept.clients,
+        steps=kept.local_steps,
+        local=plan.local,
+        settings=settings,
+        coefficients=None if with_controls else coefficients,
+        buffer_weights=share / max(share.sum(), 1e-300),
+        wants_norms=plan.server.wants_norms,
+        controls=_controls(state, view, kept.clients) if with_controls else None,
+    )
+
+
+def _taken(held: Trained, clients: Ids) -> Trained:
+    """Return a filter's answer for these clients alone."""
+    place = np.searchsorted(held.clients, clients)
+    delta = cast(Tensor, held.delta)[torch.from_numpy(place)]
+    return Trained(
+        clients=clients,
+        steps=held.steps[place],
+        loss=held.loss[place],
+        finite=held.finite[place],
+        delta=delta,
+        extra=None if held.extra is None else held.extra[torch.from_numpy(place)],
+        square_norms=delta.double().square().sum(1).cpu().numpy(),
+        buffers=held.buffers,
+    )
+
+
+def _boosted(plan: Plan, view: View, state: State, facts: Facts) -> Facts:
+    """Give clients that have just arrived the factor their reboot asks for."""
+    if plan.fleet.membership is None or not state.members["arrived"].any():
+        return facts
+    arrived = state.members["arrived"][facts.clients]
+    since = np.where(arrived > 0, view.round - arrived + 1, 0)
+    return replace(facts, boost=plan.fleet.membership.boost(since))
+
+
+def _controls(state: State, view: View, clients: Ids) -> Tensor:
+    """Return k_i = c − c_i for these clients."""
+    if "table" not in state.local:
+        state.local = {**state.local, "table": view.table(), "control": torch.zeros_like(state.model)}
+    controls: Tensor = state.local["control"] - state.local["table"].take(clients)
+    return controls
+
+
+def _refresh_controls(plan: Plan, view: View, state: State, facts: Facts, answer: Trained) -> Steps[None]:
+    """SCAFFOLD's control update: c_i⁺ = c_i − c + Δ_i/(η_l‖a_i‖₁), or the gradient at x; c moves by their mean / N.
+
+    Differs from the paper: the division is by ‖a_i‖₁ and not τ_i, which is the same for plain SGD and is what makes
+    the control an average gradient under momentum, a pull or a decaying rate (FedNova with variance reduction).
+    """
+    if plan.local.control == "none":
+        return
+    table, control = state.local["table"], state.local["control"]
+    before = table.take(facts.clients)
+    if plan.local.control == "gradient":
+        probed: Probed = yield Probe(
+            round=view.round,
+            streams=view.streams,
+            model=state.model,
+            buffers=state.buffers,
+            clients=facts.clients,
+            what="gradient",
+        )
+        after = cast(Tensor, probed.gradient)
+    else:
+        delta = cast(Tensor, answer.delta)
+        scale = delta.new_tensor(1.0 / (facts.local_lr * facts.local_work))
+        after = before - control + delta * scale[:, None]
+    table.put(facts.clients, after)
+    moved = control + (after - before).sum(0) / facts.num_clients
+    state.local = {**state.local, "control": moved}

@@ -1,0 +1,28 @@
+"""The convolutional network of the FedExP experiments on CIFAR-10 and CINIC-10.
+
+Intuition: LeNet-5 grown by a factor of five, still small beside a ResNet.
+
+    conv 5×5, 32 → ReLU → pool 2 → conv 5×5, 64 → ReLU → pool 2 → 384 → ReLU → 192 → ReLU → outputs
+
+Reduces to: LeNet-5 with other widths: 32 and 64 maps for 6 and 16, 384 and 192 units for 120 and 84.
+Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from turnout.models.initialise import drawn
+from turnout.models.lenet5 import LEAST, valid_cnn
+from turnout.models.shapes import image_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedExpCNN:
+    """Two convolutions and two hidden layers. No settings."""
+
+    def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
+        """Return the model for images of this shape."""
+        image = image_size("FedExpCNN", example_shape, LEAST)
+        return drawn(lambda: valid_cnn(image, (32, 64), (384, 192, num_outputs)), generator)

@@ -1,0 +1,41 @@
+"""A multi-layer perceptron with ReLU on the flattened sample.
+
+Intuition: the smallest model that is not convex; by default the "2NN" of the FedAvg paper.
+
+    h₀ = vec(x),   h_j = max(0, W_j h_{j−1} + b_j),   z = W h_J + b
+
+Reduces to: softmax regression when hidden is empty.
+Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from turnout.models.initialise import drawn
+from turnout.models.shapes import check_widths, flat_size
+
+
+def perceptron(widths: tuple[int, ...]) -> list[nn.Module]:
+    """Return linear layers through these widths, inputs first, with a ReLU between each two."""
+    layers: list[nn.Module] = []
+    for size, width in pairwise(widths):
+        layers += [nn.Linear(size, width), nn.ReLU()]
+    return layers[:-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MLP:
+    """Fully connected layers."""
+
+    hidden: tuple[int, ...] = (200, 200)  # width of each hidden layer
+
+    def __post_init__(self) -> None:
+        check_widths("MLP", "hidden", self.hidden)
+
+    def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
+        """Return the model for samples of this shape."""
+        widths = (flat_size("MLP", example_shape), *self.hidden, num_outputs)
+        return drawn(lambda: nn.Sequential(nn.Flatten(), *perceptron(widths)), generator)
