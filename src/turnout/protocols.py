@@ -88,6 +88,7 @@ class Choice:
     clients: Ids  # ascending
     multiplicity: Ids
     inclusion_prob: Floats | None = None  # π_i, where known
+    trained: Any = None  # a Trained answer with rows for these clients, where the rule had them train already
     memory: Memory = field(default_factory=dict)
 
     @classmethod
@@ -156,8 +157,19 @@ class Assist(Protocol):
         """Whether this round is the server's."""
         ...
 
-    def solver(self, view: View) -> "Local":
-        """Return what the server does in its round."""
+    @property
+    def lr(self) -> float:
+        """The rate of the server's own SGD."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """How many steps it takes in its round."""
+        ...
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples in each step; None for all it has."""
         ...
 
 
@@ -299,6 +311,10 @@ class Combined:
 
 class Ask(Protocol):
     """Requests a rule may yield, made with the run's own local solver and model."""
+
+    def steps(self, clients: Ids) -> Ids:
+        """Return how many local steps each of these clients would get done this round; asks nobody."""
+        ...
 
     def train(self, clients: Ids) -> "Train":
         """Ask these clients to train from the round's model and send their rows."""

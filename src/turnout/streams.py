@@ -84,4 +84,4 @@ def words(keys: Bits, count: int) -> Bits:
 
 def unit(bits: Bits) -> Floats:
     """Map words to [0, 1) with 53 bits."""
-    return (bits >> np.uint64(11)) * (1.0 / (1 << 53))
+    return (bits >> np.uint64(11)).astype(np.float64) * (1.0 / (1 << 53))

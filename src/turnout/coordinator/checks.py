@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from turnout.coordinator.plan import Plan
+from turnout.errors import ConfigError
 from turnout.protocols import Population, Rowwise
 
 
@@ -23,9 +24,20 @@ def problems(plan: Plan) -> Iterator[str]:
         )
 
 
+def check(plan: Plan, population: Population) -> None:
+    """Raise with everything that is wrong with a plan on these clients."""
+    wrong = list(problems_with(plan, population))
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
 def problems_with(plan: Plan, population: Population) -> Iterator[str]:
     """Yield what is wrong with a plan on these clients."""
     yield from problems(plan)
+    for axis in ("filtering", "selection", "aggregation"):
+        own = getattr(getattr(plan, axis), "objections_for", None)
+        if own is not None:
+            yield from own(population)
     size = plan.selection.cohort_size
     if size is not None and size > population.num_clients and not getattr(plan.selection, "replacement", False):
         yield (

@@ -16,13 +16,13 @@ import numpy as np
 from torch import Tensor
 
 from turnout.coordinator.asking import Asker, Meter, server_train
-from turnout.coordinator.checks import problems_with
+from turnout.coordinator.checks import check
 from turnout.coordinator.members import admitted, change_members
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.records import empty_record, round_record
 from turnout.coordinator.settle import settle
 from turnout.coordinator.training import Outcome, train_cohort
-from turnout.errors import ConfigError
+from turnout.local import SGD
 from turnout.protocols import Choice, Combined, Kept, Observer, Population, Rowwise, View
 from turnout.requests import Costs, Evaluate, Evaluated, Steps, Trained
 from turnout.rows import Rows, Step
@@ -31,9 +31,7 @@ from turnout.streams import SERVER, Streams
 
 def coordinate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
     """Run the plan from the given state; yields requests, returns the last state."""
-    wrong = list(problems_with(plan, population))
-    if wrong:
-        raise ConfigError("\n".join(wrong))
+    check(plan, population)
     if state.round == 0:
         measured = yield from _measure(plan, admitted(plan, population, state), state, state.model)
         yield empty_record(0, population, measured)
@@ -75,7 +73,7 @@ def _client_round(plan: Plan, population: Population, view: View, state: State) 
         settle(plan.selection.choose(kept.clients, replace(view, memory=state.selection), ask)), sizes
     )
     state.selection = {**state.selection, **choice.memory}
-    outcome = yield from train_cohort(plan, replace(view, memory=state.local), choice, state, kept.trained)
+    outcome = yield from train_cohort(plan, replace(view, memory=state.local), choice, state, choice.trained or kept.trained)
     outcome.metrics |= kept.metrics
     to_measure = yield from meter.watch(_advance(plan, view, state, outcome, ask), sizes)
     state.round, state.sim_seconds = view.round, state.sim_seconds + outcome.round_seconds
@@ -87,7 +85,7 @@ def _client_round(plan: Plan, population: Population, view: View, state: State) 
 def _server_round(plan: Plan, view: View, state: State) -> Steps[None]:
     """One round in which the server steps on its own samples; nobody is asked."""
     assert plan.assist is not None
-    solver = plan.assist.solver(view)
+    solver = SGD(lr=plan.assist.lr, batch_size=plan.assist.batch_size, steps=plan.assist.steps)
     alone = replace(view, population=Population.of(np.array([view.population.server_size])))
     steps = solver.asked(np.zeros(1, dtype=np.int64), alone)
     answer: Trained = yield server_train(solver, view, np.array([SERVER]), steps)

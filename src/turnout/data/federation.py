@@ -25,6 +25,10 @@ class Samples(NamedTuple):
     def __len__(self) -> int:  # the number of samples, not of fields
         return len(self.y)
 
+    def to(self, device: torch.device) -> "Samples":
+        """Return the same samples on a device."""
+        return Samples(self.x.to(device), self.y.to(device))
+
 
 class Slab(NamedTuple):
     """The samples of some clients: client k of the request owns order[starts[k] : starts[k] + sizes[k]]."""
@@ -125,7 +129,7 @@ class Federation:
     @property
     def weights(self) -> Floats:
         """p_i = n_i / Σ n_j."""
-        return self.sizes / self.sizes.sum()
+        return np.asarray(self.sizes / self.sizes.sum())
 
     def label_counts(self, clients: Ids | None = None) -> Ids:
         """Return a (clients, classes) table of how many training samples of each class a client holds."""
@@ -141,13 +145,12 @@ class Federation:
 
     def to(self, device: torch.device) -> "Federation":
         """Return the same federation with its samples on a device."""
-        move = lambda set_: None if set_ is None else Samples(set_.x.to(device), set_.y.to(device))  # noqa: E731
         return replace(
             self,
             train=self.train.to(device) if isinstance(self.train, Held) else self.train,
             holdout=None if self.holdout is None else self.holdout.to(device),
-            test=move(self.test),
-            server=move(self.server),
+            test=None if self.test is None else self.test.to(device),
+            server=None if self.server is None else self.server.to(device),
         )
 
 
@@ -217,15 +220,18 @@ def from_clients(
     if num_classes is None and labelled:
         sets = [y] + [torch.as_tensor(s[1]) for s in (test, server) if s is not None]
         num_classes = int(max(int(s.max()) for s in sets if len(s))) + 1
-    as_samples = lambda s: None if s is None else Samples(torch.as_tensor(s[0]), torch.as_tensor(s[1]))  # noqa: E731
     return checked(
         Federation(
             train=Held(x, y, offsets),
-            test=as_samples(test),
-            server=as_samples(server),
+            test=_samples(test),
+            server=_samples(server),
             name=name,
             num_classes=num_classes,
             example_shape=tuple(x.shape[1:]),
             example=x[:1].clone(),
         )
     )
+
+
+def _samples(pair: Samples | tuple[Tensor, Tensor] | None) -> Samples | None:
+    return None if pair is None else Samples(torch.as_tensor(pair[0]), torch.as_tensor(pair[1]))

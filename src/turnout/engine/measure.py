@@ -2,13 +2,15 @@
 
 import copy
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from turnout.data.federation import Held, Samples, Slab, positions
-from turnout.engine.lowering import CannotLower, Lowered, Pass
+from turnout.engine.layers import CannotLower, Pass
+from turnout.engine.lowering import Lowered
 from turnout.engine.task import Task
 from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches
@@ -77,15 +79,24 @@ class Gauge:
 
     def _test_metrics(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[dict[str, float]]:
         tests = [_test_set(task, request) for task, request in zip(tasks, requests, strict=True)]
-        shared = tests[0] is not None and all(t is not None and t.x is tests[0].x for t in tests)
-        if len(requests) > 1 and shared and self.stack is not None and tests[0] is not None:
-            return self._stacked_metrics(tests[0].x, tests[0].y, [r.model for r in requests])
-        metrics: list[dict[str, float]] = []
-        for test, request in zip(tests, requests, strict=True):
-            if test is None or len(test) == 0:
-                metrics.append({})
-                continue
-            losses, hits = self._per_sample(request.model, request.buffers, test.x, test.y, np.arange(len(test)))
+        metrics: list[dict[str, float]] = [{} for _ in requests]
+        groups: dict[int, list[int]] = {}
+        for at, test in enumerate(tests):
+            if test is not None and len(test):
+                groups.setdefault(id(test.x), []).append(at)
+        for members in groups.values():
+            found = self._metrics(cast(Samples, tests[members[0]]), [requests[at] for at in members])
+            for at, values in zip(members, found, strict=True):
+                metrics[at] = values
+        return metrics
+
+    def _metrics(self, test: Samples, requests: Sequence[Evaluate]) -> list[dict[str, float]]:
+        """Measure several models on one test set."""
+        if len(requests) > 1 and self.stack is not None:
+            return self._stacked_metrics(test.x, test.y, [r.model for r in requests])
+        metrics, every = [], np.arange(len(test))
+        for request in requests:
+            losses, hits = self._per_sample(request.model, request.buffers, test.x, test.y, every)
             found = {"loss": float(losses.mean())}
             metrics.append(found | ({"accuracy": float(hits.mean())} if hits is not None else {}))
         return metrics

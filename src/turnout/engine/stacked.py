@@ -178,16 +178,17 @@ def _gather(jobs: Jobs, where: Ids, active: Ids, steps: range) -> tuple[Tensor, 
         flat = where[:, steps.start : steps.stop].swapaxes(0, 1).reshape(-1)
     else:
         flat = np.concatenate([where[: active[s], s].reshape(-1) for s in steps])
-    stores = [jobs.slabs[owner] for owner in np.unique(jobs.owner)]
-    store = stores[0]
+    stores = {id(jobs.slabs[owner].x): jobs.slabs[owner] for owner in np.unique(jobs.owner)}
+    store = next(iter(stores.values()))
     index = torch.from_numpy(flat).to(store.x.device)
-    if all(other.x is store.x for other in stores):
+    if len(stores) == 1:
         return store.x.index_select(0, index), store.y.index_select(0, index)
-    owners = np.concatenate([np.repeat(jobs.owner[: active[s]], where.shape[2]) for s in steps])
+    of_row = np.array([id(slab.x) for slab in jobs.slabs])[jobs.owner]
+    of_sample = np.concatenate([np.repeat(of_row[: active[s]], where.shape[2]) for s in steps])
     x = store.x.new_empty(len(index), *store.x.shape[1:])
     y = store.y.new_empty(len(index), *store.y.shape[1:])
-    for owner in np.unique(jobs.owner):
-        mine = torch.from_numpy(np.flatnonzero(owners == owner)).to(index.device)
-        x.index_copy_(0, mine, jobs.slabs[owner].x.index_select(0, index[mine]))
-        y.index_copy_(0, mine, jobs.slabs[owner].y.index_select(0, index[mine]))
+    for key, held in stores.items():
+        mine = torch.from_numpy(np.flatnonzero(of_sample == key)).to(index.device)
+        x.index_copy_(0, mine, held.x.index_select(0, index[mine]))
+        y.index_copy_(0, mine, held.y.index_select(0, index[mine]))
     return x, y

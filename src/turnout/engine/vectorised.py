@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from turnout.data.federation import Slab
-from turnout.engine.lowering import CannotLower, Lowered, Mapped, Program
+from turnout.engine.layers import CannotLower
+from turnout.engine.lowering import Lowered, Mapped, Program
 from turnout.engine.measure import Gauge, Nowhere
 from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
@@ -25,6 +26,8 @@ from turnout.engine.stacked import Jobs, collect_jobs, train_block
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, tuning_key
 from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
+
+SMALL = 50_000  # parameters below which operations are too small to share between threads
 
 
 class Prepared:
@@ -113,7 +116,8 @@ class Vectorised:
         prepared = self._prepare(tasks[0])
         first = requests[0]
         if isinstance(first, Evaluate):
-            return prepared.gauge.evaluate(tasks, requests)
+            with operation_threads(1 if prepared.task.layout.size < SMALL else cores()):
+                return prepared.gauge.evaluate(tasks, requests)
         if isinstance(first, Probe):
             return [prepared.gauge.probe(task, request) for task, request in zip(tasks, requests, strict=True)]
         if isinstance(first, Score):

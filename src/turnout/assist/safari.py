@@ -1,0 +1,54 @@
+"""SAFARI: a coin each round decides whether the clients work or the server steps on its own samples.
+
+Intuition: a few samples at the server stand in for the clients that never come.
+
+    client round, with probability q   x ← (1/|S|) Σ_{i∈S} x_i       after K local steps with η_c
+    server round, with probability 1−q x ← x − η_s g_T(x)            on a mini-batch of the server's samples T
+
+The coin has a stream of its own, so q = 1 is the base algorithm bit for bit.
+
+Reduces to: the base algorithm when q = 1; centralised mini-batch SGD on T when q = 0.
+Differs from the paper: `server_steps` may be more than one; the paper's `x_t` and `x_{r,K+1}` are read as x_r and
+x_{r,K}. The theory couples η_c = 2η_s/K and q = 1 − 1/(m·K); q is taken from it with client_prob = "theory".
+Reference: Zhang, Yang, Liu. Federated learning with server assistance (SA-FL), SAFARI.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from turnout.errors import ConfigError
+from turnout.protocols import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Safari:
+    """Server steps between client rounds."""
+
+    lr: float  # η_s
+    client_prob: float | Literal["theory"] = 0.5  # q
+    steps: int = 1  # server steps in a server round
+    batch_size: int | None = None  # of a server step; left out, all the server's samples
+    participants: int | None = None  # m, for client_prob = "theory"
+    local_steps: int | None = None  # K, for client_prob = "theory"
+
+    def __post_init__(self) -> None:
+        if self.client_prob == "theory":
+            if not self.participants or not self.local_steps:
+                raise ConfigError(
+                    'Safari with client_prob = "theory" needs participants and local_steps, for q = 1 − 1/(m·K). '
+                    "Set assist.participants and assist.local_steps, or give assist.client_prob a number."
+                )
+        elif not 0 <= self.client_prob <= 1:
+            raise ConfigError(f"Safari needs client_prob in [0, 1]; got {self.client_prob}. Change assist.client_prob.")
+
+    @property
+    def q(self) -> float:
+        """The probability of a client round."""
+        if self.client_prob == "theory":
+            return 1.0 - 1.0 / ((self.participants or 1) * (self.local_steps or 1))
+        return float(self.client_prob)
+
+    def takes(self, view: View) -> bool:
+        """Whether this round is the server's."""
+        coin: float = view.streams.generator("assist", view.round).random()
+        return coin >= self.q

@@ -1,0 +1,97 @@
+"""Cifar10: 50,000 training and 10,000 test colour photographs in ten classes, 32×32.
+
+Inputs are float32 of shape (3, 32, 32), scaled to [0, 1] and standardised per channel with the training set's means
+and deviations. The binary layout is read: `data_batch_1.bin` … `data_batch_5.bin` and `test_batch.bin`, plain, as .gz
+or in the published archive. A folder with some of the training batches is used as it is, and the federation's name
+says how many there were.
+
+Reference: Krizhevsky. Learning multiple layers of features from tiny images. 2009.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from turnout.data.federation import Federation, Samples
+from turnout.data.files import Archive, DataSet, File, locate, places, read
+from turnout.data.images import Images
+from turnout.data.once import once
+from turnout.data.partition import Iid, Partition
+from turnout.data.sources import check_dealt, deal
+from turnout.errors import DataError
+from turnout.streams import Streams
+
+ROWS, PIXELS = 10_000, 3 * 32 * 32
+SET = DataSet(
+    title="CIFAR-10",
+    folders=("cifar-10-batches-bin", "cifar-10", "cifar-10-subset"),
+    archive=Archive(
+        url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        inner="cifar-10-batches-bin",
+        max_bytes=200_000_000,
+    ),
+)
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+
+def _batch(name: str, digest: str) -> File:
+    return File(name=name, size=ROWS * (1 + PIXELS), digest=digest)
+
+
+TRAIN = (
+    _batch("data_batch_1.bin", "sha256:cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+    _batch("data_batch_2.bin", "md5:5ea93a67294ea407fff1d09f752e9692"),
+    _batch("data_batch_3.bin", "md5:942cd6a4bcdd0dd3c604fbe906cb4421"),
+    _batch("data_batch_4.bin", "md5:ae636b3ba5c66a11e91e8cb52e771fcb"),
+    _batch("data_batch_5.bin", "md5:53f37980c15c3d472c316c40844f3f0d"),
+)
+TEST = _batch("test_batch.bin", "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b")
+
+
+def parse_batch(data: bytes, name: str) -> Images:
+    """Return the images of one batch: rows of a label and three colour planes."""
+    rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, 1 + PIXELS)
+    labels = rows[:, 0].astype(np.int64)
+    if labels.max() > 9:
+        raise DataError(
+            f"CIFAR-10 labels must lie in 0…9; {name} has {labels.max()}. Replace it by the published file."
+        )
+    return Images(rows[:, 1:].reshape(-1, 3, 32, 32), labels)
+
+
+def read_cifar10(folder: str | None) -> tuple[Images, Images, int]:
+    """Return the training images, the test images and the number of training batches there were."""
+    where = places(SET, folder)
+    present = tuple(file for file in TRAIN if locate(file.name, where)) or TRAIN
+    content = read(SET, (*present, TEST), folder)
+    parts = [parse_batch(content.pop(file.name), file.name) for file in present]
+    train = Images(np.concatenate([p.pixels for p in parts]), np.concatenate([p.labels for p in parts]))
+    return train, parse_batch(content[TEST.name], TEST.name), len(present)
+
+
+@once
+def standard_cifar10(folder: str | None) -> tuple[Samples, Samples, int]:
+    """Return the training and the test set, standardised, and the number of training batches there were."""
+    train, test, batches = read_cifar10(folder)
+    return train.samples(MEAN, STD), test.samples(MEAN, STD), batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cifar10:
+    """CIFAR-10, dealt to clients."""
+
+    clients: int = 100
+    partition: Partition = field(default_factory=Iid)
+    holdout: float = 0.0
+    server_samples: int = 0
+    samples: int | None = None  # of the training set; left out, all
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        check_dealt(self)
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation."""
+        train, test, batches = standard_cifar10(self.folder)
+        name = "cifar-10" if batches == len(TRAIN) else f"cifar-10 ({batches} of {len(TRAIN)} training batches)"
+        return deal(self, name, train, test, 10, streams)

@@ -1,0 +1,108 @@
+"""Emnist: handwritten letters and digits in 10 to 62 classes, 28×28; five ways to cut and label them.
+
+Inputs are float32 of shape (1, 28, 28), upright (the files hold each image mirrored at its diagonal), scaled to [0, 1]
+and standardised with the mean and deviation of the chosen split's training set. Labels start at 0 in every split.
+
+Reference: Cohen, Afshar, Tapson, van Schaik. EMNIST. 2017. arXiv:1702.05373.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from turnout.data.federation import Federation, Samples
+from turnout.data.files import Archive, DataSet, File
+from turnout.data.idx import image_file_bytes, label_file_bytes, read_images
+from turnout.data.images import Images
+from turnout.data.once import once
+from turnout.data.partition import Iid, Partition
+from turnout.data.sources import check_dealt, deal
+from turnout.errors import ConfigError, DataError
+from turnout.streams import Streams
+
+
+class Split(NamedTuple):
+    """How large a split is and how it is labelled."""
+
+    train: int
+    test: int
+    classes: int
+    first_label: int = 0
+
+
+SPLITS = {
+    "balanced": Split(112_800, 18_800, 47),
+    "byclass": Split(697_932, 116_323, 62),
+    "bymerge": Split(697_932, 116_323, 47),
+    "letters": Split(124_800, 20_800, 26, first_label=1),
+    "digits": Split(240_000, 40_000, 10),
+}
+SET = DataSet(
+    title="EMNIST",
+    folders=("emnist", "emnist/gzip", "EMNIST/raw"),
+    archive=Archive(
+        url="https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+        inner="gzip",
+        max_bytes=700_000_000,
+        digest="md5:58c8d27c78d21e728a6bc7b3cc06412e",  # no digests of the files inside are published
+    ),
+)
+
+
+def split_files(name: str) -> tuple[File, ...]:
+    """Return the four files of a split."""
+    split = SPLITS[name]
+    sizes = (("train", split.train), ("test", split.test))
+    return tuple(
+        file
+        for part, count in sizes
+        for file in (
+            File(name=f"emnist-{name}-{part}-images-idx3-ubyte", size=image_file_bytes(count)),
+            File(name=f"emnist-{name}-{part}-labels-idx1-ubyte", size=label_file_bytes(count)),
+        )
+    )
+
+
+def upright(images: Images, split: Split) -> Images:
+    """Return the images turned upright, with labels from 0."""
+    labels = images.labels - split.first_label
+    if labels.min() < 0 or labels.max() >= split.classes:
+        raise DataError(
+            f"EMNIST labels must lie in {split.first_label}…{split.first_label + split.classes - 1} in this split; "
+            f"got {images.labels.min()}…{images.labels.max()}. Replace the label files by the published ones."
+        )
+    return Images(np.ascontiguousarray(images.pixels.swapaxes(2, 3)), labels)
+
+
+@once
+def standard_emnist(name: str, folder: str | None) -> tuple[Samples, Samples]:
+    """Return the training and the test set of a split, upright and standardised."""
+    train, test = (upright(part, SPLITS[name]) for part in read_images(SET, split_files(name), folder))
+    mean, std = train.moments()
+    return train.samples((mean,), (std,)), test.samples((mean,), (std,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emnist:
+    """EMNIST, dealt to clients."""
+
+    split: Literal["balanced", "byclass", "bymerge", "letters", "digits"] = "balanced"
+    clients: int = 100
+    partition: Partition = field(default_factory=Iid)
+    holdout: float = 0.0
+    server_samples: int = 0
+    samples: int | None = None  # of the training set; left out, all
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        check_dealt(self)
+        if self.split not in SPLITS:
+            raise ConfigError(
+                f"Emnist needs split to be one of {', '.join(SPLITS)}; got {self.split}. Change data.split."
+            )
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation."""
+        train, test = standard_emnist(self.split, self.folder)
+        return deal(self, f"emnist-{self.split}", train, test, SPLITS[self.split].classes, streams)

@@ -1,0 +1,126 @@
+"""Femnist: handwritten letters and digits in 62 classes, 28×28; a client is one writer.
+
+Inputs are float32 of shape (1, 28, 28) with the values of LEAF's files, in [0, 1]. LEAF's JSON layout is read: a
+folder `train` and a folder `test` (or `data/train`, `data/test`) of .json files, each with users, num_samples and
+user_data. Every sample in `test` is in the global test set.
+
+Reference: Caldas et al. LEAF. 2018. arXiv:1812.01097.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from turnout.data.assemble import assemble
+from turnout.data.federation import Federation, Samples
+from turnout.data.files import DataSet, find_folder
+from turnout.data.sources import check_clients, check_shares, kept
+from turnout.errors import DataError
+from turnout.streams import Ids, Streams
+
+SIDE, CLASSES = 28, 62
+SET = DataSet(
+    title="FEMNIST",
+    folders=("femnist",),
+    advice="It is not downloaded: make it with LEAF's data/femnist/preprocess.sh -s niid --sf 1.0 -k 0 -t sample.",
+)
+
+
+class Writer(NamedTuple):
+    """One writer's samples."""
+
+    name: str
+    x: NDArray[np.float32]
+    y: Ids
+
+
+def read_writers(folder: Path) -> list[Writer]:
+    """Return every writer of a folder of LEAF's .json files, in the order of their names."""
+    writers: dict[str, Writer] = {}
+    for path in sorted(folder.glob("*.json")):
+        for writer in parse_leaf(path.read_bytes(), str(path)):
+            if writer.name in writers:
+                raise DataError(f"{path} holds writer {writer.name} again. Remove the file that came from another run.")
+            writers[writer.name] = writer
+    return [writers[name] for name in sorted(writers)]
+
+
+def parse_leaf(data: bytes, where: str) -> list[Writer]:
+    """Return the writers of one LEAF file."""
+    try:
+        content = json.loads(data)
+        users, counts, samples = content["users"], content["num_samples"], content["user_data"]
+        pairs = list(zip(users, counts, strict=True))
+        return [_writer(str(user), int(count), samples[user], where) for user, count in pairs]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{where} must be LEAF's JSON with users, num_samples and user_data: {type(error).__name__} {error}. "
+            "Make it again."
+        ) from error
+
+
+def _writer(name: str, count: int, samples: dict[str, Any], where: str) -> Writer:
+    x, y = np.asarray(samples["x"], dtype=np.float32), np.asarray(samples["y"], dtype=np.int64)
+    if x.shape != (count, SIDE * SIDE) or y.shape != (count,):
+        raise DataError(
+            f"{where} must hold {count} images of {SIDE * SIDE} values for writer {name}; got {x.shape} and {y.shape} "
+            "labels. Make it again."
+        )
+    if count and not (x.min() >= 0.0 and x.max() <= 1.0 and y.min() >= 0 and y.max() < CLASSES):
+        raise DataError(
+            f"{where} must hold values in [0, 1] and labels in 0…{CLASSES - 1}; writer {name} has values "
+            f"{x.min()}…{x.max()} and labels {y.min()}…{y.max()}. Make it again."
+        )
+    return Writer(name, x, y)
+
+
+def _data(place: Path) -> Path | None:
+    """Return the folder that holds train/*.json and test/*.json, at this place or in its `data`."""
+    both = (place / "data", place)
+    return next((p for p in both if any(p.glob("train/*.json")) and any(p.glob("test/*.json"))), None)
+
+
+def pooled(writers: list[Writer]) -> Samples:
+    """Return the samples of all writers, one after another."""
+    x = np.concatenate([writer.x for writer in writers]).reshape(-1, 1, SIDE, SIDE)
+    return Samples(torch.from_numpy(x), torch.from_numpy(np.concatenate([writer.y for writer in writers])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Femnist:
+    """FEMNIST, a client a writer."""
+
+    clients: int | None = None  # a keyed subset of the writers; left out, all
+    holdout: float = 0.0
+    server_samples: int = 0
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        check_clients("Femnist", self.clients)
+        check_shares("Femnist", self.holdout, self.server_samples)
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation."""
+        needs = "data/train/*.json and data/test/*.json"
+        place = find_folder(SET, self.folder, needs=needs, holds=lambda place: _data(place) is not None)
+        data = _data(place) or place
+        writers = [writer for writer in read_writers(data / "train") if len(writer.y)]
+        rows = kept(len(writers), self.clients, streams, purpose="clients", what="writers with training samples")
+        chosen = [writers[row] for row in rows]
+        ends = np.cumsum([len(writer.y) for writer in chosen])
+        return assemble(
+            name="femnist",
+            store=pooled(chosen),
+            parts=[np.arange(end - len(writer.y), end) for end, writer in zip(ends, chosen, strict=True)],
+            streams=streams,
+            test=pooled(read_writers(data / "test")),
+            holdout=self.holdout,
+            server_samples=self.server_samples,
+            num_classes=CLASSES,
+            client_names=tuple(writer.name for writer in chosen),
+        )

@@ -1,0 +1,180 @@
+"""Hapt: what a phone at the waist feels while 30 people walk, climb, sit, stand and lie; a client is one person.
+
+Inputs are float32 of shape (6, 128): three axes of acceleration and three of rotation over 2.56 s at 50 Hz, windows
+that overlap by half and lie inside one labelled run; per channel standardised with the training people's mean and
+deviation. Labels 0…5: walking, upstairs, downstairs, sitting, standing, lying. Some people, drawn by key, are the
+global test set, as in the published split (9 of 30). Windows of a random `holdout` share samples with neighbours that
+train; with `hop` = 128 they do not.
+
+Read from `hapt_raw.npz` (arrays signal, scale, label, user, experiment; no pickles), or from the folder `RawData` as
+published (acc_expXX_userYY.txt, gyro_expXX_userYY.txt, labels.txt).
+
+Reference: Reyes-Ortiz, Oneto, Samà, Parra, Anguita. Transition-aware human activity recognition using smartphones.
+Neurocomputing 2016. UCI data set 341.
+"""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from turnout.data.assemble import assemble
+from turnout.data.federation import Federation, Samples
+from turnout.data.files import DataSet, find_folder
+from turnout.data.partition.natural import by_id, id_names
+from turnout.data.sources import check_clients, check_shares, kept
+from turnout.errors import ConfigError, DataError
+from turnout.streams import Ids, Streams
+
+WINDOW = 128  # samples
+CHANNELS = 6
+ACTIVITIES = 6  # labels 1…6; higher ones are short changes of posture
+NAME = "hapt_raw.npz"
+MAX_BYTES = 100_000_000  # unpacked
+SET = DataSet(
+    title="HAPT",
+    folders=("hapt", "HAPT Data Set"),
+    advice="It is not downloaded: unpack UCI's data set 341 (archive.ics.uci.edu) there, so that RawData lies in it.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """All recorded samples, one after another."""
+
+    signal: NDArray[np.float32]  # (samples, channels)
+    label: Ids  # −1 or 0 where there is none
+    user: Ids
+    experiment: Ids
+
+
+def read_recording(folder: str | None) -> Recording:
+    """Return the recording from whichever layout is there."""
+    needs = f"{NAME} or the folder RawData with labels.txt"
+    place = find_folder(SET, folder, needs=needs, holds=lambda p: (p / NAME).is_file() or _raw(p).is_file())
+    return read_npz(place / NAME) if (place / NAME).is_file() else read_raw(_raw(place).parent)
+
+
+def _raw(place: Path) -> Path:
+    return place / "RawData" / "labels.txt"
+
+
+def read_npz(path: Path) -> Recording:
+    """Return the recording of the packed layout."""
+    try:
+        with zipfile.ZipFile(path) as bundle:
+            size = sum(member.file_size for member in bundle.infolist())
+        if size > MAX_BYTES:
+            raise DataError(f"{path} must unpack to at most {MAX_BYTES:,} bytes; it unpacks to {size:,}. Replace it.")
+        with np.load(path, allow_pickle=False) as arrays:
+            signal, scale, label, user, experiment = (
+                arrays[name] for name in ("signal", "scale", "label", "user", "experiment")
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+        raise DataError(f"{path} is damaged or is another file: {error}. Replace it.") from error
+    count = len(label)
+    if signal.shape != (count, CHANNELS) or scale.shape != (CHANNELS,) or {len(user), len(experiment)} != {count}:
+        raise DataError(
+            f"{path} must hold {CHANNELS} channels and one label, user and experiment per sample; got signal "
+            f"{signal.shape}, scale {scale.shape}, {count} labels, {len(user)} users. Replace it."
+        )
+    values = (signal * scale).astype(np.float32)
+    return Recording(values, label.astype(np.int64), user.astype(np.int64), experiment.astype(np.int64))
+
+
+def read_raw(folder: Path) -> Recording:
+    """Return the recording of the published layout: two text files an experiment, and one of labelled runs."""
+    runs = _numbers(folder / "labels.txt", 5).astype(np.int64)  # experiment, user, label, first, last (from 1)
+    parts: list[Recording] = []
+    for experiment, user in np.unique(runs[:, :2], axis=0):
+        ending = f"exp{experiment:02d}_user{user:02d}.txt"
+        both = [_numbers(folder / f"{sensor}_{ending}", 3) for sensor in ("acc", "gyro")]
+        if len(both[0]) != len(both[1]):
+            raise DataError(
+                f"acc_{ending} and gyro_{ending} in {folder} must have equally many lines; got {len(both[0])} and "
+                f"{len(both[1])}. Unpack them again."
+            )
+        label = np.full(len(both[0]), -1, dtype=np.int64)
+        for _, _, activity, first, last in runs[(runs[:, 0] == experiment) & (runs[:, 1] == user)]:
+            if not 1 <= first <= last <= len(label):
+                raise DataError(
+                    f"labels.txt in {folder} must name samples 1…{len(label)} of acc_{ending}; got {first}…{last}. "
+                    "Unpack the files again."
+                )
+            label[first - 1 : last] = activity
+        owner = (np.full(len(label), user), np.full(len(label), experiment))
+        parts.append(Recording(np.concatenate(both, axis=1).astype(np.float32), label, *owner))
+    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in Recording.__slots__)
+    return Recording(*joined)
+
+
+def _numbers(path: Path, columns: int) -> NDArray[np.float64]:
+    try:
+        return np.loadtxt(path, dtype=np.float64, ndmin=2, usecols=range(columns))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} must hold {columns} numbers a line: {error}. Unpack it again.") from error
+
+
+def windows(recording: Recording, hop: int) -> tuple[NDArray[np.float32], Ids, Ids]:
+    """Return windows (count, channels, samples), labels from 0 and users; each window lies inside one labelled run."""
+    key = np.stack([recording.label, recording.user, recording.experiment])
+    starts = np.concatenate([[0], np.flatnonzero((np.diff(key) != 0).any(axis=0)) + 1])
+    ends = np.append(starts[1:], len(recording.label))
+    used = (recording.label[starts] >= 1) & (recording.label[starts] <= ACTIVITIES) & (ends - starts >= WINDOW)
+    runs = zip(starts[used], ends[used], strict=True)
+    first = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(s, e - WINDOW + 1, hop) for s, e in runs)])
+    x = recording.signal[first[:, None] + np.arange(WINDOW)].transpose(0, 2, 1)
+    return np.ascontiguousarray(x), recording.label[first] - 1, recording.user[first]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hapt:
+    """Activity recognition, a client a person."""
+
+    clients: int | None = None  # a keyed subset of the people who are not in the test set; left out, all
+    test_people: int = 9
+    hop: int = 64  # samples between the starts of two windows
+    holdout: float = 0.0
+    server_samples: int = 0
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        check_clients("Hapt", self.clients)
+        check_shares("Hapt", self.holdout, self.server_samples)
+        if self.test_people < 0:
+            raise ConfigError(
+                f"Hapt needs test_people >= 0; got {self.test_people}. Set data.test_people to 0 or more."
+            )
+        if self.hop < 1:
+            raise ConfigError(f"Hapt needs hop >= 1; got {self.hop}. Set data.hop to 1 or more, or leave it out.")
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation."""
+        x, y, users = windows(read_recording(self.folder), self.hop)
+        people = np.unique(users)
+        if self.test_people >= len(people):
+            raise DataError(
+                f"Hapt needs someone to train: there are {len(people)} people and test_people is {self.test_people}. "
+                f"Set data.test_people to {max(len(people) - 1, 0)} or less."
+            )
+        tested = people[kept(len(people), self.test_people, streams, purpose="test_people", what="people")]
+        others = np.setdiff1d(people, tested)
+        chosen = others[kept(len(others), self.clients, streams, purpose="clients", what="people outside the test set")]
+        train, test = np.isin(users, chosen), np.isin(users, tested)
+        mean, std = x[train].mean((0, 2), dtype=np.float64), x[train].std((0, 2), dtype=np.float64)
+        scaled = ((x - mean[:, None]) / std[:, None]).astype(np.float32)
+        sets = [Samples(torch.from_numpy(scaled[rows]), torch.from_numpy(y[rows])) for rows in (train, test)]
+        return assemble(
+            name="hapt",
+            store=sets[0],
+            parts=by_id(users[train]),
+            streams=streams,
+            test=sets[1] if self.test_people else None,
+            holdout=self.holdout,
+            server_samples=self.server_samples,
+            num_classes=ACTIVITIES,
+            client_names=id_names(users[train]),
+        )

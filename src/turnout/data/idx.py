@@ -1,0 +1,57 @@
+"""The IDX layout of MNIST and its relatives: a magic word, the shape, then the values, all big-endian."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.data.files import DataSet, File, read
+from turnout.data.images import Images
+from turnout.errors import DataError
+
+WIDTHS = {0x08: 1, 0x0C: 4}  # the kinds these data sets use: unsigned bytes and 32-bit integers
+SIDE = 28  # pixels
+
+
+def image_file_bytes(count: int) -> int:
+    """Return the size of an unpacked file of `count` images."""
+    return 16 + count * SIDE * SIDE
+
+
+def label_file_bytes(count: int) -> int:
+    """Return the size of an unpacked file of `count` labels."""
+    return 8 + count
+
+
+def parse_idx(data: bytes, name: str) -> NDArray[np.integer[Any]]:
+    """Return the array of an IDX file of bytes or 32-bit integers."""
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in WIDTHS or not 1 <= data[3] <= 4:
+        raise DataError(f"{name} must start with an IDX magic word; got {data[:4].hex()}. Replace the file.")
+    width, dimensions = WIDTHS[data[2]], data[3]
+    header = 4 + 4 * dimensions
+    shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, header, 4)]
+    size = header + width * math.prod(shape)
+    if len(data) != size:
+        raise DataError(f"{name} must have {size:,} bytes for its shape {shape}; got {len(data):,}. Replace the file.")
+    return np.frombuffer(data, dtype=np.uint8 if width == 1 else ">i4", offset=header).reshape(shape)
+
+
+def read_images(dataset: DataSet, files: Sequence[File], folder: str | None) -> tuple[Images, Images]:
+    """Return the training and the test images of four files: train images, train labels, test images, test labels."""
+    content = read(dataset, files, folder)
+    arrays = [parse_idx(content.pop(file.name), f"{dataset.title}: {file.name}") for file in files]
+    return _images(dataset, files[:2], arrays[0], arrays[1]), _images(dataset, files[2:], arrays[2], arrays[3])
+
+
+def _images(
+    dataset: DataSet, files: Sequence[File], pixels: NDArray[np.integer[Any]], labels: NDArray[np.integer[Any]]
+) -> Images:
+    if pixels.dtype != np.uint8 or pixels.shape != (len(labels), SIDE, SIDE) or labels.ndim != 1:
+        raise DataError(
+            f"{dataset.title} needs images of {SIDE}×{SIDE} bytes and one label each; {files[0].name} has shape "
+            f"{pixels.shape} and {files[1].name} {labels.shape}. Replace both files by the published ones."
+        )
+    images = pixels.astype(np.uint8, copy=False).reshape(-1, 1, SIDE, SIDE)
+    return Images(images, labels.astype(np.int64))

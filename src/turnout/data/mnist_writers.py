@@ -1,0 +1,82 @@
+"""MnistWriters: MNIST by the people who wrote it; a client is one of the 539 writers of the training set.
+
+Writer ids come from QMNIST, which traced every MNIST digit back to its form. The test set is MNIST's, written by 297
+other people. Inputs are as in `Mnist`.
+
+Reference: Yadav, Bottou. Cold case: the lost MNIST digits. NeurIPS 2019. arXiv:1905.10498.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.data.assemble import assemble
+from turnout.data.federation import Federation
+from turnout.data.files import DataSet, File, read
+from turnout.data.idx import parse_idx
+from turnout.data.mnist import standard_mnist
+from turnout.data.partition.natural import by_id, id_names
+from turnout.data.sources import check_clients, check_shares, kept
+from turnout.errors import DataError
+from turnout.streams import Streams
+
+ADDRESS = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
+SET = DataSet(title="QMNIST", folders=("mnist-writers", "qmnist", "QMNIST/raw"))
+COLUMNS, CLASS, WRITER = 8, 0, 2
+LABEL_BYTES = 12 + 60_000 * COLUMNS * 4
+TRAIN = File(
+    name="qmnist-train-labels-idx2-int",
+    size=LABEL_BYTES,
+    digest="sha256:bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5",
+    url=ADDRESS + "qmnist-train-labels-idx2-int.gz",
+)
+TEST = File(  # its first 10,000 rows are MNIST's test images
+    name="qmnist-test-labels-idx2-int",
+    size=LABEL_BYTES,
+    digest="sha256:92d0ccb8c25f9c6534270fb4be7e1d24a1c6d315edfc8a638bfbd31c70f362dd",
+    url=ADDRESS + "qmnist-test-labels-idx2-int.gz",
+)
+
+
+def read_rows(file: File, folder: str | None) -> NDArray[np.int64]:
+    """Return QMNIST's extended labels: column 0 is the class, column 2 the writer."""
+    return parse_idx(read(SET, (file,), folder)[file.name], f"QMNIST: {file.name}").astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MnistWriters:
+    """MNIST, a client a writer."""
+
+    clients: int | None = None  # a keyed subset of the writers; left out, all 539
+    holdout: float = 0.0
+    server_samples: int = 0
+    folder: str | None = None  # holds `mnist` and `mnist-writers`, or the files of both
+
+    def __post_init__(self) -> None:
+        check_clients("MnistWriters", self.clients)
+        check_shares("MnistWriters", self.holdout, self.server_samples)
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation."""
+        train, test = standard_mnist(self.folder)
+        rows = read_rows(TRAIN, self.folder)
+        if not np.array_equal(rows[:, CLASS], train.y.numpy()):
+            raise DataError(
+                "QMNIST's classes must equal MNIST's labels, image by image; they differ. Replace both sets."
+            )
+        writers = np.unique(rows[:, WRITER])
+        chosen = writers[kept(len(writers), self.clients, streams, purpose="clients", what="writers")]
+        mine = np.flatnonzero(np.isin(rows[:, WRITER], chosen))
+        ids = rows[mine, WRITER]
+        return assemble(
+            name="mnist-writers",
+            store=train,
+            parts=[mine[part] for part in by_id(ids)],
+            streams=streams,
+            test=test,
+            holdout=self.holdout,
+            server_samples=self.server_samples,
+            num_classes=10,
+            client_names=id_names(ids),
+        )

@@ -1,0 +1,30 @@
+"""Who holds which samples. To add a rule: one file here, one line below, one test.
+
+A rule is a pure function of the labels, the number of clients and a generator; it returns one array of sample
+positions per client, disjoint, and says in its docstring which samples it leaves out, if any.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.data.partition.dirichlet import Dirichlet
+from turnout.data.partition.dirichlet_client import DirichletClient
+from turnout.data.partition.iid import Iid
+from turnout.data.partition.k_labels import KLabels
+from turnout.data.partition.one_label import OneLabel
+from turnout.data.partition.pareto import Pareto
+from turnout.data.partition.shards import Shards
+from turnout.streams import Ids
+
+__all__ = ["Dirichlet", "DirichletClient", "Iid", "KLabels", "OneLabel", "Pareto", "Shards"]
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """How samples are dealt to clients."""
+
+    def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
+        """Return the positions of each client's samples, one array per client."""
+        ...

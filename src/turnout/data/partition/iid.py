@@ -1,0 +1,44 @@
+"""Iid: shuffle all samples and deal them out evenly.
+
+Intuition: every client sees the same mixture, so clients differ by chance only.
+
+    n_i = ⌊n/N⌋ or ⌈n/N⌉,   or the sizes asked for
+
+Left out: nothing; with `sizes` that sum to less than n, the rest.
+Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.data.partition.dealing import check_enough, cut, even_sizes
+from turnout.errors import ConfigError, DataError
+from turnout.streams import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iid:
+    """The same mixture for everyone."""
+
+    sizes: tuple[int, ...] | None = None  # n_i; left out, as even as can be
+
+    def __post_init__(self) -> None:
+        if self.sizes is not None and (len(self.sizes) == 0 or min(self.sizes) < 1):
+            raise ConfigError(f"Iid needs sizes of 1 or more; got {self.sizes}. Change partition.sizes.")
+
+    def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
+        """Return the positions of each client's samples."""
+        check_enough("Iid", len(labels), num_clients)
+        sizes = even_sizes(len(labels), num_clients) if self.sizes is None else np.array(self.sizes, dtype=np.int64)
+        if len(sizes) != num_clients:
+            raise ConfigError(
+                f"Iid needs one size per client; got {len(sizes)} sizes for {num_clients} clients. "
+                f"Set data.clients to {len(sizes)}, or list {num_clients} sizes."
+            )
+        if sizes.sum() > len(labels):
+            raise DataError(
+                f"Iid needs {sizes.sum()} samples for the sizes asked for; got {len(labels)}. Lower partition.sizes."
+            )
+        return cut(rng.permutation(len(labels)), sizes)

@@ -1,0 +1,26 @@
+"""Natural: clients are the people, devices or writers the samples came from.
+
+Intuition: the partition is part of the data, not a choice.
+
+This is not a rule with settings: loaders whose samples carry ids call it.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from turnout.streams import Ids
+
+
+def by_id(ids: ArrayLike) -> list[Ids]:
+    """Return the positions of each id's samples, in rising order of id; positions keep their order."""
+    values = np.asarray(ids)
+    if len(values) == 0:
+        return []
+    inverse, counts = np.unique(values, return_inverse=True, return_counts=True)[1:]
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    return np.split(order, np.cumsum(counts)[:-1])
+
+
+def id_names(ids: ArrayLike) -> tuple[str, ...]:
+    """Return the name of each client of `by_id`."""
+    return tuple(str(value) for value in np.unique(np.asarray(ids)))

@@ -1,0 +1,94 @@
+"""What loaders share: checks of their settings, keyed subsets, and dealing by a partition rule."""
+
+from typing import Protocol
+
+import numpy as np
+
+from turnout.data.assemble import assemble
+from turnout.data.federation import Federation, Samples
+from turnout.data.partition import Partition
+from turnout.errors import ConfigError, DataError
+from turnout.streams import Ids, Streams
+
+
+class Dealt(Protocol):
+    """The settings of a data set that is dealt to clients by a partition rule."""
+
+    @property
+    def clients(self) -> int:
+        """N."""
+
+    @property
+    def partition(self) -> Partition:
+        """Who holds what."""
+
+    @property
+    def holdout(self) -> float:
+        """The share of each client's samples kept for its own test."""
+
+    @property
+    def server_samples(self) -> int:
+        """How many samples the server takes."""
+
+    @property
+    def samples(self) -> int | None:
+        """How many training samples to use; None for all."""
+
+
+def check_dealt(source: Dealt) -> None:
+    """Raise one message if a setting that dealt data sets share cannot be met."""
+    title = type(source).__name__
+    if source.clients < 1:
+        raise ConfigError(f"{title} needs clients >= 1; got {source.clients}. Set data.clients to 1 or more.")
+    if source.samples is not None and source.samples < source.clients:
+        raise ConfigError(
+            f"{title} needs samples >= clients; got {source.samples} < {source.clients}. "
+            f"Set data.samples to {source.clients} or more, or leave it out to use all."
+        )
+    check_shares(title, source.holdout, source.server_samples)
+
+
+def check_shares(title: str, holdout: float, server_samples: int) -> None:
+    """Raise one message if the hold-out or the server's share is out of range."""
+    if not 0.0 <= holdout < 1.0:
+        raise ConfigError(f"{title} needs 0 <= holdout < 1; got {holdout}. Set data.holdout to a share such as 0.1.")
+    if server_samples < 0:
+        raise ConfigError(
+            f"{title} needs server_samples >= 0; got {server_samples}. Set data.server_samples to 0 or more."
+        )
+
+
+def check_clients(title: str, clients: int | None) -> None:
+    """Raise one message if a natural federation is asked for no clients."""
+    if clients is not None and clients < 1:
+        raise ConfigError(f"{title} needs clients >= 1; got {clients}. Set data.clients, or leave it out to use all.")
+
+
+def kept(count: int, wanted: int | None, streams: Streams, *, purpose: str, what: str) -> Ids:
+    """Return the positions of a keyed subset in rising order; all of them if None is wanted."""
+    if wanted is None:
+        return np.arange(count)
+    if wanted > count:
+        raise DataError(f"There are {count} {what}; got a wish for {wanted}. Set data.{purpose} to {count} or less.")
+    return np.sort(streams.generator(purpose).choice(count, wanted, replace=False))
+
+
+def deal(source: Dealt, name: str, train: Samples, test: Samples, num_classes: int, streams: Streams) -> Federation:
+    """Deal training samples to clients by the source's partition rule; the store itself is shared, not copied."""
+    used = training_rows(source, len(train), streams)
+    parts = source.partition.split(train.y.numpy()[used], source.clients, streams.generator("partition"))
+    return assemble(
+        name=name,
+        store=train,
+        parts=[used[part] for part in parts],
+        streams=streams,
+        test=test,
+        holdout=source.holdout,
+        server_samples=source.server_samples,
+        num_classes=num_classes,
+    )
+
+
+def training_rows(source: Dealt, count: int, streams: Streams) -> Ids:
+    """Return which training samples the source uses."""
+    return kept(count, source.samples, streams, purpose="samples", what="training samples")

@@ -1,0 +1,127 @@
+"""SyntheticOnDemand: SYNTHETIC(α, β) whose clients are made when they are asked, and never kept.
+
+Intuition: a client's samples are a pure function of its id, so a million clients cost a million sizes.
+
+    z ~ N(0, 1), as many as needed, from the stream keyed by (seed, "synthetic", client);
+    u = αz₀,  v = βz₁ + z₂…z₆₁,  W = u + z₆₂…z₆₆₁,  b = u + z₆₆₂…z₆₇₁,  x = v + √Σ·z,  y = argmax softmax(xW + b)
+
+The test set holds fresh samples of a few clients, drawn with probability n_k / n: its mean estimates the objective.
+Differs from the paper: sizes are cut at max_samples, since the log-normal's largest of a million holds a million
+samples; there are no hold-outs. The draws are float32 and are not those of Synthetic.
+Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from turnout.data.federation import Federation, Samples, Slab, checked
+from turnout.data.synthetic import CLASSES, DIM, VARIANCES, check_settings, check_spread
+from turnout.errors import ConfigError
+from turnout.streams import Ids, Streams, words
+
+Singles = NDArray[np.float32]
+SPREAD: Singles = np.sqrt(VARIANCES).astype(np.float32)
+HEAD = 2 + DIM + DIM * CLASSES + CLASSES  # draws that make a client's own distribution
+
+
+class Taste(NamedTuple):
+    """A client's own distribution."""
+
+    mean: Singles  # v_k
+    weight: Singles  # W_k
+    bias: Singles  # b_k
+
+
+def taste(rng: np.random.Generator, alpha: float, beta: float) -> Taste:
+    """Draw a client's distribution: the first draws of its stream."""
+    z = rng.standard_normal(HEAD, dtype=np.float32)
+    centre = np.float32(alpha) * z[0]  # u_k
+    mean = np.float32(beta) * z[1] + z[2 : 2 + DIM]
+    weight = centre + z[2 + DIM : 2 + DIM + DIM * CLASSES].reshape(DIM, CLASSES)
+    return Taste(mean, weight, centre + z[-CLASSES:])
+
+
+def fill(x: Singles, y: Ids, rng: np.random.Generator, of: Taste) -> None:
+    """Draw inputs into x and label them into y."""
+    rng.standard_normal(dtype=np.float32, out=x)
+    x *= SPREAD
+    x += of.mean
+    np.argmax(x @ of.weight + of.bias, axis=1, out=y)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Samples made when asked; the same client always has the same samples."""
+
+    sizes: Ids
+    streams: Streams
+    alpha: float
+    beta: float
+
+    def fetch(self, clients: Ids) -> Slab:
+        """Make the samples of these clients, and only these."""
+        sizes = self.sizes[clients]
+        ends = np.cumsum(sizes)
+        total = int(ends[-1]) if len(ends) else 0
+        x, y = np.empty((total, DIM), dtype=np.float32), np.empty(total, dtype=np.int64)
+        for key, end, size in zip(words(self.streams.keys("synthetic", clients=clients), 2), ends, sizes, strict=True):
+            rng = np.random.Generator(np.random.Philox(key=key))
+            fill(x[end - size : end], y[end - size : end], rng, taste(rng, self.alpha, self.beta))
+        return Slab(torch.from_numpy(x), torch.from_numpy(y), ends - sizes, sizes, None)
+
+    def fresh(self, clients: Ids, each: int) -> Samples:
+        """Make samples of these clients that they do not train on."""
+        x = np.empty((len(clients), each, DIM), dtype=np.float32)
+        y = np.empty((len(clients), each), dtype=np.int64)
+        for place, client in enumerate(clients):
+            own = taste(self.streams.generator("synthetic", client=int(client)), self.alpha, self.beta)
+            fill(x[place], y[place], self.streams.generator("synthetic-test", client=int(client)), own)
+        return Samples(torch.from_numpy(x.reshape(-1, DIM)), torch.from_numpy(y.reshape(-1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticOnDemand:
+    """SYNTHETIC(α, β) for as many clients as you like: 60 inputs, 10 classes."""
+
+    clients: int = 1_000_000
+    alpha: float = 1.0  # α
+    beta: float = 1.0  # β
+    samples: int | None = None  # n_k of every client; left out, log-normal
+    max_samples: int = 10_000  # where log-normal sizes are cut
+    test_clients: int = 100  # how many clients the test set is drawn from
+    test_samples: int = 20  # of each of them
+
+    def __post_init__(self) -> None:
+        check_settings("SyntheticOnDemand", self.clients, self.samples)
+        check_spread("SyntheticOnDemand", self.alpha, self.beta)
+        for name in ("max_samples", "test_clients", "test_samples"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"SyntheticOnDemand needs {name} >= 1; got {getattr(self, name)}. Change data.{name}."
+                )
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation; only the sizes and the test set are made now."""
+        if self.samples is not None:
+            sizes = np.full(self.clients, self.samples, dtype=np.int64)
+        else:
+            drawn = streams.generator("synthetic-sizes").lognormal(4, 2, self.clients)
+            sizes = np.minimum(drawn + 50, self.max_samples).astype(np.int64)
+        shares = Generated(sizes, streams, self.alpha, self.beta)
+        count = min(self.test_clients, self.clients)
+        rng = streams.generator("synthetic-test")
+        tested = np.sort(rng.choice(self.clients, count, replace=False, p=sizes / sizes.sum()))
+        return checked(
+            Federation(
+                train=shares,
+                test=shares.fresh(tested, self.test_samples),
+                name=f"synthetic-on-demand({self.alpha:g}, {self.beta:g})",
+                num_classes=CLASSES,
+                example_shape=(DIM,),
+                example=torch.zeros(1, DIM),
+            )
+        )

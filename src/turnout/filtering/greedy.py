@@ -1,0 +1,139 @@
+"""FilFL: keep the clients whose averaged model does best on a small held-out set, found greedily.
+
+Intuition: a client that makes the average worse today is left out until the next look.
+
+    R(S) = C₀ − F_V( (1/|S|) Σ_{i∈S} x_i )            X = ∅, Y = all considered
+    for u in random order:  a = R(X∪{u}) − R(X);  b = R(Y∖{u}) − R(Y)
+        deterministic  accept iff a > b
+        randomised     accept with probability a⁺/(a⁺+b⁺), or 1 when both are 0
+        accept: X ← X∪{u};   reject: Y ← Y∖{u}        in the end X = Y is kept
+
+A look happens in the first round, every h-th round, and whenever another set of clients is up; in between the kept
+clients that are up stay. A look trains everyone considered once, and the round uses those very rows.
+
+Reduces to: the base algorithm when everyone is accepted.
+Differs from the paper: R(∅) is undefined there; `empty` says which reading is used, and the default is that of the
+authors' code (R(∅) = 0 with C₀ = 10). Both X and Y are restricted to the clients considered, so that they meet.
+Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini. FilFL: client filtering. ECAI 2024. arXiv:2302.06599.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.errors import ConfigError
+from turnout.protocols import Ask, Kept, View
+from turnout.requests import Scored, Steps, Trained
+from turnout.streams import Ids
+
+
+def accepts(gain_in: float, gain_out: float, mode: str, coin: float, *, ties: bool = False) -> bool:
+    """Return whether a client that gains a by joining X and b by leaving Y is accepted."""
+    if mode == "deterministic":
+        return gain_in >= gain_out if ties else gain_in > gain_out
+    joins, leaves = max(gain_in, 0.0), max(gain_out, 0.0)
+    return coin < (1.0 if joins + leaves == 0 else joins / (joins + leaves))
+
+
+class Ledger:
+    """The two sets as running sums of rows, in float64, so that a step costs one row and not the whole set."""
+
+    def __init__(self, model: Tensor, deltas: Tensor) -> None:
+        self.model, self.deltas = model, deltas
+        self.inside = torch.zeros(model.numel(), dtype=torch.float64, device=model.device)  # Σ_X Δ
+        self.outside = deltas.double().sum(0)  # Σ_Y Δ
+        self.num_inside, self.num_outside = 0, len(deltas)
+
+    def with_row(self, row: int) -> Tensor:
+        """Return the average model of X ∪ {u}."""
+        return self._average(self.inside + self.deltas[row], self.num_inside + 1)
+
+    def without_row(self, row: int) -> Tensor:
+        """Return the average model of Y ∖ {u}."""
+        return self._average(self.outside - self.deltas[row], self.num_outside - 1)
+
+    def all(self) -> Tensor:
+        """Return the average model of Y."""
+        return self._average(self.outside, self.num_outside)
+
+    def accept(self, row: int) -> None:
+        """Put u into X."""
+        self.inside += self.deltas[row]
+        self.num_inside += 1
+
+    def reject(self, row: int) -> None:
+        """Take u out of Y."""
+        self.outside -= self.deltas[row]
+        self.num_outside -= 1
+
+    def _average(self, total: Tensor, count: int) -> Tensor:
+        return self.model - (total / count).to(self.model.dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greedy:
+    """Greedy client filtering."""
+
+    mode: Literal["deterministic", "randomised"] = "deterministic"  # χ
+    every: int = 5  # h
+    most: int | None = None  # n: clients considered in a look; left out, all who are up
+    on: Literal["server", "client"] = "server"  # the server's samples, or a drawn client's hold-out
+    empty: Literal["offset", "global", "-inf"] = "offset"  # what R(∅) is
+    offset: float = 10.0  # C₀, with empty = "offset"
+    ties: bool = False  # deterministic mode accepts a = b, as the authors' code does
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ConfigError(f"Greedy needs every >= 1; got {self.every}. Change filtering.every.")
+        if self.most is not None and self.most < 1:
+            raise ConfigError(f"Greedy needs most >= 1; got {self.most}. Change filtering.most, or leave it out.")
+
+    def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
+        """Return who stays: by a new look where one is due, else those of the last look who are up."""
+        before = view.memory.get("pool")
+        is_due = before is None or view.round % self.every == 0 or not np.array_equal(before, pool)
+        if len(pool) == 0 or not is_due:
+            stay = pool if before is None else np.intersect1d(view.memory["kept"], pool)
+            return Kept(clients=stay, metrics={"filter_kept": float(len(stay))})
+        order = view.streams.generator("filter-order", view.round).permutation(pool)[: self.most]
+        trained: Trained = yield ask.train(np.sort(order))
+        here = trained.clients[trained.finite]
+        order = order[np.isin(order, here)]
+        assert trained.delta is not None
+        rows = trained.delta[torch.from_numpy(np.searchsorted(trained.clients, order))]
+        taken = yield from self._look(rows, order, view, ask)
+        kept = np.sort(order[taken])
+        metrics = {"filter_kept": float(len(kept)), "filter_considered": float(len(order))}
+        return Kept(clients=kept, trained=trained, memory={"kept": kept, "pool": pool}, metrics=metrics)
+
+    def _look(self, rows: Tensor, order: Ids, view: View, ask: Ask) -> Steps[np.ndarray]:
+        """Return which of the rows are accepted, in their order."""
+        taken = np.zeros(len(order), dtype=bool)
+        if len(order) == 0:
+            return taken
+        judge = int(view.streams.generator("filter-judge", view.round).choice(order))
+        whose = judge if self.on == "client" else None
+        coins = view.streams.uniforms("filter", view.round, order)[:, 0]
+        ledger = Ledger(view.model, rows)
+        base = self.offset if self.empty == "offset" else 0.0
+        nothing = 0.0
+        first: Scored = yield ask.score(torch.stack([ledger.all(), view.model]), self.on, whose)
+        value_out = base - first.loss[0]  # R(Y)
+        value_in = nothing = 0.0 if self.empty == "offset" else -first.loss[1]  # R(∅)
+        for row in range(len(order)):
+            last = ledger.num_outside == 1
+            pair = [ledger.with_row(row)] + ([] if last else [ledger.without_row(row)])
+            scored: Scored = yield ask.score(torch.stack(pair), self.on, whose)
+            joined = base - scored.loss[0]
+            left = nothing if last else base - scored.loss[1]
+            forced = self.empty == "-inf" and (ledger.num_inside == 0 or last)
+            if forced or accepts(joined - value_in, left - value_out, self.mode, coins[row], ties=self.ties):
+                ledger.accept(row)
+                taken[row], value_in = True, joined
+            else:
+                ledger.reject(row)
+                value_out = left
+        return taken

@@ -1,0 +1,6 @@
+"""What survives: one SQLite database per output folder, one transaction a round."""
+
+from turnout.journal.journal import Journal, RunInfo
+from turnout.journal.load import Loaded, frames, load
+
+__all__ = ["Journal", "Loaded", "RunInfo", "frames", "load"]

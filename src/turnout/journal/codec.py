@@ -1,0 +1,147 @@
+"""How a round's facts become a few bytes: who was up, and what each client that was asked did.
+
+Who was up is whichever is smallest of
+
+    everyone    one byte
+    up, down    the gaps between the ids that are up (or down, if those are fewer), in the narrowest width that fits
+    bitmap      one bit a client
+
+and every body above a few hundred bytes is compressed if that makes it smaller. The first byte of a blob says which:
+bits 0 and 1 the kind, bits 2 and 3 the width, bit 4 whether the body is compressed.
+"""
+
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.errors import JournalError
+from turnout.requests import Record
+from turnout.streams import Floats, Ids
+
+EVERYONE, BITMAP, UP, DOWN = range(4)
+WIDTHS = ("<u1", "<u2", "<u4", "<i8")
+ZIPPED = 16
+WORTH_ZIPPING = 200  # bytes; below this, compressing costs more than it saves
+INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps")
+
+
+def pack(tag: int, body: bytes) -> bytes:
+    """Return a blob: the tag, and the body, compressed where that helps."""
+    if len(body) > WORTH_ZIPPING:
+        zipped = zlib.compress(body, 1)
+        if len(zipped) < len(body):
+            return bytes((tag | ZIPPED,)) + zipped
+    return bytes((tag,)) + body
+
+
+def unpack(blob: bytes) -> tuple[int, bytes]:
+    """Return the tag, without the mark of compression, and the body as it was."""
+    tag, body = blob[0], blob[1:]
+    if tag & ZIPPED:
+        return tag & ~ZIPPED, zlib.decompress(body)
+    return tag, body
+
+
+def width_of(values: NDArray[Any]) -> int:
+    """Return the place in WIDTHS of the narrowest width that holds the values."""
+    if not values.size:
+        return 0
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > 0xFFFFFFFF:
+        return 3
+    return 0 if high <= 0xFF else 1 if high <= 0xFFFF else 2
+
+
+def encode_ids(ids: Ids, num_clients: int) -> bytes:
+    """Return a set of client ids, ascending, as bytes."""
+    if len(ids) == num_clients:
+        return bytes((EVERYONE,))
+    if len(ids) and (ids[0] < 0 or ids[-1] >= num_clients or not (ids[1:] > ids[:-1]).all()):
+        raise JournalError(
+            f"The journal needs the clients that are up in ascending order, each once, from 0 to {num_clients - 1}; "
+            f"got {ids[:5].tolist()}… Sort them in the availability rule."
+        )
+    bitmap_bytes = (num_clients + 7) // 8
+    if min(len(ids), num_clients - len(ids)) <= bitmap_bytes:
+        kind, few = (UP, ids) if 2 * len(ids) <= num_clients else (DOWN, _others(ids, num_clients))
+        gaps = few.copy()
+        gaps[1:] -= few[:-1] + 1
+        width = width_of(gaps)
+        body = gaps.astype(WIDTHS[width]).tobytes()
+        if len(body) <= bitmap_bytes:
+            return pack(kind | width << 2, body)
+    return pack(BITMAP, np.packbits(_mask(ids, num_clients)).tobytes())
+
+
+def decode_ids(blob: bytes, num_clients: int) -> Ids:
+    """Return the client ids that `encode_ids` packed."""
+    tag, body = unpack(blob)
+    kind, width = tag & 3, tag >> 2
+    if kind == EVERYONE:
+        return np.arange(num_clients)
+    if kind == BITMAP:
+        bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8), count=num_clients)
+        return np.flatnonzero(bits)
+    few = np.cumsum(np.frombuffer(body, dtype=WIDTHS[width]).astype(np.int64) + 1) - 1
+    return few if kind == UP else _others(few, num_clients)
+
+
+def encode_clients(record: Record) -> bytes | None:
+    """Return what each asked client did as bytes; None if nobody was asked."""
+    if not len(record.asked):
+        return None
+    numbers = np.array((record.asked, record.multiplicity, record.asked_steps, record.local_steps))
+    width = width_of(numbers)
+    body = (
+        numbers.astype(WIDTHS[width]).tobytes(),
+        _answered(record).tobytes(),
+        np.asarray(record.coefficients, dtype="<f8").tobytes(),
+        np.asarray(record.losses, dtype="<f8").tobytes(),
+    )
+    return pack(width << 2, b"".join(body))
+
+
+def decode_clients(blob: bytes) -> dict[str, NDArray[Any]]:
+    """Return what `encode_clients` packed: one array per fact, one entry per client that was asked."""
+    tag, body = unpack(blob)
+    kind = np.dtype(WIDTHS[tag >> 2])
+    count = len(body) // (len(INTEGERS) * kind.itemsize + 1 + 2 * 8)
+    numbers = np.frombuffer(body, dtype=kind, count=len(INTEGERS) * count).reshape(len(INTEGERS), count)
+    rest = body[numbers.nbytes :]
+    floats = np.frombuffer(rest[count:], dtype="<f8").reshape(2, count)
+    return {
+        **dict(zip(INTEGERS, numbers.astype(np.int64), strict=True)),
+        "answered": np.frombuffer(rest, dtype=np.bool_, count=count),
+        "coefficient": floats[0],
+        "loss": floats[1],
+    }
+
+
+def encode_floats(values: Floats | None) -> bytes | None:
+    """Return numbers as bytes; None stays None."""
+    return None if values is None else pack(0, np.asarray(values, dtype="<f8").tobytes())
+
+
+def decode_floats(blob: bytes) -> Floats:
+    """Return the numbers that `encode_floats` packed."""
+    return np.frombuffer(unpack(blob)[1], dtype="<f8").astype(np.float64)
+
+
+def _answered(record: Record) -> NDArray[np.bool_]:
+    if len(record.answered) == len(record.asked):
+        return np.ones(len(record.asked), dtype=np.bool_)
+    answered = np.zeros(len(record.asked), dtype=np.bool_)
+    answered[np.searchsorted(record.asked, record.answered)] = True
+    return answered
+
+
+def _mask(ids: Ids, num_clients: int) -> NDArray[np.bool_]:
+    mask = np.zeros(num_clients, dtype=np.bool_)
+    mask[ids] = True
+    return mask
+
+
+def _others(ids: Ids, num_clients: int) -> Ids:
+    return np.flatnonzero(~_mask(ids, num_clients))

@@ -1,0 +1,146 @@
+"""Statistics over seeds, paired: every arm sees the same randomness, so differences are taken seed by seed.
+
+    difference  d_s = a_s − b_s                          one per seed s that both arms have
+    interval    d̄ ± t_{n−1} · sd(d) / √n                 Student's t
+    effect      d_z = d̄ / sd(d)                          Cohen
+    Holm        p̃_(i) = max_{j≤i} min(1, (m − j + 1) · p_(j))
+
+What cannot be said is None, never NaN: nothing with fewer than two seeds, and no interval or test where every seed
+gives the same difference, because then the seeds are not evidence of their own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from turnout.streams import Floats, Streams
+
+LEVEL = 0.95
+RESAMPLES = 9999
+SAME = 1e-12  # differences that spread by less than this share of the values differ only by rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The values of one arm over seeds."""
+
+    count: int
+    mean: float | None
+    std: float | None  # ddof = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """The difference of two arms over the seeds they share."""
+
+    pairs: int
+    mean: float  # d̄
+    agreeing: int  # seeds in which the difference has the sign of the mean
+    low: float | None = None
+    high: float | None = None
+    bootstrap_low: float | None = None
+    bootstrap_high: float | None = None
+    t_test_p: float | None = None
+    signed_rank_p: float | None = None
+    effect_size: float | None = None  # d_z
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What it took to reach a target, over seeds; a seed that never reached it counts as longer than any that did."""
+
+    seeds: int
+    reached: int
+    median: float | None  # None where half the seeds or more never reached it
+
+
+def summarise(values: Floats) -> Summary:
+    """Return mean and standard deviation over seeds; neither if one of them is not finite."""
+    count = len(values)
+    if not count or not np.isfinite(values).all():
+        return Summary(count=count, mean=None, std=None)
+    return Summary(count=count, mean=float(values.mean()), std=float(values.std(ddof=1)) if count > 1 else None)
+
+
+def paired(ours: Floats, theirs: Floats, *, streams: Streams) -> Paired | None:
+    """Return how two arms differ, seed by seed; None where there is no pair or a value is not finite."""
+    pairs = len(ours)
+    if not pairs or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return None
+    difference = ours - theirs
+    rounding = SAME * float(max(np.abs(ours).max(), np.abs(theirs).max()))
+    mean = float(difference.mean())
+    mean = 0.0 if abs(mean) <= rounding else mean
+    if pairs < 2 or np.ptp(difference) <= rounding:
+        return Paired(pairs=pairs, mean=mean, agreeing=pairs)
+    test = stats.ttest_1samp(difference, 0.0)
+    interval = test.confidence_interval(LEVEL)
+    bootstrap_low, bootstrap_high = bootstrap_interval(difference, streams=streams)
+    return Paired(
+        pairs=pairs,
+        mean=mean,
+        agreeing=int((np.sign(difference) == np.sign(mean)).sum()),
+        low=float(interval.low),
+        high=float(interval.high),
+        bootstrap_low=bootstrap_low,
+        bootstrap_high=bootstrap_high,
+        t_test_p=float(test.pvalue),
+        signed_rank_p=signed_rank_p(np.rint(difference / rounding)),  # so that rounding makes or breaks no tie
+        effect_size=mean / float(difference.std(ddof=1)),
+    )
+
+
+def signed_rank_p(difference: Floats) -> float:
+    """Return the two-sided p-value of Wilcoxon's signed-rank test, exact with ties too; zeros are left out.
+
+    Every pattern of signs is equally likely if neither arm is better, so the chance of each rank sum is counted.
+    (scipy's own falls back on the normal approximation where there are ties, far off for a handful of seeds.)
+    """
+    moved = difference[difference != 0]
+    ranks = np.rint(2 * stats.rankdata(np.abs(moved))).astype(np.int64)  # doubled: ties share half ranks
+    chance = np.ones(1)
+    for rank in ranks:
+        chance = 0.5 * (np.pad(chance, (0, rank)) + np.pad(chance, (rank, 0)))
+    above = int(ranks[moved > 0].sum())
+    tail = min(chance[: above + 1].sum(), chance[above:].sum())
+    return min(1.0, 2.0 * float(tail))
+
+
+def bootstrap_interval(values: Floats, *, streams: Streams) -> tuple[float, float]:
+    """Return the percentile interval of the mean over keyed resamples."""
+    drawn = streams.generator("bootstrap").integers(0, len(values), size=(RESAMPLES, len(values)))
+    low, high = np.quantile(values[drawn].mean(axis=1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values corrected for their number by Holm's method; None stays None and is not counted.
+
+    Reference: Holm. A simple sequentially rejective multiple test procedure. Scand. J. Statist. 6, 1979.
+    """
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    corrected: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for position, (p, place) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - position) * p))
+        corrected[place] = largest
+    return corrected
+
+
+def first_reached(values: Floats, target: float, *, higher_is_better: bool) -> int | None:
+    """Return the first place at which the values are as good as the target; None if never."""
+    good = values >= target if higher_is_better else values <= target
+    return int(good.argmax()) if good.any() else None
+
+
+def to_target(costs: Sequence[float | None]) -> Reached:
+    """Return the median cost of reaching a target, one cost per seed; None is a seed that never reached it."""
+    known = [np.inf if cost is None else cost for cost in costs]
+    median = float(np.median(known)) if known else np.inf
+    return Reached(
+        seeds=len(known),
+        reached=sum(cost is not None for cost in costs),
+        median=median if np.isfinite(median) else None,
+    )

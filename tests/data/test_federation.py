@@ -1,0 +1,287 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnout.data.assemble import Source, assemble, laid_out, shared, train_sizes
+from turnout.data.federation import Federation, Held, Samples, from_clients
+from turnout.data.partition import Iid
+from turnout.data.picture import arranged, binned, label_picture, label_table
+from turnout.data.synthetic import Synthetic
+from turnout.data.synthetic_on_demand import SyntheticOnDemand
+from turnout.errors import DataError
+from turnout.streams import Streams
+
+STREAMS = Streams(5)
+
+
+def store(n=100, classes=4):
+    """Samples whose input names their row."""
+    return Samples(torch.arange(n, dtype=torch.float32)[:, None].repeat(1, 3), torch.arange(n) % classes)
+
+
+def dealt(n, clients, seed=0):
+    return Iid().split(np.zeros(n, dtype=np.int64), clients, np.random.default_rng(seed))
+
+
+def build(parts, n=100, **settings_):
+    samples = settings_.pop("store", store(n))
+    return assemble(name="toy", store=samples, parts=parts, streams=STREAMS, num_classes=4, **settings_)
+
+
+def rows(samples):
+    return samples.x[:, 0].long().tolist()
+
+
+# what each client holds
+
+
+def test_golden_assemble_gives_each_client_its_rows_in_order():
+    federation = build([np.array([7, 3]), np.array([99]), np.array([0, 50, 4])])
+    assert [rows(federation.train.of(i)) for i in range(3)] == [[7, 3], [99], [0, 50, 4]]
+    assert federation.sizes.tolist() == [2, 1, 3]
+    assert federation.weights.tolist() == pytest.approx([2 / 6, 1 / 6, 3 / 6])
+    assert federation.example_shape == (3,)
+    assert federation.holdout is None
+    assert federation.server is None
+
+
+def test_golden_label_counts_of_some_and_all_clients():
+    federation = build([np.array([0, 4, 1]), np.array([3]), np.array([2, 6])])
+    assert federation.label_counts().tolist() == [[2, 1, 0, 0], [0, 0, 0, 1], [0, 0, 2, 0]]
+    assert federation.label_counts(np.array([2])).tolist() == [[0, 0, 2, 0]]
+
+
+def test_golden_hold_out_is_rounded_up_and_one_sample_always_trains():
+    sizes = np.array([1, 2, 9, 10, 11, 70, 0])
+    assert train_sizes(sizes, 0.1).tolist() == [1, 1, 8, 9, 9, 63, 0]
+    assert train_sizes(sizes, 0.0).tolist() == sizes.tolist()
+    assert train_sizes(np.array([10]), 0.9).tolist() == [1]
+    assert train_sizes(np.array([5]), 0.99).tolist() == [1]
+
+
+def test_golden_laid_out_cuts_one_tensor_into_train_and_hold_outs():
+    samples = store(10)
+    federation = laid_out(
+        name="toy", x=samples.x, y=samples.y, train=np.array([3, 4]), holdout=np.array([1, 2]), num_classes=4
+    )
+    assert [rows(federation.train.of(i)) for i in (0, 1)] == [[0, 1, 2], [3, 4, 5, 6]]
+    assert [rows(federation.holdout.of(i)) for i in (0, 1)] == [[7], [8, 9]]
+    assert rows(federation.test) == [7, 8, 9]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    clients=st.integers(1, 20),
+    n=st.integers(20, 200),
+    holdout=st.sampled_from([0.0, 0.1, 0.3, 0.9]),
+    server=st.integers(0, 30),
+    seed=st.integers(0, 5),
+)
+def test_property_every_sample_has_one_place_and_nobody_is_left_empty(clients, n, holdout, server, seed):
+    server = min(server, n - clients)
+    federation = build(dealt(n, clients, seed), n=n, holdout=holdout, server_samples=server)
+    places = [row for i in range(clients) for row in rows(federation.train.of(i))]
+    if federation.holdout is not None:
+        places += [row for i in range(clients) for row in rows(federation.holdout.of(i))]
+    places += rows(federation.server) if federation.server else []
+    assert sorted(places) == list(range(n))
+    assert federation.sizes.min() >= 1
+    assert (0 if federation.server is None else len(federation.server)) == server
+
+
+def test_contract_a_clients_hold_out_is_its_own_and_depends_on_nobody_else():
+    parts = dealt(100, 5)
+    all_, fewer = build(parts, holdout=0.2), build([*parts[:2], parts[3][:7]], holdout=0.2)
+    for i in (0, 1):
+        assert rows(all_.holdout.of(i)) == rows(fewer.holdout.of(i))
+        assert set(rows(all_.holdout.of(i))) < set(parts[i].tolist())
+
+
+def test_property_hold_outs_and_server_samples_are_drawn_evenly():
+    position = np.zeros(10)
+    taken = np.zeros(40)
+    for seed in range(400):
+        federation = assemble(
+            name="toy",
+            store=store(40),
+            parts=list(np.arange(40).reshape(4, 10)),
+            streams=Streams(seed),
+            holdout=0.2,
+            num_classes=4,
+        )
+        held = np.concatenate([rows(federation.holdout.of(i)) for i in range(4)])
+        position += np.bincount(held % 10, minlength=10)
+        taken[rows(build_with_server(seed))] += 1
+    assert np.abs(position / 1600 - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 1600)
+    assert np.abs(taken / 400 - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / 400)
+
+
+def build_with_server(seed):
+    parts = list(np.arange(40).reshape(4, 10))
+    return assemble(
+        name="toy", store=store(40), parts=parts, streams=Streams(seed), server_samples=10, num_classes=4
+    ).server
+
+
+def test_contract_the_server_leaves_one_sample_to_a_client_that_has_one():
+    federation = build([np.array([5]), np.arange(10, 20)], server_samples=9)
+    assert federation.sizes.tolist() == [1, 1]
+    assert rows(federation.train.of(0)) == [5]
+
+
+# memory
+
+
+def test_contract_samples_are_stored_once_whatever_the_partition():
+    samples = store(1000)
+    one = build(dealt(1000, 10), store=samples, holdout=0.2)
+    two = build(dealt(1000, 100, seed=1), store=samples)
+    for held in (one.train, one.holdout, two.train):
+        assert held.x.data_ptr() == samples.x.data_ptr()
+        assert held.y.data_ptr() == samples.y.data_ptr()
+
+
+def test_contract_beside_the_samples_a_federation_keeps_four_bytes_a_sample_and_a_few_words_a_client():
+    n, clients = 10_000, 100
+    federation = build(dealt(n, clients), n=n, holdout=0.1)
+    order = federation.train.order.nbytes + federation.holdout.order.nbytes
+    assert order == 4 * n
+    assert federation.train.offsets.nbytes + federation.holdout.offsets.nbytes == 2 * 8 * (clients + 1)
+
+
+def test_contract_samples_already_in_client_order_need_no_index():
+    samples = store(20)
+    held = shared(samples, np.arange(5, 15), np.array([4, 6]))
+    assert held.order is None
+    assert held.x.untyped_storage().data_ptr() == samples.x.untyped_storage().data_ptr()
+    assert rows(held.of(1)) == [9, 10, 11, 12, 13, 14]
+
+
+def test_contract_fetch_copies_nothing():
+    federation = build(dealt(100, 5))
+    slab = federation.train.fetch(np.array([1, 3]))
+    assert slab.x.data_ptr() == federation.train.x.data_ptr()
+    picked = [slab.order[start : start + size].tolist() for start, size in zip(slab.starts, slab.sizes, strict=True)]
+    assert picked == [rows(federation.train.of(1)), rows(federation.train.of(3))]
+
+
+# from_clients
+
+
+def test_golden_from_clients_keeps_clients_and_counts_classes():
+    federation = from_clients(
+        [(torch.zeros(2, 5), torch.tensor([0, 1])), (torch.ones(1, 5), torch.tensor([1]))],
+        test=(torch.zeros(1, 5), torch.tensor([6])),
+    )
+    assert federation.sizes.tolist() == [2, 1]
+    assert federation.num_classes == 7
+    assert torch.equal(federation.train.of(1).x, torch.ones(1, 5))
+
+
+def test_contract_a_federation_moves_to_a_device_whole():
+    federation = build(dealt(100, 5), holdout=0.1, server_samples=3, test=store(4)).to(torch.device("cpu"))
+    assert isinstance(federation, Federation)
+    assert len(federation.test) == 4
+    assert len(federation.server) == 3
+
+
+def test_contract_generators_are_sources():
+    assert isinstance(Synthetic(), Source)
+
+
+# messages
+
+
+def nan_store():
+    samples = store()
+    samples.x[3, 1] = float("nan")
+    return samples
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: build([]), r"at least one client; got none\. Set data\.clients to 1 or more"),
+        (lambda: build([np.array([1]), np.array([], dtype=np.int64)]), r"1 of 2 have none \(the first is client 1\)"),
+        (lambda: build([np.array([1, 100])]), r"must point into the 100 samples; got positions 1…100"),
+        (lambda: build([np.array([-1, 4])]), r"must point into the 100 samples; got positions -1…4"),
+        (lambda: build([np.array([1, 2]), np.array([2])]), r"1 are dealt twice or more \(the first is sample 2\)"),
+        (lambda: build(dealt(100, 2), holdout=1.0), r"holdout must lie in \[0, 1\); got 1\.0\. Set data\.holdout"),
+        (
+            lambda: build(dealt(100, 60), server_samples=41),
+            r"got 41 of 100 samples held by 60 clients\. Set.*at most 40",
+        ),
+        (lambda: build(dealt(100, 60), server_samples=-1), r"must leave every client one sample; got -1"),
+        (lambda: build(dealt(100, 3), client_names=("a",)), r"name every client; got 1 names for 3 clients"),
+        (lambda: build(dealt(100, 2), store=nan_store()), r"training inputs must be finite; 1 of 100 samples hold NaN"),
+        (
+            lambda: build(dealt(100, 2), store=store(classes=9)),
+            r"labels must lie in 0…3 for 4 classes; got 0…8\. Renum",
+        ),
+        (lambda: build(dealt(100, 2), test=store(9, classes=5)), r"The test labels must lie in 0…3"),
+        (lambda: from_clients([]), r"from_clients needs at least one client; got an empty list"),
+        (lambda: Held(torch.zeros(3, 1), torch.zeros(2), np.array([0, 2])), r"got 3 samples and 2 labels"),
+        (lambda: Held(torch.zeros(3, 1), torch.zeros(3), np.array([0, 2])), r"offsets that rise from 0 to 3"),
+    ],
+)
+def test_error_bad_data_is_named_with_the_way_out(make, message):
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+# the picture
+
+
+@pytest.mark.parametrize(("clients", "columns"), [(10, 10), (200, 200), (1000, 200)])
+def test_contract_the_picture_has_a_readable_number_of_columns(clients, columns):
+    federation = build(dealt(4000, clients), n=4000)
+    figure = label_picture(federation)
+    sizes, shares = figure.data
+    assert np.asarray(shares.z).shape == (4, columns)
+    assert np.asarray(shares.z).sum(axis=0) == pytest.approx(np.ones(columns))
+    assert np.sum(sizes.y) * clients / columns == pytest.approx(4000)
+    assert f"{clients:,} clients" in figure.layout.title.text
+
+
+def test_contract_the_picture_samples_clients_above_ten_thousand():
+    federation = build(list(np.arange(30_000)[:, None]), n=30_000)
+    clients, counts = label_table(federation)
+    assert len(clients) == 10_000
+    assert clients[[0, -1]].tolist() == [0, 29_999]
+    assert counts.argmax(axis=1).tolist() == (clients % 4).tolist()
+    assert "10,000 of 30,000 clients, 50 to a column" in label_picture(federation).layout.title.text
+
+
+def test_contract_the_picture_counts_generated_clients_too():
+    federation = SyntheticOnDemand(clients=30, samples=12, test_clients=1).build(STREAMS)
+    assert np.array_equal(label_table(federation)[1], federation.label_counts())
+    assert np.sum(label_picture(federation).data[0].y) == 30 * 12
+
+
+def test_golden_clients_with_the_same_top_label_stand_together():
+    counts = np.array([[0, 2], [3, 1], [1, 9], [4, 0]])
+    assert arranged(counts).tolist() == [3, 1, 0, 2]
+
+
+def test_golden_a_column_is_the_mean_of_its_clients():
+    shares, sizes, starts = binned(np.array([[1, 1], [3, 1], [0, 2], [8, 0]]), 2)
+    assert shares.tolist() == [[0.625, 0.375], [0.5, 0.5]]
+    assert sizes.tolist() == [3.0, 5.0]
+    assert starts.tolist() == [0, 2]
+
+
+def test_contract_the_picture_uses_colours_that_anyone_can_tell_apart():
+    figure = label_picture(build(dealt(100, 5)))
+    scale = [colour for _, colour in figure.data[1].colorscale]
+    luminance = [sum(w * int(c[i : i + 2], 16) for w, i in ((0.299, 1), (0.587, 3), (0.114, 5))) for c in scale]
+    assert luminance == sorted(luminance)  # readable in grey, hence with any colour vision
+
+
+def test_error_no_picture_of_labels_without_labels():
+    federation = replace(build(dealt(100, 5)), num_classes=None)
+    with pytest.raises(DataError, match=r"label_picture needs labels; the targets of toy are numbers\. Picture"):
+        label_picture(federation)

@@ -1,0 +1,290 @@
+"""FilFL's greedy filter: exact properties, a case by hand, brute force, and the whole round."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import PointModel, run
+from turnout import losses
+from turnout.aggregation import FedAvg
+from turnout.coordinator import Cadence, Plan
+from turnout.data.federation import from_clients
+from turnout.engine import Sequential, Task, Vectorised
+from turnout.errors import ConfigError
+from turnout.filtering import Greedy
+from turnout.filtering.greedy import Ledger, accepts
+from turnout.fleet import Bernoulli, Fleet
+from turnout.local import SGD
+from turnout.protocols import Kept, Population, View
+from turnout.requests import Score, Scored, Train, Trained
+from turnout.selection import Uniform
+from turnout.streams import Streams
+
+LOCAL = SGD(lr=1.0, steps=1, batches="full")  # h = 1: one step lands on e_i
+
+
+def point_task(points, server, sizes=None):
+    """Client i pulls to points[i]; the server's loss is ½x² − server·x."""
+    sizes = sizes or [1] * len(points)
+    rows = [
+        (torch.zeros(n, 1, dtype=torch.float64), torch.tensor([[1.0, p]] * n, dtype=torch.float64))
+        for p, n in zip(points, sizes, strict=True)
+    ]
+    held = (torch.zeros(1, 1, dtype=torch.float64), torch.tensor([[1.0, server]], dtype=torch.float64))
+    return Task(federation=from_clients(rows, server=held), module=PointModel(1), loss=losses.quadratic)
+
+
+class Ear:
+    """Answers a filter by hand: client i's change is deltas[i]; a model's loss is F(model)."""
+
+    def __init__(self, deltas, loss):
+        self.deltas, self.loss, self.models = deltas, loss, []
+
+    def train(self, clients):
+        return ("train", clients)
+
+    def score(self, models, on="server", client=None):
+        return ("score", models)
+
+    def hear(self, filtering, pool, seed=0, round=1, memory=None):
+        population = Population.of(np.ones(len(self.deltas), dtype=np.int64))
+        view = View(
+            round=round,
+            rounds=99,
+            streams=Streams(seed),
+            population=population,
+            model=torch.zeros(self.deltas.shape[1], dtype=torch.float64),
+            memory=memory or {},
+        )
+        steps, answer = filtering.keep(pool, view, self), None
+        while True:
+            try:
+                kind, what = steps.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            if kind == "train":
+                ones = np.ones(len(what), dtype=np.int64)
+                answer = Trained(
+                    clients=what,
+                    steps=ones,
+                    loss=ones * 0.0,
+                    finite=ones > 0,
+                    delta=self.deltas[torch.from_numpy(what)],
+                )
+            else:
+                self.models.append(what)
+                answer = Scored(loss=np.array([self.loss(m) for m in what]))
+
+
+def distance_to(target):
+    return lambda model: float(((model - target) ** 2).sum())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "coin", "expected"),
+    [
+        (1, 0, 0.99, True),
+        (0, 1, 0.0, False),
+        (0, 0, 0.99, True),
+        (-1, -2, 0.99, True),
+        (1, 1, 0.49, True),
+        (1, 1, 0.5, False),
+        (3, 1, 0.74, True),
+        (3, 1, 0.76, False),
+    ],
+)
+def test_golden_randomised_acceptance(a, b, coin, expected):
+    assert accepts(a, b, "randomised", coin) is expected
+
+
+def test_golden_deterministic_acceptance_is_strict_unless_ties_are_taken():
+    assert accepts(2, 1, "deterministic", 0)
+    assert not accepts(1, 1, "deterministic", 0)
+    assert accepts(1, 1, "deterministic", 0, ties=True)
+    assert not accepts(-2, -1, "deterministic", 0)
+
+
+@given(seed=st.integers(0, 50), clients=st.integers(1, 9), mode=st.sampled_from(["deterministic", "randomised"]))
+@settings(max_examples=40, deadline=None)
+def test_property_the_two_sets_meet_and_evaluations_are_two_a_client(seed, clients, mode):
+    rng = np.random.default_rng(seed)
+    ear = Ear(torch.tensor(rng.normal(size=(clients, 3))), distance_to(torch.tensor(rng.normal(size=3))))
+    kept = ear.hear(Greedy(mode=mode), np.arange(clients), seed)
+    assert np.isin(kept.clients, np.arange(clients)).all()
+    assert sum(len(m) for m in ear.models) <= 2 * clients + 2
+    if len(kept.clients):  # X = Y in the end: the last average asked of either set is that of the kept
+        mean = -ear.deltas[torch.from_numpy(kept.clients)].mean(0)
+        seen = torch.cat(ear.models)
+        assert float((seen - mean).abs().max(1).values.min()) < 1e-9
+
+
+@given(seed=st.integers(0, 30))
+@settings(max_examples=20, deadline=None)
+def test_property_brute_force_bounds_the_reward_from_above(seed):
+    rng = np.random.default_rng(seed)
+    deltas, loss = torch.tensor(rng.normal(size=(7, 2))), distance_to(torch.tensor(rng.normal(size=2)))
+    subsets = [list(s) for n in range(1, 8) for s in itertools.combinations(range(7), n)]
+    best = max(10 - loss(-deltas[s].mean(0)) for s in subsets)
+    for mode in ("deterministic", "randomised"):
+        kept = Ear(deltas, loss).hear(Greedy(mode=mode), np.arange(7), seed)
+        reward = 10 - loss(-deltas[torch.from_numpy(kept.clients)].mean(0))
+        assert reward <= best + 1e-9
+        assert reward >= 0.5 * best
+
+
+def test_identity_identical_models_keep_all_when_randomised_and_one_when_deterministic():
+    ear = lambda: Ear(torch.ones(6, 2, dtype=torch.float64), distance_to(torch.zeros(2)))  # noqa: E731
+    assert len(ear().hear(Greedy(mode="randomised"), np.arange(6)).clients) == 6
+    assert len(ear().hear(Greedy(mode="deterministic"), np.arange(6)).clients) == 1
+    assert len(ear().hear(Greedy(mode="deterministic", ties=True), np.arange(6)).clients) == 6
+
+
+def test_golden_a_harmful_client_is_left_out():
+    # models 1, 1 and −9; the held-out set wants 1: {0, 1} is exact, with 2 the average is −7/3
+    ear = Ear(torch.tensor([[-1.0], [-1.0], [9.0]], dtype=torch.float64), distance_to(torch.tensor([1.0])))
+    for seed in range(8):  # whatever the order
+        assert 2 not in ear.hear(Greedy(), np.arange(3), seed).clients
+
+
+@pytest.mark.parametrize(("empty", "keeps_someone"), [("offset", True), ("global", False), ("-inf", True)])
+def test_golden_the_empty_set_by_its_three_readings(empty, keeps_someone):
+    # everyone makes it worse than staying at 0: only "global" may keep nobody
+    ear = Ear(torch.tensor([[5.0], [6.0]], dtype=torch.float64), lambda m: float(m.abs().sum()) * 0.1)
+    kept = ear.hear(Greedy(empty=empty), np.arange(2))
+    assert (len(kept.clients) > 0) is keeps_someone
+
+
+def test_contract_looks_happen_first_every_h_rounds_and_when_others_are_up():
+    ear, filtering, pool = (
+        Ear(torch.ones(4, 1, dtype=torch.float64), distance_to(torch.zeros(1))),
+        Greedy(every=5),
+        np.arange(4),
+    )
+    first = ear.hear(filtering, pool, round=1)
+    assert first.trained is not None
+    assert ear.hear(filtering, pool, round=2, memory=first.memory).trained is None
+    assert ear.hear(filtering, pool, round=5, memory=first.memory).trained is not None
+    fewer = ear.hear(filtering, pool[:3], round=2, memory=first.memory)
+    assert fewer.trained is not None
+
+
+def test_contract_at_most_n_are_considered():
+    ear = Ear(torch.ones(9, 1, dtype=torch.float64), distance_to(torch.zeros(1)))
+    kept = ear.hear(Greedy(most=4, mode="randomised"), np.arange(9))
+    assert len(kept.trained.clients) == 4
+    assert kept.metrics == {"filter_kept": 4.0, "filter_considered": 4.0}
+
+
+class AcceptAll(Greedy):
+    """The filter with every client accepted."""
+
+    def _look(self, rows, order, view, ask):
+        yield from ()
+        return np.ones(len(order), dtype=bool)
+
+
+class Spy(Vectorised):
+    def __init__(self):
+        super().__init__("cpu", block=8)
+        self.trained, self.scored = [], 0
+
+    def answer(self, questions):
+        for _, request in questions:
+            if isinstance(request, Train):
+                self.trained.append((request.round, request.clients.tolist()))
+            if isinstance(request, Score):
+                self.scored += len(request.models)
+        return super().answer(questions)
+
+
+@pytest.mark.parametrize("prob", [1.0, 0.6])
+def test_identity_accepting_everyone_is_the_base_run(prob):
+    task = point_task([1.0, 2.0, -3.0, 4.0, 0.5], 1.0)
+    plan = Plan(
+        local=SGD(lr=0.3, steps=2, batches="full"),
+        rounds=7,
+        fleet=Fleet(availability=Bernoulli(prob=prob)),
+        selection=Uniform(cohort_size=2),
+        aggregation=FedAvg(weighting="mean"),
+        evaluate=Cadence(every=10**9),
+    )
+    base, _ = run(task, plan)
+    filtered, _ = run(task, replace(plan, filtering=AcceptAll(every=3)))
+    assert torch.allclose(base.model, filtered.model, atol=1e-12)
+
+
+def test_contract_a_look_trains_once_and_the_round_uses_those_rows():
+    task = point_task([1.0, 1.0, 1.0, -9.0], 1.0)
+    engine = Spy()
+    plan = Plan(
+        local=LOCAL,
+        rounds=6,
+        filtering=Greedy(every=5, ties=True),
+        selection=Uniform(cohort_size=2),
+        aggregation=FedAvg(weighting="mean"),
+    )
+    final, records = run(task, plan, engine=engine)
+    by_round = {}
+    for round, clients in engine.trained:
+        by_round.setdefault(round, []).append(clients)
+    assert by_round[1] == [[0, 1, 2, 3]]
+    assert by_round[5] == [[0, 1, 2, 3]]
+    assert all(len(by_round[r]) == 1 and len(by_round[r][0]) == 2 and 3 not in by_round[r][0] for r in (2, 3, 4, 6))
+    assert float(final.model) == pytest.approx(1.0)
+    assert records[1].metrics["filter_considered"] == 4
+    assert records[1].costs.bytes_down == 4 * 8
+    assert records[1].costs.gradient_evaluations == 4
+    assert records[2].costs.bytes_down == 2 * 8
+    assert records[1].costs.probe_evaluations == engine.scored // 2
+
+
+def test_contract_scores_on_a_clients_own_hold_out():
+    from turnout.data.federation import Held
+
+    base = point_task([1.0, 2.0], 0.0).federation
+    held = Held(base.train.x, base.train.y, base.train.offsets)
+    task = Task(federation=replace(base, holdout=held, server=None), module=PointModel(1), loss=losses.quadratic)
+    _, records = run(task, Plan(local=LOCAL, rounds=1, filtering=Greedy(on="client", ties=True)))
+    assert records[-1].metrics["filter_kept"] >= 1
+
+
+@given(seed=st.integers(0, 20))
+@settings(max_examples=10, deadline=None)
+def test_property_running_sums_are_the_averages(seed):
+    rng = np.random.default_rng(seed)
+    deltas, model = torch.tensor(rng.normal(size=(6, 3))), torch.tensor(rng.normal(size=3))
+    ledger, inside, outside = Ledger(model, deltas), [], list(range(6))
+    for row in range(6):
+        assert torch.allclose(ledger.with_row(row), model - deltas[[*inside, row]].mean(0))
+        if len(outside) > 1:
+            assert torch.allclose(ledger.without_row(row), model - deltas[[o for o in outside if o != row]].mean(0))
+        if rng.random() < 0.5:
+            ledger.accept(row)
+            inside.append(row)
+        elif len(outside) > 1:
+            ledger.reject(row)
+            outside.remove(row)
+        assert torch.allclose(ledger.all(), model - deltas[outside].mean(0))
+
+
+def test_error_no_samples_to_score_on():
+    task = point_task([1.0, 2.0], 0.0)
+    bare = Task(federation=replace(task.federation, server=None), module=task.module, loss=task.loss)
+    for engine in (Sequential(), Vectorised("cpu", block=4)):
+        with pytest.raises(ConfigError, match=r"Scoring models on server samples needs some.*data\.server_samples"):
+            run(bare, Plan(local=LOCAL, rounds=1, filtering=Greedy()), engine=engine)
+
+
+@pytest.mark.parametrize(("bad", "text"), [({"every": 0}, "every >= 1; got 0"), ({"most": 0}, "most >= 1; got 0")])
+def test_error_settings(bad, text):
+    with pytest.raises(ConfigError, match=text):
+        Greedy(**bad)
+
+
+def test_contract_kept_is_a_plain_value():
+    assert Kept(clients=np.arange(2)).trained is None

@@ -1,0 +1,73 @@
+"""Filters by size, by work and by the size of the change."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import quadratic_task, run
+from turnout.coordinator import Cadence, Plan
+from turnout.errors import ConfigError
+from turnout.filtering import DataSize, Everyone, MinimumSteps, UpdateNorm
+from turnout.local import SGD
+
+TASK = lambda: quadratic_task([1.0] * 4, [[1.0], [2.0], [3.0], [400.0]], [1, 5, 9, 20])  # noqa: E731
+NEVER = Cadence(every=10**9)
+
+
+def asked(filtering, local=None):
+    _, records = run(
+        TASK(), Plan(local=local or SGD(lr=0.1, batch_size=4, epochs=1), rounds=1, filtering=filtering, evaluate=NEVER)
+    )
+    return records[-1].asked.tolist()
+
+
+def test_golden_sizes():
+    assert asked(DataSize(least=5)) == [1, 2, 3]
+    assert asked(DataSize(least=5, most=9)) == [1, 2]
+
+
+def test_golden_steps():
+    assert asked(MinimumSteps(least=3)) == [2, 3]  # 1, 2, 3 and 5 batches of four
+
+
+def test_golden_an_exploding_change_is_left_out_and_nobody_trains_twice():
+    _, records = run(
+        TASK(),
+        Plan(local=SGD(lr=0.1, steps=1, batches="full"), rounds=1, filtering=UpdateNorm(factor=3.0), evaluate=NEVER),
+    )
+    assert records[-1].asked.tolist() == [0, 1, 2]
+    assert records[-1].costs.gradient_evaluations == 1 + 5 + 9 + 20
+
+
+@pytest.mark.parametrize("open_filter", [DataSize(), MinimumSteps(), UpdateNorm(factor=1e9), Everyone()])
+def test_identity_an_open_filter_is_no_filter(open_filter):
+    plan = Plan(local=SGD(lr=0.1, batch_size=4, epochs=1), rounds=3, evaluate=NEVER)
+    base, _ = run(TASK(), plan)
+    from dataclasses import replace
+
+    same, _ = run(TASK(), replace(plan, filtering=open_filter))
+    assert torch.allclose(base.model, same.model, atol=1e-12)
+
+
+def test_contract_a_filter_that_keeps_nobody_is_recorded():
+    _, records = run(TASK(), Plan(local=SGD(lr=0.1, steps=1), rounds=1, filtering=DataSize(least=100), evaluate=NEVER))
+    assert len(records[-1].asked) == 0
+    assert records[-1].metrics["filter_kept"] == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: DataSize(least=0), "1 <= least"),
+        (lambda: DataSize(least=5, most=2), "least <= most; got 5 and 2"),
+        (lambda: MinimumSteps(least=0), "least >= 1; got 0"),
+        (lambda: UpdateNorm(factor=0.5), r"factor >= 1; got 0\.5"),
+    ],
+)
+def test_error_settings(make, text):
+    with pytest.raises(ConfigError, match=text):
+        make()
+
+
+def test_contract_pool_order_is_kept():
+    assert np.all(np.diff(asked(DataSize())) > 0)

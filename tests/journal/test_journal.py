@@ -1,0 +1,180 @@
+import json
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.journal.records import add_run, info, journal, record
+from turnout.errors import JournalError
+from turnout.journal import Journal
+from turnout.journal.schema import FILE, VERSION
+
+
+def test_contract_a_round_of_many_runs_is_one_transaction() -> None:
+    with journal() as out:
+        runs = [out.begin(info(seed=seed)) for seed in range(3)]
+        out.write([(run, record(0)) for run in runs])
+        with pytest.raises(JournalError, match="UNIQUE"):
+            out.write([(runs[0], record(1)), (runs[1], record(1)), (runs[2], record(0))])
+        assert out.read("SELECT round, count(*) FROM round GROUP BY round") == [(0, 3)]
+
+
+def test_contract_the_database_is_in_wal_mode_with_normal_sync(tmp_path: Path) -> None:
+    with journal(tmp_path) as out:
+        assert out.read("PRAGMA journal_mode") == [("wal",)]
+        assert out.read("PRAGMA synchronous") == [(1,)]
+        assert out.read("PRAGMA user_version") == [(VERSION,)]
+
+
+def test_contract_the_same_study_goes_on_with_finished_runs_kept(tmp_path: Path) -> None:
+    with journal(tmp_path, lr=0.1) as out:
+        add_run(out, "FedAvg", 0, [0.1, 0.2])
+        half = out.begin(info(seed=1))
+        out.write([(half, record(0))])
+        failed = out.begin(info(seed=2))
+        out.finish(failed, "failed")
+    with journal(tmp_path, lr=0.1) as out:
+        assert out.finished_runs() == {("FedAvg", 0)}
+        assert out.read("SELECT count(*) FROM round") == [(2,)]
+        assert out.read("SELECT arm, seed FROM run") == [("FedAvg", 0)]
+        out.begin(info(seed=1))
+
+
+def test_contract_a_forgotten_run_can_be_started_again() -> None:
+    with journal() as out:
+        run = out.begin(info())
+        out.write([(run, record(0))])
+        out.forget(run)
+        again = out.begin(info())
+        out.write([(again, record(0))])
+        assert out.read("SELECT run, round FROM round") == [(again, 0)]
+
+
+def test_contract_facts_go_with_each_run() -> None:
+    with journal() as out:
+        first = out.begin(info())
+        out.set_fact("block", 8)
+        out.finish(first)
+        second = out.begin(info(seed=1))
+        facts = {run: json.loads(text) for run, text in out.read("SELECT id, facts FROM run")}
+        assert facts == {run: {"machine": "a", "block": 8} for run in (first, second)}
+
+
+def test_contract_hidden_files_do_not_make_a_folder_full(tmp_path: Path) -> None:
+    (tmp_path / ".DS_Store").write_text("")
+    journal(tmp_path).close()
+    assert (tmp_path / FILE).exists()
+
+
+def test_contract_a_database_killed_before_its_tables_is_started_afresh(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"")
+    with journal(tmp_path) as out:
+        assert out.finished_runs() == set()
+
+
+def test_contract_closing_twice_is_fine_and_frees_the_folder(tmp_path: Path) -> None:
+    out = journal(tmp_path)
+    out.close()
+    out.close()
+    journal(tmp_path).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", FILE]
+
+
+def test_contract_a_reader_cannot_write(tmp_path: Path) -> None:
+    journal(tmp_path).close()
+    with Journal.open(tmp_path) as reader, pytest.raises(JournalError, match="readonly"):
+        reader.begin(info())
+
+
+def test_contract_a_round_in_which_nobody_is_up_is_written() -> None:
+    nobody = np.zeros(0, dtype=np.int64)
+    with journal() as out:
+        run = out.begin(info())
+        out.write([(run, record(1, asked=(), up=nobody, metrics={}, events=("nobody was up",)))])
+        row = out.read("SELECT up_count, asked_count, clients, loss, evaluated, events FROM round")
+        assert row == [(0, 0, None, None, 0, '["nobody was up"]')]
+
+
+def test_error_a_second_journal_in_one_process_is_refused(tmp_path: Path) -> None:
+    with journal(tmp_path), pytest.raises(JournalError, match="choose another folder with --out"):
+        journal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("study", "lr", "message"),
+    [
+        (
+            "watches",
+            0.1,
+            "already holds another study, 'phones'; nothing was changed. Choose another folder with --out",
+        ),
+        ("phones", 0.2, r"already holds the study 'phones' with other settings \(lr\); nothing was changed"),
+    ],
+)
+def test_error_a_folder_with_another_study_is_left_alone(tmp_path: Path, study: str, lr: float, message: str) -> None:
+    with journal(tmp_path, lr=0.1) as out:
+        out.begin(info())
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(JournalError, match=message):
+        journal(tmp_path, study=study, lr=lr)
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+def test_error_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).write_text("")
+    with pytest.raises(JournalError, match=r"holds other files \(a, b, c …\) and no journal; nothing was changed"):
+        journal(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == list("abcd")
+
+
+def test_error_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(JournalError, match="out is a file; nothing was changed"):
+        journal(tmp_path / "out")
+    with pytest.raises(JournalError, match=r"cannot be written: .* Check the disk"):
+        journal(tmp_path / "out" / "deeper")
+
+
+def test_error_a_journal_of_a_later_version(tmp_path: Path) -> None:
+    journal(tmp_path).close()
+    database = sqlite3.connect(tmp_path / FILE)
+    database.execute(f"PRAGMA user_version = {VERSION + 1}")
+    database.close()
+    message = f"written by a later turnout: its format is {VERSION + 1}, this turnout reads up to {VERSION}"
+    with pytest.raises(JournalError, match=message):
+        journal(tmp_path)
+    with pytest.raises(JournalError, match=message):
+        Journal.open(tmp_path)
+
+
+def test_error_a_file_that_is_no_journal(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("not a database, but long enough to look at: " * 40)
+    with pytest.raises(JournalError, match="cannot be read as a journal"):
+        journal(tmp_path)
+    with pytest.raises(JournalError, match="cannot be read"):
+        Journal.open(tmp_path)
+    (tmp_path / FILE).unlink()
+    database = sqlite3.connect(tmp_path / FILE)
+    database.execute("CREATE TABLE accounts (name)")
+    database.close()
+    with pytest.raises(JournalError, match="is a database but not a journal; nothing was changed"):
+        journal(tmp_path)
+
+
+def test_error_nothing_to_open(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"holds no journal.sqlite. Name the folder that turnout run wrote to"):
+        Journal.open(tmp_path)
+    (tmp_path / FILE).write_bytes(b"")
+    with pytest.raises(JournalError, match="holds no study yet"):
+        Journal.open(tmp_path)
+
+
+def test_error_one_arm_and_seed_twice() -> None:
+    with journal() as out:
+        out.begin(info())
+        with pytest.raises(
+            JournalError, match=r"already holds arm 'FedAvg' with seed 0. Give each arm a name of its own"
+        ):
+            out.begin(info())

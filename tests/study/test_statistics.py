@@ -1,0 +1,176 @@
+"""Each statistic against a case worked by hand, and against scipy where scipy has it."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from turnout.streams import Streams
+from turnout.study.statistics import (
+    Paired,
+    Reached,
+    Summary,
+    bootstrap_interval,
+    first_reached,
+    holm,
+    paired,
+    signed_rank_p,
+    summarise,
+    to_target,
+)
+
+STREAMS = Streams(0)
+
+
+def array(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float64)
+
+
+def test_golden_mean_and_std_of_three_seeds() -> None:
+    assert summarise(array(1, 2, 6)) == Summary(count=3, mean=3.0, std=math.sqrt(7))  # (4 + 1 + 9) / 2
+
+
+def test_golden_one_seed_has_no_std() -> None:
+    assert summarise(array(0.5)) == Summary(count=1, mean=0.5, std=None)
+
+
+def test_golden_a_seed_that_diverged_leaves_no_mean() -> None:
+    assert summarise(array(0.5, np.nan)) == Summary(count=2, mean=None, std=None)
+    assert summarise(array(0.5, np.inf)) == Summary(count=2, mean=None, std=None)
+
+
+def test_golden_paired_difference_of_three_seeds() -> None:
+    # d = 1, 2, 3: mean 2, sd 1, standard error 1/√3, t(2) = 2√3, and t_{0.975}(2) = 4.302653
+    result = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS)
+    assert result is not None
+    assert (result.pairs, result.mean, result.agreeing) == (3, 2.0, 3)
+    assert result.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-6)
+    assert result.high == pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-6)
+    t = 2 * math.sqrt(3)
+    assert result.t_test_p == pytest.approx(1 - t / math.sqrt(2 + t * t))  # the t distribution with two degrees
+    assert result.effect_size == pytest.approx(2.0)
+    assert result.signed_rank_p == pytest.approx(2 / 8)  # one of eight sign patterns, on two sides
+
+
+def test_golden_pairing_by_seed_sees_what_unpaired_spread_hides() -> None:
+    base = array(0, 10, 20, 30)
+    result = paired(base + array(1.0, 1.1, 0.9, 1.0), base, streams=STREAMS)
+    assert result is not None
+    assert result.t_test_p is not None
+    assert result.t_test_p < 0.001 < 0.5 < stats.ttest_ind(base + 1, base).pvalue
+
+
+def test_golden_one_pair_claims_nothing() -> None:
+    assert paired(array(3), array(1), streams=STREAMS) == Paired(pairs=1, mean=2.0, agreeing=1)
+
+
+def test_golden_equal_differences_leave_nothing_to_test() -> None:
+    result = paired(array(0.3, 0.6, 0.9), array(0.1, 0.4, 0.7), streams=STREAMS)  # 0.2 up to rounding
+    assert result is not None
+    assert result == Paired(pairs=3, mean=result.mean, agreeing=3)
+    assert result.mean == pytest.approx(0.2)
+
+
+def test_golden_no_difference_at_all() -> None:
+    assert paired(array(0.3, 0.6), array(0.3, 0.6), streams=STREAMS) == Paired(pairs=2, mean=0.0, agreeing=2)
+    assert paired(array(0, 0), array(0, 0), streams=STREAMS) == Paired(pairs=2, mean=0.0, agreeing=2)
+
+
+def test_golden_no_pair_or_a_diverged_one_gives_nothing() -> None:
+    assert paired(array(), array(), streams=STREAMS) is None
+    assert paired(array(1, np.inf), array(1, np.inf), streams=STREAMS) is None
+
+
+def test_golden_seeds_that_agree_with_the_mean_are_counted() -> None:
+    result = paired(array(3, 3, -1, 0), array(0, 0, 0, 0), streams=STREAMS)
+    assert result is not None
+    assert result.agreeing == 2
+
+
+def test_golden_signed_rank_with_ties_is_exact() -> None:
+    # |d| = 1, 1, 2 have ranks 1.5, 1.5, 3; all positive: W = 6, reached by 1 of 8 patterns
+    assert signed_rank_p(array(1, 1, 2)) == pytest.approx(0.25)
+    # one 1 negative: W = 4.5, and W >= 4.5 in {6, 4.5, 4.5}: 3 of 8
+    assert signed_rank_p(array(-1, 1, 2)) == pytest.approx(0.75)
+    # zeros are left out: 1, −2, 3 have W = 4, and W >= 4 in 3 of 8; ranked with the zero it would be 7 of 16
+    assert signed_rank_p(array(0, 1, -2, 3)) == pytest.approx(0.75)
+
+
+def test_golden_rounding_neither_makes_nor_breaks_a_tie() -> None:
+    ours, theirs = array(0.1, 0.4, 0.9), array(0.3, 0.2, 0.5)  # −0.2, 0.2 and 0.4 up to rounding
+    result = paired(ours, theirs, streams=STREAMS)
+    assert result is not None
+    assert signed_rank_p(ours - theirs) != result.signed_rank_p
+    assert result.signed_rank_p == signed_rank_p(array(-1, 1, 2))
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(st.floats(-10, 10), min_size=3, max_size=12, unique_by=lambda value: round(abs(value), 3)))
+def test_property_t_test_interval_and_signed_ranks_are_those_of_scipy(values: list[float]) -> None:
+    difference = np.array([value for value in values if abs(value) > 1e-3])
+    if len(difference) < 3:
+        return
+    result = paired(difference, np.zeros(len(difference)), streams=STREAMS)
+    assert result is not None
+    ours = stats.ttest_rel(difference, np.zeros(len(difference)))
+    assert result.t_test_p == pytest.approx(ours.pvalue, abs=1e-12)
+    interval = ours.confidence_interval(0.95)
+    assert (result.low, result.high) == pytest.approx((interval.low, interval.high))
+    assert result.signed_rank_p == pytest.approx(stats.wilcoxon(difference, method="exact").pvalue)
+
+
+def test_golden_holm_of_three() -> None:
+    # sorted 0.01, 0.03, 0.04: times 3, 2, 1 gives 0.03, 0.06, 0.04, and the last may not fall below the second
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+
+
+def test_golden_holm_stops_at_one_and_skips_what_was_not_tested() -> None:
+    assert holm([0.9, None, 0.6]) == [1.0, None, 1.0]
+    assert holm([None, 0.2]) == [None, 0.2]
+    assert holm([]) == []
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_property_holm_keeps_the_order_and_lies_between_raw_and_bonferroni(values: list[float]) -> None:
+    corrected = np.array(holm(values), dtype=np.float64)
+    raw = np.array(values)
+    assert (corrected >= raw).all()
+    assert (corrected <= np.minimum(1, len(raw) * raw)).all()
+    order = np.argsort(raw)
+    assert (np.diff(corrected[order]) >= 0).all()
+
+
+def test_golden_bootstrap_of_two_values() -> None:
+    # the mean of two draws is 0, ½ or 1 with chance ¼, ½, ¼, so both tails hold an end
+    assert bootstrap_interval(array(0, 1), streams=STREAMS) == (0.0, 1.0)
+
+
+def test_contract_bootstrap_is_keyed() -> None:
+    values = np.sqrt(np.arange(20.0))
+    first = bootstrap_interval(values, streams=STREAMS)
+    assert first == bootstrap_interval(values, streams=STREAMS)
+    assert first != bootstrap_interval(values, streams=Streams(1))
+
+
+def test_golden_bootstrap_of_many_values_is_close_to_the_normal_interval() -> None:
+    values = stats.norm.ppf((np.arange(400) + 0.5) / 400)  # a standard normal sample without luck
+    low, high = bootstrap_interval(values, streams=STREAMS)
+    assert (low, high) == pytest.approx((-1.96 / 20, 1.96 / 20), abs=0.005)
+
+
+def test_golden_the_first_place_that_reaches_a_target() -> None:
+    assert first_reached(array(0.1, 0.5, 0.4, 0.6), 0.5, higher_is_better=True) == 1
+    assert first_reached(array(3, 2, 1), 2, higher_is_better=False) == 1
+    assert first_reached(array(0.1, np.nan), 0.5, higher_is_better=True) is None
+
+
+def test_golden_a_seed_that_never_reaches_the_target_counts_as_longest() -> None:
+    assert to_target([10, 30, None]) == Reached(seeds=3, reached=2, median=30.0)
+    assert to_target([10, 20]) == Reached(seeds=2, reached=2, median=15.0)
+    assert to_target([10, None]) == Reached(seeds=2, reached=1, median=None)  # between 10 and never
+    assert to_target([None, None]) == Reached(seeds=2, reached=0, median=None)
+    assert to_target([]) == Reached(seeds=0, reached=0, median=None)
