@@ -145,8 +145,35 @@ class Timing:
 class Clock(Protocol):
     """How long things take."""
 
+    @property
+    def idle_seconds(self) -> float:
+        """How long the server waits when there is nobody to ask."""
+        ...
+
     def run(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Timing:
         """Return what each client gets done in time, and how long the round takes."""
+        ...
+
+    def seconds(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Floats:
+        """Return how long each client takes for all of its work, download and upload included."""
+        ...
+
+
+class Asynchrony(Protocol):
+    """Rounds in which the server does not wait for everyone."""
+
+    @property
+    def buffer_size(self) -> int:
+        """Answers that make a server step."""
+        ...
+
+    @property
+    def concurrency(self) -> int:
+        """Clients at work at any time."""
+        ...
+
+    def weight(self, staleness: Ids) -> Floats:
+        """Return the factor on answers that are so many server steps old."""
         ...
 
 

@@ -9,10 +9,8 @@ from turnout.protocols import Population, Rowwise
 
 def problems(plan: Plan) -> Iterator[str]:
     """Yield what is wrong with a plan, whatever the data."""
-    rules = {
-        axis: getattr(plan, axis) for axis in ("filtering", "selection", "local", "aggregation", "server", "assist")
-    }
-    for axis, rule in rules.items():
+    for axis in ("filtering", "selection", "local", "aggregation", "server", "assist", "asynchrony"):
+        rule = getattr(plan, axis)
         own = getattr(rule, "objections", None)
         if own is not None:
             yield from (f"{type(rule).__name__} on {axis}: {text}" for text in own(plan))

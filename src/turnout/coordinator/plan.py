@@ -10,7 +10,7 @@ from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
 from turnout.memory import DEFAULT_BUDGET
-from turnout.protocols import Aggregation, Assist, Filtering, Local, Memory, Population, Selection, Server
+from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Memory, Population, Selection, Server
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
 from turnout.streams import Floats
@@ -51,6 +51,7 @@ class Plan:
     aggregation: Aggregation = field(default_factory=FedAvg)
     server: Server = field(default_factory=ServerSGD)
     assist: Assist | None = None  # none: every round is the clients'
+    asynchrony: Asynchrony | None = None  # none: the server waits for everyone it asked
     evaluate: Cadence = field(default_factory=Cadence)
     table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take; beyond it lies in a file
 
@@ -72,6 +73,7 @@ class State:
     filtering: Memory = field(default_factory=dict)
     local: Memory = field(default_factory=dict)
     members: Memory = field(default_factory=dict)
+    flight: Memory = field(default_factory=dict)  # answers on their way, where the server does not wait
     restart: int = 0  # the round after which learning-rate schedules count again
     sim_seconds: float = 0.0
     last_losses: Floats = field(default_factory=lambda: np.zeros(0))

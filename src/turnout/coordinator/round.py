@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from turnout.coordinator.asking import Asker, Meter, server_train
+from turnout.coordinator.buffered import buffered_round
 from turnout.coordinator.checks import check
 from turnout.coordinator.members import admitted, change_members
 from turnout.coordinator.plan import Plan, State
@@ -37,7 +38,9 @@ def coordinate(plan: Plan, population: Population, state: State, streams: Stream
         yield empty_record(0, population, measured)
     while state.round < plan.rounds:
         view = _view(plan, population, state, streams)
-        if plan.assist is not None and plan.assist.takes(view):
+        if plan.asynchrony is not None:
+            yield from _buffered_round(plan, view, state)
+        elif plan.assist is not None and plan.assist.takes(view):
             yield from _server_round(plan, view, state)
         else:
             yield from _client_round(plan, population, view, state)
@@ -73,13 +76,24 @@ def _client_round(plan: Plan, population: Population, view: View, state: State) 
         settle(plan.selection.choose(kept.clients, replace(view, memory=state.selection), ask)), sizes
     )
     state.selection = {**state.selection, **choice.memory}
-    outcome = yield from train_cohort(plan, replace(view, memory=state.local), choice, state, choice.trained or kept.trained)
+    held = choice.trained if choice.trained is not None else kept.trained
+    outcome = yield from train_cohort(plan, replace(view, memory=state.local), choice, state, held)
     outcome.metrics |= kept.metrics
     to_measure = yield from meter.watch(_advance(plan, view, state, outcome, ask), sizes)
     state.round, state.sim_seconds = view.round, state.sim_seconds + outcome.round_seconds
     measured = yield from _measure(plan, view.population, state, to_measure)
     record = round_record(plan, view, up, choice, outcome, measured, meter.costs(state.model))
     yield replace(record, events=(*events, *record.events))
+
+
+def _buffered_round(plan: Plan, view: View, state: State) -> Steps[None]:
+    """One server step of a server that does not wait."""
+    record, to_measure = yield from buffered_round(plan, view, state)
+    measured = yield from _measure(plan, view.population, state, to_measure)
+    if measured is not None:
+        metrics = record.metrics | measured.metrics
+        record = replace(record, metrics=metrics, client_accuracy=measured.client_accuracy)
+    yield record
 
 
 def _server_round(plan: Plan, view: View, state: State) -> Steps[None]:

@@ -10,7 +10,7 @@ from turnout.coordinator.plan import State
 from turnout.memory import RowTable
 from turnout.protocols import Memory
 
-PARTS = ("server", "aggregation", "selection", "filtering", "local", "members")
+PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "flight")
 
 
 def saved(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:

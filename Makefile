@@ -1,0 +1,49 @@
+# Every target makes .venv and installs what it needs first; run them in any order, as often as you like.
+
+VENV := .venv
+BIN := $(VENV)/bin
+SUPPORTED := import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
+
+.PHONY: install demo test lint bench bench-peers docs
+.NOTPARALLEL:
+
+install: $(VENV)/.installed-dev
+
+# One stamp per extra. They live inside .venv, so removing .venv removes them too.
+$(VENV)/.installed-%: pyproject.toml
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+		test -n "$(PYTHON)" || { echo "turnout needs Python 3.11, 3.12 or 3.13; none was found. Set PYTHON=/path/to/python."; exit 1; }; \
+		echo "Creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv --clear $(VENV); }
+	@echo "Installing turnout[$*] into $(VENV): a minute or two the first time"
+	@$(BIN)/python -m pip install -qq --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.installed-dev
+	@$(BIN)/turnout run demo --out runs/demo
+	@echo "Everything it found is in runs/demo. The command is $(BIN)/turnout."
+
+# Two workers with one operation thread each: tests are many and small.
+test: $(VENV)/.installed-dev
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-dev
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+# All three are measured whatever the first says; a bar that is not met fails the target at the end.
+bench: $(VENV)/.installed-dev
+	@mkdir -p runs/bench; status=0; \
+	for part in run many_runs million; do \
+		$(BIN)/python -m benchmarks.$$part --json runs/bench/$$part.json || status=1; done; \
+	echo "The figures are in runs/bench/*.json"; exit $$status
+
+bench-peers: $(VENV)/.installed-dev
+	@mkdir -p runs/bench; $(BIN)/python -m benchmarks.peers.run --json runs/bench/peers.json
+
+# The variable turns off the theme's notice about the next MkDocs; warnings about the pages themselves still fail.
+docs: $(VENV)/.installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Wrote site/index.html"

@@ -1,0 +1,5 @@
+"""When the server does not wait. To add a rule: one file here, one line below, one test."""
+
+from turnout.asynchrony.fedbuff import FedBuff
+
+__all__ = ["FedBuff"]

@@ -1,0 +1,235 @@
+"""Rounds without waiting: clients start and finish at their own times, and a round is one server step.
+
+When a client finishes is known from the clock before it has trained, so the simulated events of a server step are
+played first and everyone sent off with one model trains in one request. What is still on its way is carried in the
+state, rows and all, and comes in later with its staleness.
+"""
+
+import heapq
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.coordinator.asking import Asker, Meter
+from turnout.coordinator.plan import Plan, State
+from turnout.coordinator.settle import settle
+from turnout.coordinator.training import planned
+from turnout.local.batches import samples_used
+from turnout.protocols import Choice, Combined, Memory, Rowwise, View
+from turnout.requests import Costs, Record, Steps, Train, Trained
+from turnout.rows import Facts, Rows, Step
+from turnout.streams import Floats, Ids
+
+COLUMNS = ("client", "version", "finish", "asked", "steps", "work", "lr", "loss")
+
+
+@dataclass(slots=True)
+class Events:
+    """What happens on the clock until the next server step."""
+
+    sent_at: list[float] = field(default_factory=list)  # of the first places of the queue
+    arrived: list[tuple[float, int]] = field(default_factory=list)  # (time, client)
+
+
+def play(flight: list[tuple[float, int]], queue: Ids, seconds: Floats, now: float, limits: tuple[int, int]) -> Events:
+    """Play the clock until the buffer is full or nobody is on the way.
+
+    Args:
+        flight: (finish, client) of those on their way.
+        queue: clients to send off next, in order.
+        seconds: how long each of the queue takes.
+        now: simulated time.
+        limits: the buffer's size, and how many may be at work.
+    """
+    events, heap = Events(), list(flight)
+    heapq.heapify(heap)
+
+    def send(at: float) -> None:
+        while len(events.sent_at) < len(queue) and len(heap) < limits[1]:
+            place = len(events.sent_at)
+            events.sent_at.append(at)
+            heapq.heappush(heap, (at + float(seconds[place]), int(queue[place])))
+
+    send(now)
+    while heap and len(events.arrived) < limits[0]:
+        events.arrived.append(heapq.heappop(heap))
+        send(events.arrived[-1][0])
+    return events
+
+
+def buffered_round(plan: Plan, view: View, state: State) -> Steps[tuple[Record, Tensor]]:
+    """Run one server step; return its record, without measurements, and the model to measure."""
+    assert plan.asynchrony is not None
+    assert plan.fleet.clock is not None
+    meter, ask = Meter(), Asker(plan, view, state)
+    flight = state.flight or _nothing(state.model)
+    up = plan.fleet.availability.up(view)
+    pool = np.setdiff1d(up, flight["client"])
+    choosing = settle(plan.selection.choose(pool, replace(view, memory=state.selection), ask))
+    choice: Choice = yield from meter.watch(choosing, view.population.sizes)
+    state.selection = {**state.selection, **choice.memory}
+    queue = view.streams.generator("asynchrony", view.round).permutation(choice.clients)
+    facts, _ = planned(plan, view, queue, np.ones_like(queue), None)
+    queue, steps = queue[facts.local_steps > 0], facts.local_steps[facts.local_steps > 0]  # the others never answer
+    seconds = plan.fleet.clock.seconds(queue, steps, _bytes(view.model), view)
+    on_the_way = list(zip(flight["finish"].tolist(), flight["client"].tolist(), strict=True))
+    limits = (plan.asynchrony.buffer_size, plan.asynchrony.concurrency)
+    events = play(on_the_way, queue, seconds, state.sim_seconds, limits)
+    sent = queue[: len(events.sent_at)]
+    if len(sent):
+        request, joined = _send_off(plan, view, sent, np.asarray(events.sent_at) + seconds[: len(sent)])
+        trained: Trained = yield request
+        flight = _joined(flight, joined, trained)
+    here = np.isin(flight["client"], [client for _, client in events.arrived])
+    landed, state.flight = _part(flight, here), _part(flight, ~here)
+    stepping = _server_step(plan, view, state, landed, ask)
+    coefficients, to_measure, metrics = yield from meter.watch(stepping, view.population.sizes)
+    closed = events.arrived[-1][0] if events.arrived else state.sim_seconds + plan.fleet.clock.idle_seconds
+    costs = _costs(plan, view, landed, len(sent), closed - state.sim_seconds) + meter.costs(view.model)
+    state.sim_seconds, state.round = closed, view.round
+    return _record(view, up, np.sort(sent), landed, coefficients, metrics, costs), to_measure
+
+
+def _send_off(plan: Plan, view: View, sent: Ids, finish: Floats) -> tuple[Train, Memory]:
+    """Return the request that trains those sent off, in the order of ids, and their columns."""
+    order = np.argsort(sent)
+    clients = sent[order]
+    facts, settings = planned(plan, view, clients, np.ones_like(clients), None)
+    columns = {
+        "client": clients,
+        "version": np.full(len(clients), view.round),
+        "finish": finish[order],
+        "asked": facts.asked_steps,
+        "steps": facts.local_steps,
+        "work": facts.local_work,
+        "lr": facts.local_lr,
+    }
+    request = Train(
+        round=view.round,
+        streams=view.streams,
+        model=view.model,
+        buffers=view.buffers,
+        clients=clients,
+        steps=facts.local_steps,
+        local=plan.local,
+        settings=settings,
+        coefficients=None,
+        buffer_weights=np.full(len(clients), 1.0 / len(clients)),
+    )
+    return request, columns
+
+
+def _server_step(
+    plan: Plan, view: View, state: State, landed: Memory, ask: Asker
+) -> Steps[tuple[Floats, Tensor, dict[str, float]]]:
+    """Combine what has landed and move the model; return the coefficients, what to measure, and metrics."""
+    assert plan.asynchrony is not None
+    coefficients = np.zeros(len(landed["client"]))
+    finite = torch.isfinite(landed["rows"]).all(1).cpu().numpy()
+    if not finite.any():
+        return coefficients, state.model, {}
+    used = _part(landed, finite)
+    staleness = view.round - used["version"]
+    weight = plan.asynchrony.weight(staleness)
+    facts = _facts(view, used)
+    state.last_losses[facts.clients] = used["loss"]
+    if isinstance(plan.aggregation, Rowwise):
+        weighed = used["rows"] * used["rows"].new_tensor(weight)[:, None]
+        rows = Rows(facts, weighed, None, used["loss"])
+        combined: Combined = yield from settle(plan.aggregation.combine(rows, state.aggregation, view, ask))
+    else:
+        share = plan.aggregation.coefficients(facts) * weight
+        direction = used["rows"].new_tensor(share) @ used["rows"]
+        combined = Combined(direction=direction, coefficients=share, memory=state.aggregation)
+    state.aggregation = combined.memory
+    norms = used["rows"].double().square().sum(1).cpu().numpy() if plan.server.wants_norms else None
+    step = Step(direction=combined.direction, coefficients=combined.coefficients, square_norms=norms, facts=facts)
+    moved = plan.server.advance(state.model, step, state.server)
+    state.model, state.server = moved.model, moved.memory
+    coefficients[finite] = combined.coefficients
+    metrics = {"staleness": float(staleness.mean())} | combined.metrics | moved.metrics
+    return coefficients, state.model if moved.evaluate is None else moved.evaluate, metrics
+
+
+def _facts(view: View, landed: Memory) -> Facts:
+    clients = landed["client"]
+    return Facts(
+        clients=clients,
+        weights=view.population.weights[clients],
+        num_examples=view.population.sizes[clients],
+        asked_steps=landed["asked"],
+        local_steps=landed["steps"],
+        local_work=landed["work"],
+        local_lr=landed["lr"],
+        multiplicity=np.ones_like(clients),
+        inclusion_prob=None,
+        num_clients=view.population.num_counted,
+    )
+
+
+def _record(
+    view: View, up: Ids, sent: Ids, landed: Memory, coefficients: Floats, metrics: dict[str, float], costs: Costs
+) -> Record:
+    """Return the record: everyone who was sent off or came in during the step."""
+    asked = np.union1d(sent, landed["client"])
+    place = np.searchsorted(asked, landed["client"])
+    steps, shares, losses = np.zeros_like(asked), np.zeros(len(asked)), np.full(len(asked), np.nan)
+    wanted = np.zeros_like(asked)
+    steps[place], shares[place], losses[place] = landed["steps"], coefficients, landed["loss"]
+    wanted[place] = landed["asked"]
+    bad = landed["client"][~torch.isfinite(landed["rows"]).all(1).cpu().numpy()]
+    return Record(
+        round=view.round,
+        num_clients=view.population.num_clients,
+        up=up,
+        asked=asked,
+        multiplicity=np.ones_like(asked),
+        answered=np.setdiff1d(landed["client"], bad),
+        asked_steps=wanted,
+        local_steps=steps,
+        coefficients=shares,
+        losses=losses,
+        rejected={int(client): "not finite" for client in bad},
+        metrics=metrics,
+        costs=costs,
+        events=() if len(asked) else ("nobody was at work",),
+        finished=view.round == view.rounds,
+    )
+
+
+def _costs(plan: Plan, view: View, landed: Memory, sent: int, seconds: float) -> Costs:
+    sizes = view.population.sizes[landed["client"]]
+    used = samples_used(sizes, landed["steps"], plan.local.batch_size, plan.local.batches)
+    size = _bytes(view.model)
+    return Costs(
+        bytes_down=sent * size,
+        bytes_up=len(sizes) * size,
+        gradient_evaluations=int(used.sum()),
+        sim_seconds=seconds,
+    )
+
+
+def _bytes(model: Tensor) -> int:
+    return model.numel() * model.element_size()
+
+
+def _nothing(model: Tensor) -> Memory:
+    kinds = {"finish": np.float64, "work": np.float64, "lr": np.float64, "loss": np.float64}
+    columns: Memory = {name: np.zeros(0, dtype=kinds.get(name, np.int64)) for name in COLUMNS}
+    return {**columns, "rows": model.new_zeros(0, model.numel())}
+
+
+def _joined(flight: Memory, joined: Memory, trained: Trained) -> Memory:
+    """Return the flight with those just sent off, in the order of ids."""
+    more = {**joined, "loss": trained.loss}
+    columns = {name: np.concatenate([flight[name], more[name]]) for name in COLUMNS}
+    rows = torch.cat([flight["rows"], cast(Tensor, trained.delta)])
+    order = np.argsort(columns["client"], kind="stable")
+    return {name: values[order] for name, values in columns.items()} | {"rows": rows[torch.from_numpy(order)]}
+
+
+def _part(flight: Memory, mask: np.ndarray) -> Memory:
+    return {name: flight[name][mask] for name in COLUMNS} | {"rows": flight["rows"][torch.from_numpy(mask)]}

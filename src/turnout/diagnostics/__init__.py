@@ -1,0 +1,1 @@
+"""What a run says of itself: read-only, never steering it."""

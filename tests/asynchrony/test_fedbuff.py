@@ -1,0 +1,169 @@
+"""FedBuff: the synchronous limit, a case on the clock by hand, staleness weights, and resumption."""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import blob_task, quadratic_task, run
+from turnout.aggregation import FedAvg
+from turnout.asynchrony import FedBuff
+from turnout.coordinator import Cadence, Plan, check, coordinate
+from turnout.coordinator.buffered import play
+from turnout.coordinator.saving import restored, saved
+from turnout.engine import Sequential, Vectorised
+from turnout.errors import ConfigError
+from turnout.filtering import DataSize
+from turnout.fleet import Fleet
+from turnout.local import SGD
+from turnout.protocols import Population, Timing
+from turnout.requests import Record
+from turnout.selection import Uniform
+from turnout.streams import Streams
+
+NEVER = Cadence(every=10**9)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A clock on which client i takes pace[i] seconds a step."""
+
+    pace: tuple[float, ...]
+    idle_seconds: float = 7.0
+
+    def seconds(self, clients, steps, model_bytes, view):
+        return np.asarray(self.pace)[clients] * steps
+
+    def run(self, clients, steps, model_bytes, view):
+        return Timing(done=steps, late=np.zeros(len(steps), dtype=bool), round_seconds=0.0)
+
+
+def plan(pace, **settings):
+    return Plan(
+        local=SGD(lr=0.5, steps=1, batches="full"),
+        rounds=4,
+        fleet=Fleet(clock=Pace(tuple(pace))),
+        aggregation=FedAvg(weighting="mean"),
+        asynchrony=FedBuff(**settings),
+        evaluate=NEVER,
+    )
+
+
+def test_identity_a_buffer_of_everyone_is_synchronous_fedavg(any_engine):
+    task = blob_task(5)
+    local = SGD(lr=0.1, batch_size=5, epochs=1)
+    base = Plan(local=local, rounds=4, aggregation=FedAvg(weighting="mean"), evaluate=NEVER)
+    waits, _ = run(task, base)
+    buffered = replace(
+        base,
+        fleet=Fleet(clock=Pace((1.0, 5.0, 2.0, 9.0, 3.0))),
+        asynchrony=FedBuff(buffer_size=5, concurrency=5, staleness="constant"),
+    )
+    final, records = run(task, buffered, engine=any_engine())
+    assert torch.allclose(final.model, waits.model, atol=1e-12)
+    assert all(len(r.answered) == 5 for r in records[1:])
+
+
+def test_golden_two_clients_on_the_clock_by_hand():
+    # h = 1, η = ½: from x a client sends Δ = ½(x − e). e = (4, 0); paces 2 s and 3 s; a buffer of one, both at work.
+    # t=2: client 0, sent off at x=0: Δ = −2, x = 2.   t=3: client 1, sent off at 0 too: Δ = 0, s = 1, x = 2.
+    # t=4: client 0, sent off at t=2 with x=2: Δ = −1, s = 1: x = 2 + 1·2^{−½}
+    task = quadratic_task([1.0, 1.0], [[4.0], [0.0]], [1, 1])
+    final, records = run(task, replace(plan((2.0, 3.0), buffer_size=1, concurrency=2), rounds=3))
+    assert [r.answered.tolist() for r in records[1:]] == [[0], [1], [0]]
+    assert [r.costs.sim_seconds for r in records[1:]] == [2.0, 1.0, 1.0]
+    assert [r.metrics["staleness"] for r in records[1:]] == [0.0, 1.0, 1.0]
+    assert float(final.model) == pytest.approx(2 + 2**-0.5)
+
+
+def test_golden_the_clock_played_by_hand():
+    # two at work; the queue is sent off as places become free
+    events = play([(5.0, 9)], np.array([1, 2, 3]), np.array([1.0, 10.0, 1.0]), 0.0, (3, 2))
+    assert events.arrived == [(1.0, 1), (5.0, 9), (6.0, 3)]
+    assert events.sent_at == [0.0, 1.0, 5.0]
+
+
+@given(st.lists(st.floats(0.1, 9), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 4))
+def test_property_never_more_at_work_than_allowed_and_time_never_runs_back(seconds, buffer_size, more):
+    limits = (buffer_size, buffer_size + more)
+    events = play([], np.arange(len(seconds)), np.array(seconds), 0.0, limits)
+    times = [t for t, _ in events.arrived]
+    assert times == sorted(times)
+    assert len(events.arrived) == min(buffer_size, len(seconds))
+    for at in events.sent_at:
+        busy = sum(s <= at < s + d for s, d in zip(events.sent_at, seconds, strict=False))
+        assert busy <= limits[1]
+
+
+def test_golden_staleness_weights():
+    s = np.array([0, 1, 3])
+    assert FedBuff().weight(s).tolist() == [1.0, 2**-0.5, 0.5]
+    assert FedBuff(staleness="constant").weight(s).tolist() == [1.0, 1.0, 1.0]
+    assert FedBuff(staleness="cutoff", cutoff=1).weight(s).tolist() == [1.0, 1.0, 0.0]
+
+
+def test_contract_the_journal_adds_up():
+    task = blob_task(6)
+    some = replace(plan((1, 2, 3, 4, 5, 6), buffer_size=2, concurrency=4), rounds=12, selection=Uniform(cohort_size=4))
+    _, records = run(task, some)
+    sent = answered = 0
+    for record in records[1:]:
+        size = 8 * task.layout.size
+        sent += record.costs.bytes_down // size
+        answered += record.costs.bytes_up // size
+        assert np.isin(record.answered, record.asked).all()
+        assert (record.coefficients[~np.isin(record.asked, record.answered)] == 0).all()
+    assert answered == 24
+    assert sent - answered <= 4
+
+
+def test_contract_saved_half_way_and_restored_ends_the_same():
+    task = blob_task(6)
+    whole_plan = replace(plan((1, 2, 3, 4, 5, 6), buffer_size=2, concurrency=4), rounds=10)
+    whole, _ = run(task, whole_plan)
+    half, _ = run(task, replace(whole_plan, rounds=5))
+    assert len(half.flight["client"])
+    tensors, rest = saved(half)
+    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)))
+    steps = coordinate(whole_plan, Population.of(task.federation.sizes), state, Streams(0))
+    engine, answer = Sequential(), None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            final = stop.value
+            break
+        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+    assert torch.equal(final.model, whole.model)
+
+
+def test_engine_the_engines_agree():
+    task = blob_task(6)
+    some = replace(plan((1, 2, 3, 4, 5, 6), buffer_size=2, concurrency=4), rounds=8)
+    one, _ = run(task, some)
+    other, _ = run(task, some, engine=Vectorised("cpu", block=3))
+    assert torch.allclose(one.model, other.model, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"fleet": Fleet()}, r"FedBuff on asynchrony: clients need a pace.*fleet\.clock"),
+        ({"filtering": DataSize()}, "a filter looks at a whole round"),
+        ({"local": SGD(lr=0.1, steps=1, control="average")}, r"Set local\.control"),
+    ],
+)
+def test_error_what_does_not_go_with_it(change, text):
+    with pytest.raises(ConfigError, match=text):
+        check(replace(plan((1.0,)), **change), Population.of(np.ones(3, dtype=np.int64)))
+
+
+def test_error_settings():
+    with pytest.raises(ConfigError, match="1 <= buffer_size <= concurrency; got 5 and 2"):
+        FedBuff(buffer_size=5, concurrency=2)
+    with pytest.raises(ConfigError, match=r"exponent in \[0, 1\]"):
+        FedBuff(exponent=2)
