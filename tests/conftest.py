@@ -62,7 +62,8 @@ def blob_task(clients: int = 8, *, seed: int = 0, hidden: int | None = 5) -> Tas
 
 def run(task: Task, plan: Plan, *, seed: int = 0, engine: Engine | None = None) -> tuple[State, list[Record]]:
     """Run one plan and return the last state and the records."""
-    population = Population.of(task.federation.sizes)
+    held = task.federation.server
+    population = Population.of(task.federation.sizes, server_size=0 if held is None else len(held))
     records: list[Record] = []
     state = State.start(task.layout.flatten(task.module), population)
     job = Run(index=0, task=task, plan=plan, state=state, streams=Streams(seed), population=population)

@@ -48,7 +48,7 @@ def test_identity_one_full_gradient_step_is_gradient_descent(any_engine):
     named = dict(task.module.named_parameters())
     grads = dict(zip(named, torch.autograd.grad(loss, named.values()), strict=True))
     flat = torch.cat([(grads[s.name].t() if s.transposed else grads[s.name]).reshape(-1) for s in task.layout.slots])
-    assert torch.allclose(final.model, start - lr * flat, atol=1e-12)
+    assert torch.allclose(final.model, start - lr * flat, rtol=0, atol=1e-12)
 
 
 def test_identity_a_single_client_is_plain_local_sgd(any_engine):
@@ -63,7 +63,7 @@ def test_identity_a_single_client_is_plain_local_sgd(any_engine):
         optimiser.zero_grad()
         task.loss(module(x), y).mean().backward()
         optimiser.step()
-    assert torch.allclose(final.model, task.layout.flatten(module), atol=1e-12)
+    assert torch.allclose(final.model, task.layout.flatten(module), rtol=0, atol=1e-12)
     assert not torch.allclose(final.model, before)
 
 
@@ -104,9 +104,9 @@ def test_golden_two_clients_by_hand():
 def test_identity_full_participation_makes_ht_and_ratio_equal(raw):
     p = np.array(raw) / sum(raw)
     everyone = facts(p, prob=np.ones(len(p)))
-    assert np.allclose(participation_weights(everyone, "ht"), participation_weights(everyone, "ratio"), atol=1e-12)
+    assert np.allclose(participation_weights(everyone, "ht"), participation_weights(everyone, "ratio"), rtol=0, atol=1e-12)
     equal = facts(np.full(len(p), 1 / len(p)), prob=np.ones(len(p)))
-    assert np.allclose(participation_weights(equal, "mean"), participation_weights(equal, "ht"), atol=1e-12)
+    assert np.allclose(participation_weights(equal, "mean"), participation_weights(equal, "ht"), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -6,18 +6,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
-from turnout.coordinator import Cadence, Plan
+from tests.conftest import blob_task, quadratic_task
+from tests.local.claims import (
+    claim_clipping_bounds_the_data_alone,
+    claim_momentum_starts_afresh_every_round,
+    claim_the_pull_meets_the_proximal_point,
+    claim_the_pull_stays_out_of_the_momentum,
+    claim_work_is_the_displacement_under_a_constant_gradient,
+    moved,
+    view,
+)
 from turnout.local import SGD
 from turnout.local.sgd import accumulated_work
-from turnout.protocols import Population, View
-from turnout.streams import Streams
-
-NEVER = Cadence(every=10**9)
-
-
-def moved(task, local, rounds=1, engine=None):
-    return run(task, Plan(local=local, rounds=rounds, evaluate=NEVER), engine=engine)[0].model
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_identity_same_as_torch_sgd(ours, theirs, any_engine):
         optimiser.zero_grad()
         task.loss(task.module(x), y).mean().backward()
         optimiser.step()
-    assert torch.allclose(final, task.layout.flatten(task.module), atol=1e-12)
+    assert torch.allclose(final, task.layout.flatten(task.module), rtol=0, atol=1e-12)
 
 
 def test_identity_clipping_same_as_torch(any_engine):
@@ -57,30 +57,30 @@ def test_identity_one_full_step_ignores_the_pull(any_engine):
     task = blob_task(4)
     plain = moved(task, SGD(lr=0.1, steps=1, batches="full"))
     pulled = moved(task, SGD(lr=0.1, steps=1, batches="full", prox_strength=3.0), engine=any_engine())
-    assert torch.allclose(pulled, plain, atol=1e-12)
+    assert torch.allclose(pulled, plain, rtol=0, atol=1e-12)
 
 
 def test_identity_a_vanishing_pull_is_fedavg(any_engine):
     task = blob_task(4)
     plain = moved(task, SGD(lr=0.1, batch_size=5, epochs=2), 2)
     pulled = moved(task, SGD(lr=0.1, batch_size=5, epochs=2, prox_strength=1e-15), 2, any_engine())
-    assert torch.allclose(pulled, plain, atol=1e-12)
+    assert torch.allclose(pulled, plain, rtol=0, atol=1e-12)
 
 
 def test_convergence_the_pull_meets_the_proximal_point():
-    # argmin ½h x² − e x + ½μ(x − x₀)² = (e + μ x₀) / (h + μ), from x₀ = 0
-    task = quadratic_task([2.0], [[3.0]], [1])
-    final = moved(task, SGD(lr=0.05, steps=2000, batches="full", prox_strength=4.0))
-    assert float(final) == pytest.approx(3.0 / (2.0 + 4.0), abs=1e-8)
+    claim_the_pull_meets_the_proximal_point(SGD)
 
 
 def test_golden_momentum_and_pull_by_hand(any_engine):
-    # h = 1, e = 1, η = ½, ρ = ½, μ = 1, from 0.
-    # k=0: g = −1, v = −1, x = ½;  k=1: g = −½, v = −1, pull ½, x = ½ − ½(−1 + ½) = ¾
-    # k=2: g = −¼, v = −¾, pull ¾, x = ¾ − ½(−¾ + ¾) = ¾     (a pull that leaked into v would give another number)
-    task = quadratic_task([1.0], [[1.0]], [1])
-    local = SGD(lr=0.5, steps=3, batches="full", momentum=0.5, prox_strength=1.0)
-    assert float(moved(task, local, engine=any_engine())) == pytest.approx(0.75, abs=1e-12)
+    claim_the_pull_stays_out_of_the_momentum(SGD, any_engine())
+
+
+def test_golden_clipping_comes_before_the_pull(any_engine):
+    claim_clipping_bounds_the_data_alone(SGD, any_engine())
+
+
+def test_contract_momentum_starts_afresh_every_round():
+    claim_momentum_starts_afresh_every_round(SGD)
 
 
 def test_golden_decay_by_hand(any_engine):
@@ -124,13 +124,7 @@ def test_property_work_matches_the_closed_forms(tau, rho, mu, gamma):
     ],
 )
 def test_identity_work_is_the_displacement_under_a_constant_gradient(extra):
-    # F = −x has gradient −1 everywhere, so the displacement is η_l‖a‖₁
-    task = quadratic_task([0.0], [[1.0]], [1])
-    local = SGD(lr=0.1, steps=5, batches="full", **extra)
-    settings_ = local.settings(np.array([0]), None)
-    expected = 0.1 * local.local_work(np.array([5]), settings_)[0]
-    assert float(moved(task, local)) == pytest.approx(expected, rel=1e-10)
-    assert expected != pytest.approx(0.5)
+    claim_work_is_the_displacement_under_a_constant_gradient(SGD, **extra)
 
 
 def test_golden_momentum_with_pull_is_not_counted_twice():
@@ -139,9 +133,13 @@ def test_golden_momentum_with_pull_is_not_counted_twice():
 
 
 def test_property_drawn_epochs_include_both_ends_and_are_keyed():
-    population = Population.of(np.full(400, 10))
-    view = View(round=1, rounds=1, streams=Streams(0), population=population, model=torch.zeros(1))
     local = SGD(lr=0.1, batch_size=4, epochs=(2, 5))
-    everyone = local.asked(np.arange(400), view)
+    now = view(clients=400)
+    everyone = local.asked(np.arange(400), now)
     assert set(everyone.tolist()) == {2 * 3, 3 * 3, 4 * 3, 5 * 3}  # three batches an epoch
-    assert np.array_equal(local.asked(np.array([7, 100]), view), everyone[[7, 100]])
+    assert np.array_equal(local.asked(np.array([7, 100]), now), everyone[[7, 100]])
+
+
+def test_property_drawn_steps_include_both_ends():
+    asked = SGD(lr=0.1, batch_size=4, steps=(2, 5)).asked(np.arange(400), view(clients=400))
+    assert set(asked.tolist()) == {2, 3, 4, 5}

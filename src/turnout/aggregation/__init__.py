@@ -1,5 +1,35 @@
 """How answers combine. To add a rule: one file here, one line below, one test."""
 
+from turnout.aggregation.cluster_fedvarp import ClusterFedVARP
 from turnout.aggregation.fedavg import FedAvg
+from turnout.aggregation.fednova import FedNova
+from turnout.aggregation.fedvarp import FedVARP
+from turnout.aggregation.fltrust import FLTrust
+from turnout.aggregation.joint import Joint
+from turnout.aggregation.krum import Krum
+from turnout.aggregation.median import Median
+from turnout.aggregation.mifa import MIFA
+from turnout.aggregation.multi_krum import MultiKrum
+from turnout.aggregation.norm_clipping import NormClipping
+from turnout.aggregation.scheme_a import SchemeA
+from turnout.aggregation.scheme_b import SchemeB
+from turnout.aggregation.scheme_c import SchemeC
+from turnout.aggregation.trimmed_mean import TrimmedMean
 
-__all__ = ["FedAvg"]
+__all__ = [
+    "MIFA",
+    "ClusterFedVARP",
+    "FLTrust",
+    "FedAvg",
+    "FedNova",
+    "FedVARP",
+    "Joint",
+    "Krum",
+    "Median",
+    "MultiKrum",
+    "NormClipping",
+    "SchemeA",
+    "SchemeB",
+    "SchemeC",
+    "TrimmedMean",
+]

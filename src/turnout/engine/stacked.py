@@ -17,6 +17,7 @@ from turnout.engine.sinks import Collected, FusedSGD, RowSettings
 from turnout.local.batches import draw_batches
 from turnout.local.sgd import SGD
 from turnout.models.layout import Layout
+from turnout.protocols import Local
 from turnout.requests import Train
 from turnout.streams import Bits, Floats, Ids
 
@@ -93,10 +94,11 @@ def train_block(program: Program, layout: Layout, jobs: Jobs) -> BlockResult:
     params = [base.expand(rows, *base.shape[1:]).clone() for base in bases]
     settings = RowSettings(jobs.settings, first.model)
     sink: FusedSGD | Collected
-    if isinstance(first.local, SGD) and not first.local.features and first.controls is None:
-        sink = FusedSGD(settings)
+    controls = _controls(layout, jobs)
+    if is_plain_sgd(first.local):
+        sink = FusedSGD(settings, params, bases, controls)
     else:
-        sink = Collected(first.local, settings, params, bases, _controls(layout, jobs))
+        sink = Collected(first.local, settings, params, bases, controls)
     totals = torch.zeros(rows, dtype=torch.float64, device=first.model.device)
     for step, active, x, y, weights in _batches(jobs):
         now = params if active == rows else [p[:active] for p in params]
@@ -110,6 +112,11 @@ def train_block(program: Program, layout: Layout, jobs: Jobs) -> BlockResult:
         deltas = [delta for delta, _ in pairs]
         extras = [extra for _, extra in pairs if extra is not None] or None
     return BlockResult(jobs, deltas, extras, totals.cpu().numpy() / np.maximum(jobs.steps, 1))
+
+
+def is_plain_sgd(local: Local) -> bool:
+    """Whether the solver's step is SGD's own, with nothing that must see a row's whole gradient first."""
+    return isinstance(local, SGD) and type(local).update is SGD.update and "clip_norm" not in local.features
 
 
 def _bases(layout: Layout, jobs: Jobs) -> list[Tensor]:

@@ -17,6 +17,7 @@ authors' code (R(∅) = 0 with C₀ = 10). Both X and Y are restricted to the cl
 Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini. FilFL: client filtering. ECAI 2024. arXiv:2302.06599.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 
 from turnout.errors import ConfigError
-from turnout.protocols import Ask, Kept, View
+from turnout.protocols import Ask, Kept, Population, View
 from turnout.requests import Scored, Steps, Trained
 from turnout.streams import Ids
 
@@ -90,6 +91,14 @@ class Greedy:
             raise ConfigError(f"Greedy needs every >= 1; got {self.every}. Change filtering.every.")
         if self.most is not None and self.most < 1:
             raise ConfigError(f"Greedy needs most >= 1; got {self.most}. Change filtering.most, or leave it out.")
+
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield why it cannot filter these clients."""
+        if self.on == "server" and population.server_size == 0:
+            yield (
+                'Greedy on = "server" needs samples at the server to score models on; this federation has none. '
+                'Set data.server_samples to 50 or more, or filtering.on = "client" with data.holdout above 0.'
+            )
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
         """Return who stays: by a new look where one is due, else those of the last look who are up."""

@@ -1,12 +1,53 @@
-"""Who is up, and how much of the asked work they do."""
+"""Who is up, how much of the asked work they do, how long it takes, and who comes and goes."""
 
 from dataclasses import dataclass, field
 
-from turnout.fleet.availability import Always, Bernoulli
-from turnout.fleet.work import Complete
+from turnout.errors import ConfigError
+from turnout.fleet.availability import (
+    Always,
+    Bernoulli,
+    Cyclic,
+    Diurnal,
+    HalfAndHalf,
+    Markov,
+    Never,
+    Recorded,
+    Resampled,
+)
+from turnout.fleet.clock import Deadline
+from turnout.fleet.devices import Lognormal, Phones
+from turnout.fleet.membership import Random, Scheduled
+from turnout.fleet.recordings import read_recording
+from turnout.fleet.trace_files import read_trace, write_trace
+from turnout.fleet.traces import Trace
+from turnout.fleet.work import Complete, Fraction, RuanTraces, Stragglers
 from turnout.protocols import Availability, Clock, Membership, Work
 
-__all__ = ["Always", "Bernoulli", "Complete", "Fleet"]
+__all__ = [
+    "Always",
+    "Bernoulli",
+    "Complete",
+    "Cyclic",
+    "Deadline",
+    "Diurnal",
+    "Fleet",
+    "Fraction",
+    "HalfAndHalf",
+    "Lognormal",
+    "Markov",
+    "Never",
+    "Phones",
+    "Random",
+    "Recorded",
+    "Resampled",
+    "RuanTraces",
+    "Scheduled",
+    "Stragglers",
+    "Trace",
+    "read_recording",
+    "read_trace",
+    "write_trace",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,3 +58,12 @@ class Fleet:
     work: Work = field(default_factory=Complete)
     clock: Clock | None = None  # none: rounds take no time
     membership: Membership | None = None  # none: everyone is there from the first round to the last
+
+    def __post_init__(self) -> None:
+        if self.clock is None and getattr(self.availability, "needs_clock", False):
+            name = type(self.availability).__name__
+            raise ConfigError(
+                f"{name} follows the time of day, and this fleet has no clock: time would stand still. "
+                'Set fleet.clock to "deadline", or count in rounds (round_seconds of recorded, period_rounds of '
+                "diurnal)."
+            )

@@ -22,9 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.errors import ConfigError
-from turnout.local.batches import steps_per_epoch
-from turnout.protocols import Batching, Memory, SlotUpdate, View
+from turnout.local.solver import Solver
+from turnout.protocols import Memory, SlotUpdate
 from turnout.streams import Floats, Ids
 
 
@@ -62,73 +61,31 @@ def sgd_step(slot: SlotUpdate) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SGD:
+class SGD(Solver):
     """Stochastic gradient descent for a number of epochs or steps."""
 
-    lr: float  # η_l
-    batch_size: int | None = None  # B; none is all local samples
-    epochs: int | tuple[int, int] | None = None  # E, or a range drawn from per client and round, both ends included
-    steps: int | tuple[int, int] | None = None  # τ, or a range
     momentum: float = 0.0  # ρ
     weight_decay: float = 0.0  # λ
     prox_strength: float = 0.0  # μ
     lr_decay: float = 1.0  # γ, per local step
-    clip_norm: float | None = None
-    batches: Batching = "shuffled"
     control: Literal["none", "average", "gradient"] = "none"  # SCAFFOLD's controls; "average" is its option II
 
     def __post_init__(self) -> None:
-        if (self.epochs is None) == (self.steps is None):
-            got = "both" if self.epochs is not None else "neither"
-            raise ConfigError(
-                f"SGD needs epochs or steps, one of the two; got {got}. Set local.epochs = 1, for example."
+        Solver.__post_init__(self)
+        self._check(
+            (
+                ("momentum", self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
+                ("weight_decay", self.weight_decay, self.weight_decay >= 0, ">= 0"),
+                ("prox_strength", self.prox_strength, self.prox_strength >= 0, ">= 0"),
+                ("lr_decay", self.lr_decay, 0 < self.lr_decay <= 1, "in (0, 1]"),
             )
-        low, high = _range(self.epochs if self.steps is None else self.steps)
-        if not 1 <= low <= high:
-            raise ConfigError(
-                f"SGD needs a range of work from 1 up; got [{low}, {high}]. "
-                "Set local.epochs (or local.steps) to a whole number, or to [least, most]."
-            )
-        for name, value, ok, need in (
-            ("lr", self.lr, self.lr > 0, "> 0"),
-            ("batch_size", self.batch_size, self.batch_size is None or self.batch_size >= 1, ">= 1"),
-            ("momentum", self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
-            ("weight_decay", self.weight_decay, self.weight_decay >= 0, ">= 0"),
-            ("prox_strength", self.prox_strength, self.prox_strength >= 0, ">= 0"),
-            ("lr_decay", self.lr_decay, 0 < self.lr_decay <= 1, "in (0, 1]"),
-            ("clip_norm", self.clip_norm, self.clip_norm is None or self.clip_norm > 0, "> 0"),
-        ):
-            if not ok:
-                raise ConfigError(f"SGD needs {name} {need}; got {value}. Change local.{name}.")
+        )
 
-    @property
-    def features(self) -> frozenset[str]:
-        """What is switched on beyond the plain step."""
-        on = {
-            "momentum": self.momentum != 0,
-            "weight_decay": self.weight_decay != 0,
-            "prox_strength": self.prox_strength != 0,
-            "lr_decay": self.lr_decay != 1,
-            "clip_norm": self.clip_norm is not None,
-        }
-        return frozenset(name for name, used in on.items() if used)
-
-    def asked(self, clients: Ids, view: View) -> Ids:
-        """Return τ_i of each client."""
-        low, high = _range(self.epochs if self.steps is None else self.steps)
-        amount = np.full(len(clients), low, dtype=np.int64)
-        if high > low:
-            draw = view.streams.uniforms("work", view.round, clients)[:, 0]
-            amount = low + (draw * (high - low + 1)).astype(np.int64)
-        if self.steps is not None:
-            return amount
-        batch_size = None if self.batches == "full" else self.batch_size
-        return amount * steps_per_epoch(view.population.sizes[clients], batch_size)
-
-    def settings(self, clients: Ids, view: View) -> dict[str, Floats]:
-        """Return η_l and whatever is switched on, one value per client."""
-        names = sorted({"lr", *self.features})
-        return {name: np.full(len(clients), getattr(self, name), dtype=np.float64) for name in names}
+    def numbers(self) -> dict[str, float]:
+        """Return the settings that are switched on, beside the rate."""
+        on = {name: getattr(self, name) for name in ("momentum", "weight_decay", "prox_strength")}
+        decay = {"lr_decay": self.lr_decay} if self.lr_decay != 1 else {}
+        return {**Solver.numbers(self), **{name: value for name, value in on.items() if value != 0}, **decay}
 
     def local_work(self, steps: Ids, settings: Mapping[str, Floats]) -> Floats:
         """Return ‖a_i‖₁; weight decay and clipping bend the linear model slightly and are left out."""
@@ -156,9 +113,3 @@ class SGD:
     def finish(self, delta: Tensor, state: Memory) -> tuple[Tensor, Tensor | None]:
         """Send the change as it is."""
         return delta, None
-
-
-def _range(work: int | tuple[int, int] | None) -> tuple[int, int]:
-    if work is None:
-        raise ConfigError("SGD needs epochs or steps. Set local.epochs = 1, for example.")
-    return (work, work) if isinstance(work, int) else (int(work[0]), int(work[1]))

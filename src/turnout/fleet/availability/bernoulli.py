@@ -3,38 +3,69 @@
 Intuition: phones that happen to be idle, charging and on Wi-Fi.
 
     i ∈ A_t with probability q_i, independently
+    profile "labels":  q_i = q_min + (1 − q_min) · min(labels of i) / (C − 1)
 
-Reduces to: always up when q = 1.
+Reduces to: always up when q = 1, and when q_min = 1.
+Differs from the paper: the profile is for any number of classes C and any number of labels per client; MIFA's script
+has ten classes and two labels each.
 Reference: Gu, Huang, Zhang, Huang (MIFA). NeurIPS 2021. arXiv:2106.04159.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from turnout.errors import ConfigError
+from turnout.fleet.labels import label_counts, lowest_labels
 from turnout.protocols import View
-from turnout.streams import Ids
+from turnout.streams import Floats, Ids
+
+
+def label_probs(counts: Ids, least: float) -> Floats:
+    """Return q_i: clients whose lowest label is 0 are up least, those that hold the last label alone always."""
+    last = max(counts.shape[1] - 1, 1)
+    return np.asarray(least + (1.0 - least) * lowest_labels(counts) / last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bernoulli:
     """Up with a probability of one's own."""
 
-    prob: float | tuple[float, ...] = 0.5  # q: one for all, or one per client
+    prob: float | tuple[float, ...] = 0.5  # q: one for all, or one per client; the profile "labels" has its own
+    profile: Literal["given", "labels"] = "given"  # "labels": clients with low labels are up less often
+    least: float = 0.1  # q_min of the profile "labels"
 
     def __post_init__(self) -> None:
         low, high = np.min(self.prob), np.max(self.prob)
         if not 0 <= low <= high <= 1:
             raise ConfigError(f"Bernoulli needs prob in [0, 1]; got {low}…{high}. Change fleet.availability.prob.")
+        if not 0 <= self.least <= 1:
+            raise ConfigError(f"Bernoulli needs least in [0, 1]; got {self.least}. Change fleet.availability.least.")
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the rule looks at the label counts of clients."""
+        return self.profile == "labels"
 
     def up(self, view: View) -> Ids:
         """Return the clients whose coin came up."""
         everyone = view.population.everyone
-        if not isinstance(self.prob, float | int) and len(self.prob) != len(everyone):
+        coin = view.streams.uniforms("availability", view.round, everyone)[:, 0]
+        return everyone[coin < self._probs(view)]
+
+    def _probs(self, view: View) -> Floats:
+        """Return q_i of those who are there."""
+        everyone, total = view.population.everyone, view.population.num_clients
+        if self.profile == "labels":
+            way_out = 'Set fleet.availability.profile to "given".'
+            counts = label_counts(view, 'Bernoulli with profile = "labels"', way_out)
+            return label_probs(counts, self.least)[everyone]
+        if isinstance(self.prob, float | int):
+            return np.full(len(everyone), float(self.prob))
+        if len(self.prob) != total:
             raise ConfigError(
-                f"Bernoulli needs one prob, or one per client; got {len(self.prob)} for {len(everyone)} clients. "
+                f"Bernoulli needs one prob, or one per client; got {len(self.prob)} for {total} clients. "
                 "Change fleet.availability.prob."
             )
-        coin = view.streams.uniforms("availability", view.round, everyone)[:, 0]
-        return everyone[coin < np.asarray(self.prob)]
+        return np.asarray(self.prob, dtype=np.float64)[everyone]

@@ -1,5 +1,8 @@
 """How much of the asked work gets done. To add a model: one file here, one line below, one test."""
 
 from turnout.fleet.work.complete import Complete
+from turnout.fleet.work.fraction import Fraction
+from turnout.fleet.work.ruan_traces import RuanTraces
+from turnout.fleet.work.stragglers import Stragglers
 
-__all__ = ["Complete"]
+__all__ = ["Complete", "Fraction", "RuanTraces", "Stragglers"]

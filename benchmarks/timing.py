@@ -1,0 +1,63 @@
+"""Contenders side by side: in every repetition each one runs in turn, so a noisy minute hits them all."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.quiet import wait_until_quiet
+
+SHORTEST_SAMPLE = 0.1  # seconds: quicker rounds are timed several at once
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something that can do one round."""
+
+    name: str
+    round: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds a round, one value per repetition."""
+
+    name: str
+    seconds: tuple[float, ...]
+    was_quiet: bool  # whether the machine was left alone before every repetition
+
+    @property
+    def median(self) -> float:
+        """The median over repetitions."""
+        return statistics.median(self.seconds)
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain values."""
+        return {"median": self.median, "seconds": list(self.seconds), "was_quiet": self.was_quiet}
+
+
+def measure(contenders: Sequence[Contender], *, repetitions: int = 5, longest_wait: float = 10.0) -> dict[str, Timing]:
+    """Return the timing of each contender, interleaved, after one warm-up."""
+    counts = {contender.name: rounds_per_sample(contender) for contender in contenders}
+    taken: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    quiet = dict.fromkeys(taken, True)
+    for _ in range(repetitions):
+        for contender in contenders:
+            quiet[contender.name] &= wait_until_quiet(longest=longest_wait)
+            taken[contender.name].append(seconds_a_round(contender, counts[contender.name]))
+    return {name: Timing(name, tuple(seconds), quiet[name]) for name, seconds in taken.items()}
+
+
+def rounds_per_sample(contender: Contender) -> int:
+    """Warm up with one round, then return how many rounds make a sample long enough to trust."""
+    contender.round()
+    return max(1, math.ceil(SHORTEST_SAMPLE / seconds_a_round(contender, 1)))
+
+
+def seconds_a_round(contender: Contender, rounds: int) -> float:
+    """Return the mean seconds of so many rounds in a row."""
+    start = time.perf_counter()
+    for _ in range(rounds):
+        contender.round()
+    return (time.perf_counter() - start) / rounds

@@ -1,0 +1,87 @@
+"""A MkDocs hook: one page per axis, written from what the rules say of themselves. Nothing is written to disk."""
+
+from html import escape
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from turnout.catalogue import AXES, Description, Setting, catalogue, describe
+
+PARTS = (("Reduces to", "reduces_to"), ("Differs from the paper", "differs"), ("Reference", "reference"))
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add the axes to the navigation."""
+    overview: list[str | dict[str, str]] = ["axes/index.md"]
+    pages = [{axis.capitalize(): f"axes/{axis}.md"} for axis in AXES]
+    config.nav = [*(config.nav or []), {"Axes": overview + pages}]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages themselves."""
+    files.append(File.generated(config, "axes/index.md", content=overview_page()))
+    for axis in AXES:
+        files.append(File.generated(config, f"axes/{axis}.md", content=axis_page(axis)))
+    return files
+
+
+def overview_page() -> str:
+    """Return the page that lists every axis with its rules."""
+    lines = ["# Axes", "", "A study makes one choice on each of these.", ""]
+    lines += ["| axis | asks | section of a study | rules |", "|---|---|---|---|"]
+    for axis, facts in AXES.items():
+        rules = ", ".join(f"[{name}]({axis}.md#{name})" for name in catalogue(axis))
+        lines.append(f"| [{axis}]({axis}.md) | {facts.about} | `{facts.section}` | {rules} |")
+    return "\n".join(lines) + "\n"
+
+
+def axis_page(axis: str) -> str:
+    """Return the page of one axis."""
+    facts = AXES[axis]
+    intro = f"{facts.about.capitalize()}. In a study file: `[{facts.section}]`, with `use` and the rule's settings."
+    rules = [rule_text(name, describe(rule)) for name, rule in catalogue(axis).items()]
+    return "\n".join([f"# {axis.capitalize()}", "", intro, "", *rules])
+
+
+def rule_text(name: str, said: Description) -> str:
+    """Return one rule's part of its axis's page."""
+    lines = [f"## {name} {{ #{name} }}", "", escape(said.summary, quote=False), ""]
+    if said.intuition:
+        lines += [f"*{capitalised(said.intuition)}*", ""]
+    if said.formula:
+        lines += ["```text", said.formula, "```", ""]
+    if said.notes:
+        lines += [escape(said.notes, quote=False), ""]
+    lines += settings_table(said.settings)
+    for label, part in PARTS:
+        text = getattr(said, part)
+        if text and text != "none needed.":
+            lines += [f"**{label}:** {escape(text, quote=False)}", ""]
+    return "\n".join(lines)
+
+
+def settings_table(settings: tuple[Setting, ...]) -> list[str]:
+    """Return a rule's settings as the lines of a table."""
+    if not settings:
+        return ["No settings.", ""]
+    lines = ["| setting | type | default | |", "|---|---|---|---|"]
+    for entry in settings:
+        default = "*must be given*" if entry.default is None else code(entry.default)
+        lines.append(f"| {code(entry.name)} | {code(entry.type)} | {default} | {cell(entry.meaning)} |")
+    return [*lines, ""]
+
+
+def code(text: str) -> str:
+    """Return text as code inside a table cell, where a bar would end the cell."""
+    return f"<code>{cell(text)}</code>"
+
+
+def cell(text: str) -> str:
+    """Return text that a table cell can hold."""
+    return escape(text, quote=False).replace("|", "&#124;")
+
+
+def capitalised(text: str) -> str:
+    """Return text with its first letter large, the rest as it is, safe inside emphasis."""
+    return escape(text[:1].upper() + text[1:], quote=False).replace("*", "\\*")

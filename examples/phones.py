@@ -1,0 +1,40 @@
+"""The study of phones.toml, written in Python."""
+
+from dataclasses import replace
+
+import turnout as to
+
+# --8<-- [start:study]
+local = to.local.SGD(lr=0.1, batch_size=10, epochs=(1, 3))
+study = to.Study(
+    name="phones",
+    rounds=40,
+    seeds=5,
+    target=0.8,
+    data=to.data.Digits(clients=60, partition=to.data.partition.Dirichlet(concentration=0.1, min_size=2, top_up=True)),
+    model=to.models.MLP(hidden=(64,)),
+    fleet=to.Fleet(availability=to.fleet.Bernoulli(prob=0.3)),
+    selection=to.selection.Uniform(cohort_size=10),
+    local=local,
+    arms=[
+        to.arm("FedAvg"),
+        to.arm("FedProx", local=replace(local, prox_strength=0.1)),
+        to.arm(
+            "by size",
+            selection=to.selection.Weighted(cohort_size=10),
+            aggregation=to.aggregation.FedAvg(weighting="mean"),
+        ),
+    ],
+)
+# --8<-- [end:study]
+
+if __name__ == "__main__":
+    # --8<-- [start:run]
+    result = study.run()
+    print(result.table())
+    print(result.verdict())
+    # --8<-- [end:run]
+    # --8<-- [start:frames]
+    rounds = result.loaded.rounds  # one row per arm, seed and round
+    print(rounds.groupby("arm")[["up", "asked", "answered"]].mean())
+    # --8<-- [end:frames]

@@ -1,0 +1,37 @@
+"""turnout: federated learning with whoever turns up."""
+
+from importlib.metadata import version
+
+from turnout import aggregation, data, filtering, fleet, local, losses, models, selection, server
+from turnout.coordinator import Cadence
+from turnout.errors import ConfigError, DataError, JournalError, TurnoutError, UpdateError
+from turnout.fleet import Fleet
+from turnout.journal.load import load
+from turnout.study import Arm, Study, arm, compare, load_study
+
+__version__ = version("turnout")
+
+__all__ = [
+    "Arm",
+    "Cadence",
+    "ConfigError",
+    "DataError",
+    "Fleet",
+    "JournalError",
+    "Study",
+    "TurnoutError",
+    "UpdateError",
+    "aggregation",
+    "arm",
+    "compare",
+    "data",
+    "filtering",
+    "fleet",
+    "load",
+    "load_study",
+    "local",
+    "losses",
+    "models",
+    "selection",
+    "server",
+]

@@ -1,0 +1,113 @@
+"""FedVARP: every client that is not asked is stood in for by the last change it sent.
+
+Intuition: yesterday's answer of an absent client is a better guess than none.
+
+    mean  v = (1/|S|) Σ_{i∈S} (Δ_i − y_i) + (1/N) Σ_j y_j           unbiased for a uniform cohort
+    ht    v = Σ_{i∈S} (p_i / π_i) (Δ_i − y_i) + Σ_j p_j y_j         unbiased for any; needs π_i
+    then  y_i ← Δ_i for i ∈ S                                       after v, which uses the old y
+
+A client drawn m times counts m times in Σ_{i∈S} and |S|. y is 0 until a client is first heard. The mean of y is
+carried along, so a round costs O(|S|·d); it is summed afresh only when clients come or go. `normalise_by_lr` keeps
+Δ_i / η_l and multiplies by the round's η_l (the cohort's mean), so that memories survive a decaying rate.
+
+Reduces to: FedAvg under full participation, and in the first round.
+Differs from the paper: the weighted form is new, for clients with unequal data.
+Reference: Jhunjhunwala, Sharma, Nagarkatti, Joshi. UAI 2022. arXiv:2207.14130.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.aggregation.fedavg import participation_weights
+from turnout.memory import RowTable
+from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
+from turnout.rows import Facts, Rows
+from turnout.streams import Floats
+
+BLOCK_BYTES = 64 << 20  # rows of a table are summed in blocks of so many bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """A table of rows, the share of each row in their mean, and that mean."""
+
+    table: RowTable
+    shares: Floats
+    mean: Tensor  # Σ_j shares_j y_j, in double precision: small changes are added to it for a whole run
+
+    def memory(self) -> Memory:
+        """Return what is kept for the next round."""
+        return {"table": self.table, "shares": self.shares, "mean": self.mean}
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held: the table and its mean."""
+        return self.table.bytes + self.mean.numel() * self.mean.element_size()
+
+
+def recollect(memory: Memory, view: View, shares: Floats) -> Recollection:
+    """Return what was kept, with its mean under these shares; zeros in the first round."""
+    if "table" not in memory:
+        table = RowTable(len(shares), view.model, view.table_budget)
+        return Recollection(table, shares, torch.zeros_like(view.model, dtype=torch.float64))
+    if np.array_equal(memory["shares"], shares):
+        return Recollection(memory["table"], shares, memory["mean"])
+    return Recollection(memory["table"], shares, shared_mean(memory["table"], shares))
+
+
+def shared_mean(table: RowTable, shares: Floats) -> Tensor:
+    """Return Σ_j shares_j y_j over the rows ever written, block by block."""
+    total = torch.zeros(table.size, dtype=torch.float64, device=table.device)
+    counted = np.flatnonzero(table.seen & (shares != 0))
+    block = max(1, BLOCK_BYTES * table.num_rows // max(table.bytes, 1))
+    for begin in range(0, len(counted), block):
+        ids = counted[begin : begin + block]
+        rows = table.take(ids)
+        total += as_tensor(shares[ids], rows) @ rows
+    return total
+
+
+def client_shares(population: Population, by_data: bool) -> Floats:
+    """Return p_j of every client, or 1/N; 0 for clients that are not in the objective."""
+    if by_data:
+        return population.weights
+    counted = np.ones(population.num_clients) if population.counted is None else population.counted
+    return counted / max(population.num_counted, 1)
+
+
+def round_rate(facts: Facts) -> float:
+    """Return the round's η_l: the mean over the draws."""
+    return float((facts.local_lr * facts.multiplicity).sum() / facts.num_draws)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedVARP:
+    """Variance reduction at the server, with one remembered change per client."""
+
+    weighting: Literal["mean", "ht"] = "mean"  # clients count alike, or by their data
+    normalise_by_lr: bool = False  # remember Δ_i / η_l: for local learning rates that change
+
+    def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
+        """Return v, and remember the changes that came."""
+        facts = rows.facts
+        kept = recollect(memory, view, client_shares(view.population, self.weighting == "ht"))
+        weights = participation_weights(facts, self.weighting)
+        fresh, rate, coefficients = rows.delta, 1.0, weights
+        if self.normalise_by_lr:
+            fresh, rate = rows.delta / as_tensor(facts.local_lr, rows.delta)[:, None], round_rate(facts)
+            coefficients = weights * rate / facts.local_lr
+        change = fresh - kept.table.take(facts.clients)  # Δ_i − y_i
+        both = as_tensor(np.stack([weights, kept.shares[facts.clients]]), change) @ change
+        direction = (both[0] + kept.mean.to(both.dtype)) * rate
+        kept.table.put(facts.clients, fresh)
+        kept = Recollection(kept.table, kept.shares, kept.mean + both[1])
+        return Combined(
+            direction=direction,
+            coefficients=coefficients,
+            memory=kept.memory(),
+            metrics={"memory_bytes": float(kept.num_bytes)},
+        )

@@ -1,0 +1,51 @@
+"""MIFA: average the last known gradient direction of every client, however long ago it was heard.
+
+Intuition: a device that is asleep still votes, with its last vote.
+
+    G_i ← Δ_i / η_l                for i ∈ S
+    u   = η_l · (1/N) Σ_j G_j      mean;   η_l · Σ_j p_j G_j under ratio
+
+Whoever is not asked counts as not available. With `wait` the model stands still until every client of the objective
+has been heard once (the metric waiting_for says how many are missing); without, unheard clients count as 0. η_l is
+the mean local rate of the round's cohort. Biased while memories are old, but with less variance than FedVARP.
+
+Reduces to: FedAvg when everyone takes part; at a constant η_l, FedVARP with 1/N in place of 1/|S|.
+Differs from the paper: waiting keeps what each client sent while waiting; the paper asks all of them once more.
+Reference: Gu, Huang, Zhang, Huang. Fast federated learning in the presence of arbitrary device unavailability.
+NeurIPS 2021. arXiv:2106.04159.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from turnout.aggregation.fedvarp import Recollection, client_shares, recollect, round_rate
+from turnout.protocols import Ask, Combined, Memory, View, as_tensor
+from turnout.rows import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MIFA:
+    """A memory of every client's last change, averaged over all clients."""
+
+    wait: bool = False  # no step before every client has been heard once
+    weighting: Literal["mean", "ratio"] = "mean"  # clients count alike, or by their data
+
+    def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
+        """Return the mean of all memories, after taking in the changes that came."""
+        facts = rows.facts
+        kept = recollect(memory, view, client_shares(view.population, self.weighting == "ratio"))
+        shares = kept.shares[facts.clients]
+        fresh = rows.delta / as_tensor(facts.local_lr, rows.delta)[:, None]  # G_i
+        change = fresh - kept.table.take(facts.clients)
+        kept.table.put(facts.clients, fresh)
+        kept = Recollection(kept.table, kept.shares, kept.mean + as_tensor(shares, change) @ change)
+        missing = int(np.count_nonzero((kept.shares > 0) & ~kept.table.seen))
+        rate = 0.0 if self.wait and missing > 0 else round_rate(facts)
+        return Combined(
+            direction=(kept.mean * rate).to(rows.delta.dtype),
+            coefficients=shares * rate / facts.local_lr,
+            memory=kept.memory(),
+            metrics={"memory_bytes": float(kept.num_bytes), "waiting_for": float(missing)},
+        )

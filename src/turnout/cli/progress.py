@@ -1,0 +1,180 @@
+"""How a run looks while it runs: a live table at a terminal, a few aligned lines elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from turnout.requests import Record
+from turnout.study import Study
+
+OnProgress = Callable[[str, int, Record], None]
+MOST_LINES = 20
+MEGABYTE = 1e6
+MISSING = "–"
+HEADINGS = ("arm", "round", "up", "asked", "answered", "loss", "acc", "MB", "left")
+PAUSE_SECONDS = 0.25  # between two drawings of the live table
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was last seen of one run."""
+
+    round: int = 0
+    up: int = 0
+    asked: int = 0
+    answered: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+    bytes: int = 0
+
+    def take(self, record: Record) -> None:
+        """Bring it up to date; what a round did not measure stays as it was."""
+        self.round, self.up, self.asked = record.round, len(record.up), len(record.asked)
+        self.answered = len(record.answered)
+        self.loss = record.metrics.get("loss", self.loss)
+        self.accuracy = record.metrics.get("accuracy", self.accuracy)
+        self.bytes += record.costs.bytes_down + record.costs.bytes_up
+
+
+class Board:
+    """The state of all runs, and the lines that tell it: one per arm, the mean over the seeds that are running."""
+
+    def __init__(self, study: Study, where: str) -> None:
+        versions = study.versions()
+        self.rounds = {arm: version.rounds for arm, version in versions.items()}
+        self.seeds = len(study.all_seeds)
+        self.runs = len(versions) * self.seeds
+        self.finished = 0
+        self.started: float | None = None
+        self.last_round = 0
+        self._name, self._where = study.name, where
+        self._done = 0
+        self._is_first_group = True
+        self._seen: dict[tuple[str, int], Seen] = {}
+
+    @property
+    def title(self) -> str:
+        """One line on what is run."""
+        arms = f"{len(self.rounds)} arm{'s'[: len(self.rounds) > 1]} x {self.seeds} seed{'s'[: self.seeds > 1]}"
+        counts = sorted(set(self.rounds.values()))
+        rounds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        return f"{self._name}   {arms}   {rounds} rounds   {self._where}"
+
+    def update(self, arm: str, seed: int, record: Record) -> None:
+        """Take in one round of one run."""
+        if self.started is None:
+            self.started = time.monotonic()
+        if record.round == 0 and self._done:  # another group of seeds: those that have ended leave the means
+            self._seen = {key: seen for key, seen in self._seen.items() if seen.round < self.rounds[key[0]]}
+            self._is_first_group = False
+        self.last_round = record.round
+        seen = self._seen.setdefault((arm, seed), Seen())
+        seen.take(record)
+        self._done += record.round > 0
+        if record.finished:
+            self.finished += 1
+
+    def is_due(self, arm: str, round: int) -> bool:
+        """Whether this round gets a line where lines are few; later groups of seeds get one at their end."""
+        rounds = self.rounds[arm]
+        if not self._is_first_group or round == rounds:
+            return round == rounds
+        lines = max(1, MOST_LINES // len(self.rounds))
+        return round > 0 and (round == 1 or (round - 1) * lines // rounds > (round - 2) * lines // rounds)
+
+    @property
+    def time_left(self) -> str:
+        """How long the rest will take at the pace so far."""
+        total = sum(self.rounds.values()) * self.seeds
+        if self.started is None or self._done == 0:
+            return MISSING
+        return duration((time.monotonic() - self.started) * (total - self._done) / self._done)
+
+    def cells(self, arm: str) -> list[str]:
+        """Return an arm's line, cell by cell."""
+        runs = [seen for (name, _), seen in self._seen.items() if name == arm] or [Seen()]
+        return [
+            arm,
+            f"{max(seen.round for seen in runs)}/{self.rounds[arm]}",
+            *(f"{fmean(getattr(seen, name) for seen in runs):.0f}" for name in ("up", "asked", "answered")),
+            _mean([seen.loss for seen in runs], 4),
+            _mean([seen.accuracy for seen in runs], 3),
+            f"{fmean(seen.bytes for seen in runs) / MEGABYTE:.1f}",
+            self.time_left,
+        ]
+
+
+def _mean(values: list[float | None], digits: int) -> str:
+    known = [value for value in values if value is not None]
+    return f"{fmean(known):.{digits}f}" if known else MISSING
+
+
+@contextmanager
+def live(board: Board, console: Console) -> Iterator[OnProgress]:
+    """Show a table that is redrawn in place, a few times a second."""
+    with ExitStack() as stack:
+        screen = Live(console=console, auto_refresh=False)
+        drawn_at = -PAUSE_SECONDS
+
+        def on_progress(arm: str, seed: int, record: Record) -> None:
+            nonlocal drawn_at
+            if board.started is None:  # nothing is drawn before the study is known to run
+                stack.enter_context(screen)
+                stack.callback(lambda: screen.update(_table(board), refresh=True))
+            board.update(arm, seed, record)
+            if time.monotonic() - drawn_at >= PAUSE_SECONDS:
+                screen.update(_table(board), refresh=True)
+                drawn_at = time.monotonic()
+
+        yield on_progress
+
+
+def _table(board: Board) -> Table:
+    table = Table(title=board.title, title_justify="left", box=None, pad_edge=False)
+    for place, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="left" if place == 0 else "right")
+    for arm in board.rounds:
+        table.add_row(*board.cells(arm))
+    return table
+
+
+@contextmanager
+def plain(board: Board, console: Console) -> Iterator[OnProgress]:
+    """Print a heading and some twenty aligned lines, spread over the rounds."""
+    width = max(map(len, (*board.rounds, HEADINGS[0])))
+    reported: list[str] = []  # arms whose line for this round is due
+
+    def line(cells: Sequence[str]) -> str:
+        return f"{cells[0]:{width}}  {cells[1]:>9}" + "".join(f"{cell:>10}" for cell in cells[2:])
+
+    def flush() -> None:
+        for arm in reported:
+            console.print(line(board.cells(arm)), markup=False, highlight=False, soft_wrap=True)
+        reported.clear()
+
+    def on_progress(arm: str, seed: int, record: Record) -> None:
+        if board.started is None:
+            console.print(f"{board.title}\n{line(HEADINGS)}", markup=False, highlight=False, soft_wrap=True)
+        if record.round != board.last_round:
+            flush()
+        board.update(arm, seed, record)
+        if arm not in reported and board.is_due(arm, record.round):
+            reported.append(arm)
+
+    yield on_progress
+    flush()
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"

@@ -1,0 +1,80 @@
+"""Never up: some clients are left out for ever, whoever else is up.
+
+Intuition: clients behind a firewall, whose data the model will only ever meet in the objective.
+
+    A_t = A′_t − E            E: drawn once per run, named, or all who hold mostly certain labels
+
+Reduces to: the availability it wraps when E is empty.
+Reference: Zhang, Yang, Liu. Federated learning with server assistance (SA-FL), SAFARI.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.fleet.availability.always import Always
+from turnout.fleet.labels import dominant_labels, label_counts
+from turnout.protocols import Availability, View
+from turnout.streams import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Never:
+    """Some clients never take part."""
+
+    count: int | None = None  # s: so many clients, drawn evenly once per run
+    clients: tuple[int, ...] | None = None  # or these clients
+    labels: tuple[int, ...] | None = None  # or all clients that hold one of these labels most
+    others: Availability = field(default_factory=Always)  # when the rest are up
+
+    def __post_init__(self) -> None:
+        given = {n: v for n in ("count", "clients", "labels") if (v := getattr(self, n)) is not None}
+        if len(given) != 1:
+            raise ConfigError(
+                f"Never needs one of count, clients and labels; got {' and '.join(given) or 'none'}. "
+                "Set fleet.availability.count, for example."
+            )
+        if self.count is not None and self.count < 0:
+            raise ConfigError(f"Never needs count >= 0; got {self.count}. Change fleet.availability.count.")
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether this rule, or the one it wraps, looks at the label counts of clients."""
+        return self.labels is not None or bool(getattr(self.others, "needs_labels", False))
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the rule it wraps looks at simulated time."""
+        return bool(getattr(self.others, "needs_clock", False))
+
+    def up(self, view: View) -> Ids:
+        """Return those that the wrapped rule has up, without the excluded."""
+        up, excluded = self.others.up(view), np.zeros(view.population.num_clients, dtype=bool)
+        excluded[self.excluded(view)] = True
+        return up[~excluded[up]]
+
+    def excluded(self, view: View) -> Ids:
+        """Return E, the same in every round."""
+        total = view.population.num_clients
+        if self.labels is not None:
+            way_out = "Set fleet.availability.clients or count instead."
+            counts = label_counts(view, "Never with labels", way_out)
+            self._check(self.labels, counts.shape[1], "labels")
+            return np.flatnonzero(np.isin(dominant_labels(counts), self.labels))
+        if self.clients is not None:
+            self._check(self.clients, total, "clients")
+            return np.asarray(self.clients, dtype=np.int64)
+        if self.count is not None and self.count > total:
+            raise ConfigError(
+                f"Never needs count <= the number of clients; got {self.count} > {total}. "
+                f"Set fleet.availability.count to {total} or less."
+            )
+        lots = view.streams.uniforms("never", 0, np.arange(total))[:, 0]
+        return np.argsort(lots, kind="stable")[: self.count]
+
+    def _check(self, chosen: tuple[int, ...], number: int, name: str) -> None:
+        if wrong := [entry for entry in chosen if not 0 <= entry < number]:
+            raise ConfigError(
+                f"Never needs {name} in 0…{number - 1}; got {wrong[0]}. Change fleet.availability.{name}."
+            )

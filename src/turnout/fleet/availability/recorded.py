@@ -1,0 +1,71 @@
+"""Recorded availability: clients are up when a trace says so.
+
+Intuition: replay what real devices did.
+
+    i ∈ A_t  ⇔  device d(i) is up at s_t          s_t: the clock's seconds at the start of round t,
+                                                  or (t − 1) · round_seconds where there is no clock
+
+Reduces to: always up for a trace in which everyone is up from beginning to end, repeated.
+Reference: Yang et al. (FLASH). WWW 2021. arXiv:2006.06983; Lai et al. (FedScale). ICML 2022. arXiv:2105.11367.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.fleet.trace_files import read_trace
+from turnout.fleet.traces import UP, Trace
+from turnout.protocols import View
+from turnout.streams import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Up as recorded."""
+
+    trace: str | Path | Trace  # a file (see `turnout trace`), or a trace made in Python
+    round_seconds: float | None = None  # how long a round lasts in the trace; left out, the fleet's clock says
+    repeat: bool = True  # start again at the end of the trace; false: nobody is up after it
+    assign: Literal["by-id", "drawn"] = "by-id"  # client i is device i; or each client draws a device once per run
+
+    def __post_init__(self) -> None:
+        if self.round_seconds is not None and not 0 < self.round_seconds < math.inf:
+            raise ConfigError(
+                f"Recorded needs round_seconds > 0; got {self.round_seconds}. Change fleet.availability.round_seconds."
+            )
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the rule looks at simulated time."""
+        return self.round_seconds is None
+
+    def up(self, view: View) -> Ids:
+        """Return the clients whose device is up now; a pure function of the time, however often it is called."""
+        everyone, trace = view.population.everyone, self._loaded(view)
+        seconds = view.sim_seconds if self.round_seconds is None else (view.round - 1) * self.round_seconds
+        if self.repeat:
+            seconds = math.fmod(seconds, trace.length_seconds)
+        is_up = trace.states_at(seconds) == UP
+        if self.assign == "drawn":
+            drawn = view.streams.uniforms("device", 0, everyone)[:, 0] * trace.num_clients
+            return np.asarray(everyone[is_up[drawn.astype(np.int64)]])
+        known = everyone[: np.searchsorted(everyone, trace.num_clients)]  # others have no interval: never up
+        return np.asarray(known[is_up[known]])
+
+    def _loaded(self, view: View) -> Trace:
+        total = view.population.num_clients
+        trace = self.trace if isinstance(self.trace, Trace) else read_trace(self.trace)
+        if self.assign == "by-id" and trace.num_clients > total:
+            raise ConfigError(
+                f"Recorded needs a trace of these {total} clients; {self._name} has client {trace.num_clients - 1}. "
+                'Use more clients, cut the trace, or set fleet.availability.assign to "drawn".'
+            )
+        return trace
+
+    @property
+    def _name(self) -> str:
+        return "the trace" if isinstance(self.trace, Trace) else str(self.trace)

@@ -1,0 +1,50 @@
+"""Resampled availability: a fresh random subset every few rounds.
+
+Intuition: the crowd changes now and then, and stays the same in between.
+
+    A_t = n clients drawn evenly without replacement, drawn anew in every round t ≤ settle and then every e rounds
+
+Reduces to: always up when n = N; an independent draw each round when e = 1.
+Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini (FilFL). ECAI 2024. arXiv:2302.06599.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.protocols import View
+from turnout.streams import Ids
+
+
+def last_draw(round: int, every: int, settle: int) -> int:
+    """Return the round, at or before this one, in which the subset was drawn."""
+    return round if round <= settle else round - (round - settle - 1) % every
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resampled:
+    """A subset that is drawn anew every few rounds."""
+
+    size: int  # n
+    every: int = 5  # e: rounds between draws
+    settle: int = 5  # rounds at the start of which each has a draw of its own
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("size", self.size, 1), ("every", self.every, 1), ("settle", self.settle, 0)):
+            if value < least:
+                raise ConfigError(f"Resampled needs {name} >= {least}; got {value}. Change fleet.availability.{name}.")
+
+    def up(self, view: View) -> Ids:
+        """Return the subset of this round; all who are there when they are fewer."""
+        everyone, total = view.population.everyone, view.population.num_clients
+        if self.size > total:
+            raise ConfigError(
+                f"Resampled needs size <= the number of clients; got {self.size} > {total}. "
+                f"Set fleet.availability.size to {total} or less."
+            )
+        if self.size >= len(everyone):
+            return everyone
+        drawn_in = last_draw(view.round, self.every, self.settle)
+        lots = view.streams.uniforms("availability", drawn_in, everyone)[:, 0]
+        return everyone[np.sort(np.argpartition(lots, self.size)[: self.size])]

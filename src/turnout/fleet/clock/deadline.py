@@ -1,0 +1,117 @@
+"""Deadline clock: compute and transfer take time, and a round is closed when enough have answered or time is up.
+
+Intuition: a server does not wait for the slowest phone.
+
+    time_i = bytes / down_i + s_i · seconds_i + bytes / up_i
+    a client with time_i > D has done ⌊(D − transfers) / seconds_i⌋ steps by D: it delivers those, or nothing
+    the first ⌈|S| / f⌉ answers count; later ones are late
+    the round lasts until the last counted answer, until D where fewer come, and idle_seconds where nobody is waited for
+
+Reduces to: complete work when there is no deadline and f = 1: the clock then only tells the time.
+Differs from the paper: a client that never answers, because it does no work at all, holds a round open until D; without
+a deadline it is not waited for, since nothing would ever end that wait.
+Reference: Bonawitz et al. MLSys 2019. arXiv:1902.01046 (deadline and over-selection).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.errors import ConfigError
+from turnout.fleet.devices import Lognormal, Phones, amounts, check_amount
+from turnout.protocols import Timing, View
+from turnout.streams import Floats, Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast some clients are in a round."""
+
+    seconds_per_step: Floats
+    transfer_seconds: Floats  # down and up
+
+    def duration(self, steps: Ids) -> Floats:
+        """Return the seconds from being asked to having answered."""
+        return np.asarray(self.transfer_seconds + steps * self.seconds_per_step)
+
+    def steps_by(self, deadline_seconds: float, steps: Ids) -> Ids:
+        """Return how many of the steps can be done and sent by the deadline."""
+        left = (deadline_seconds - self.transfer_seconds) / self.seconds_per_step
+        return np.clip(np.floor(left + 1e-9), 0, steps).astype(np.int64)  # a step that ends at D counts
+
+
+def is_early(duration: Floats, answers: NDArray[np.bool_], wanted: int) -> NDArray[np.bool_]:
+    """Return which of the answers are among the first so many; ties go to the lowest place."""
+    order = np.argsort(np.where(answers, duration, np.inf), kind="stable")
+    early = np.zeros(len(duration), dtype=bool)
+    early[order[:wanted]] = True
+    return np.asarray(early & answers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """Seconds for compute and transfer, with an optional deadline and over-selection."""
+
+    seconds_per_step: float | tuple[float, ...] | Lognormal = 0.1  # for all, per client, or { median, sigma }
+    down_bandwidth: float | tuple[float, ...] | Lognormal = 1e6  # bytes a second
+    up_bandwidth: float | tuple[float, ...] | Lognormal = 2.5e5
+    phones: Phones | None = None  # recorded phones: seconds_per_step is the median phone's, bandwidths are recorded
+    deadline_seconds: float | None = None  # D; none: the server waits for every answer
+    over_selection: float = 1.0  # f: of those asked, the first 1/f count
+    incomplete: Literal["deliver", "drop"] = "deliver"  # what a client that misses the deadline hands in
+    idle_seconds: float = 60.0  # how long a round lasts in which nobody answers and there is no deadline
+
+    def __post_init__(self) -> None:
+        for name in ("seconds_per_step", "down_bandwidth", "up_bandwidth"):
+            check_amount(getattr(self, name), "Deadline", name)
+        if isinstance(self.seconds_per_step, float) and math.isinf(self.seconds_per_step):
+            raise ConfigError("Deadline needs a finite seconds_per_step; got inf. Change fleet.clock.seconds_per_step.")
+        for name in ("deadline_seconds", "idle_seconds"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"Deadline needs {name} > 0; got {value}. Change fleet.clock.{name}.")
+        if not 1 <= self.over_selection < math.inf:
+            raise ConfigError(
+                f"Deadline needs over_selection >= 1; got {self.over_selection}. Change fleet.clock.over_selection."
+            )
+
+    def pace(self, clients: Ids, model_bytes: int, view: View) -> Pace:
+        """Return how fast these clients are in this round."""
+        seconds = amounts(self.seconds_per_step, "seconds_per_step", clients, view)
+        if self.phones is not None:
+            seconds = seconds * self.phones.slowness(clients, view)
+            down, up = self.phones.bandwidths(clients, view)
+        else:
+            down = amounts(self.down_bandwidth, "down_bandwidth", clients, view)
+            up = amounts(self.up_bandwidth, "up_bandwidth", clients, view)
+        return Pace(seconds, model_bytes / down + model_bytes / up)
+
+    def run(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Timing:
+        """Return what each client gets done in time, and how long the round takes."""
+        if len(clients) == 0:
+            return Timing(done=steps, late=np.zeros(0, dtype=bool), round_seconds=self.idle_seconds)
+        pace = self.pace(clients, model_bytes, view)
+        done = self._in_time(pace, steps)
+        wanted = math.ceil(len(clients) / self.over_selection - 1e-9)
+        duration = pace.duration(done)
+        counted = is_early(duration, done > 0, wanted)
+        late = (steps > 0) & ~counted
+        return Timing(
+            done=np.where(counted, done, 0),
+            late=late,
+            round_seconds=self._lasts(duration[counted], wanted),
+        )
+
+    def _in_time(self, pace: Pace, steps: Ids) -> Ids:
+        if self.deadline_seconds is None:
+            return steps
+        done = pace.steps_by(self.deadline_seconds, steps)
+        return done if self.incomplete == "deliver" else np.where(done == steps, steps, 0)
+
+    def _lasts(self, counted_durations: Floats, wanted: int) -> float:
+        if len(counted_durations) < wanted and self.deadline_seconds is not None:
+            return self.deadline_seconds
+        return float(counted_durations.max()) if len(counted_durations) else self.idle_seconds

@@ -1,0 +1,147 @@
+"""How fast devices are: seconds per local step, and bytes per second down and up, for every client.
+
+A setting is one number for all, one per client, or a lognormal spread. Recorded phones replace the spread by real ones:
+each client is, for the whole run, one of FLASH's phone models and one of its network users, drawn by key.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from turnout.errors import ConfigError, DataError
+from turnout.protocols import View
+from turnout.streams import Floats, Ids
+
+BYTES_PER_KB = 1024.0
+LEAST_SHARE = 0.1  # a transfer runs at a tenth of the user's mean speed or faster
+SCORES = "flash_ai_benchmark_333_phones.json"
+SPEEDS = "flash_network_speed_19_users.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lognormal:
+    """A spread of one value per client: median · exp(sigma · z), z standard normal, the same in every round."""
+
+    median: float
+    sigma: float = 0.5  # 0: everyone has the median
+
+    def __post_init__(self) -> None:
+        if not 0 < self.median < math.inf or not 0 <= self.sigma < math.inf:
+            raise ConfigError(
+                f"Lognormal needs median > 0 and sigma >= 0; got {self.median} and {self.sigma}. "
+                "Change median or sigma of the fleet's clock."
+            )
+
+
+Amount = float | tuple[float, ...] | Lognormal
+
+
+def normals(uniforms: Floats) -> Floats:
+    """Return standard normals of uniforms in [0, 1), by the inverse of the distribution."""
+    return np.asarray(ndtri(np.clip(uniforms, 2.0**-54, None)))
+
+
+def check_amount(amount: Amount, rule: str, name: str) -> None:
+    """Refuse amounts that are not positive; an infinite bandwidth is a transfer that takes no time."""
+    values = (amount,) if isinstance(amount, float | int) else () if isinstance(amount, Lognormal) else amount
+    if any(not value > 0 for value in values):
+        raise ConfigError(f"{rule} needs {name} > 0; got {min(values)}. Change fleet.clock.{name}.")
+
+
+def amounts(amount: Amount, name: str, clients: Ids, view: View) -> Floats:
+    """Return the amount of each of these clients."""
+    if isinstance(amount, Lognormal):
+        draws = view.streams.uniforms(f"device {name}", 0, clients)[:, 0]
+        return amount.median * np.exp(amount.sigma * normals(draws))
+    if isinstance(amount, float | int):
+        return np.full(len(clients), float(amount))
+    if len(amount) != view.population.num_clients:
+        raise ConfigError(
+            f"A fleet needs one {name}, or one per client; got {len(amount)} for {view.population.num_clients} "
+            f"clients. Change fleet.clock.{name}."
+        )
+    return np.asarray(amount, dtype=np.float64)[clients]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What was recorded: relative speeds of phones, and (mean, deviation) of users' speeds in bytes a second."""
+
+    scores: Floats
+    down: Floats
+    up: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phones:
+    """Recorded phones and networks (FLASH)."""
+
+    folder: str | None = None  # where the two files lie; left out, device-capability in the folder of TURNOUT_DATA
+
+    def slowness(self, clients: Ids, view: View) -> Floats:
+        """Return how many times longer than on the median phone a step takes on each client's phone."""
+        scores = self._recorded().scores
+        phone = view.streams.uniforms("device phone", 0, clients)[:, 0] * len(scores)
+        return np.asarray(np.median(scores) / scores[phone.astype(np.int64)])
+
+    def bandwidths(self, clients: Ids, view: View) -> tuple[Floats, Floats]:
+        """Return bytes a second down and up in this round: normal around the user's mean, cut off at a tenth of it."""
+        found = self._recorded()
+        user = (view.streams.uniforms("device network", 0, clients)[:, 0] * len(found.down)).astype(np.int64)
+        draws = view.streams.uniforms("device speed", view.round, clients, 2)
+        return speeds(found.down[user], draws[:, 0]), speeds(found.up[user], draws[:, 1])
+
+    def _recorded(self) -> _Recorded:
+        root = self.folder or os.environ.get("TURNOUT_DATA")
+        if root is None:
+            raise ConfigError(
+                "Phones needs the recorded devices; TURNOUT_DATA is not set. "
+                "Set fleet.clock.phones.folder to the folder that holds them."
+            )
+        return _read(Path(root).expanduser())
+
+
+def speeds(mean_and_deviation: Floats, uniforms: Floats) -> Floats:
+    """Return normal speeds, drawn as if anew until they are at least a tenth of the mean."""
+    mean, deviation = mean_and_deviation.T
+    safe = np.maximum(deviation, 1e-12 * mean)
+    below = ndtr((LEAST_SHARE - 1.0) * mean / safe)
+    speed = mean + safe * normals(below + (1.0 - below) * uniforms)
+    return np.asarray(np.maximum(speed, LEAST_SHARE * mean))
+
+
+@lru_cache(maxsize=2)
+def _read(root: Path) -> _Recorded:
+    phones, users = (_json(root, name) for name in (SCORES, SPEEDS))
+    try:
+        scores = np.array([float(phone["CPU_F_AI_Score"]) for phone in phones])
+        down, up = (_means(users, way) for way in ("down", "up"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"The recorded devices in {root} are not FLASH's: {type(error).__name__}: {error}.") from error
+    return _Recorded(scores, down, up)
+
+
+def _means(users: Mapping[str, Mapping[str, float]], way: str) -> Floats:
+    pairs = [(user[f"{way}_u"], user[f"{way}_sigma"]) for user in users.values()]
+    return np.array(pairs, dtype=np.float64) * BYTES_PER_KB
+
+
+def _json(root: Path, name: str) -> Any:
+    for folder in (root, root / "device-capability"):
+        if (folder / name).is_file():
+            try:
+                return json.loads((folder / name).read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise DataError(f"{folder / name} is not JSON: {error}. Get the file again.") from error
+    raise DataError(
+        f"Phones needs {name}; it is neither in {root} nor in {root / 'device-capability'}. "
+        "Set fleet.clock.phones.folder to the folder that holds it."
+    )

@@ -1,0 +1,6 @@
+"""Who comes and goes. To add a way: one file here, one line below, one test."""
+
+from turnout.fleet.membership.random import Random
+from turnout.fleet.membership.scheduled import Scheduled
+
+__all__ = ["Random", "Scheduled"]

@@ -1,0 +1,164 @@
+"""Traces in files: one format, read strictly.
+
+One row per interval, as CSV (always) or Parquet (where pyarrow is installed):
+
+    client,start,end,state
+    0,0,1800,up
+    0,1800,9000,down
+    1,600,4200,evaluate
+
+`client` is a whole number from 0. `start` and `end` are seconds, start included, end not. `state` is `up`, `evaluate`
+or `down`; a client is down where no row says otherwise. Rows of one client are in the order of time and do not overlap;
+rows of different clients may be mixed. The largest `end` is the length of the trace, so a last row `down` makes a trace
+longer than its last visit.
+"""
+
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from turnout.errors import DataError
+from turnout.fleet.traces import STATES, Codes, Intervals, Origin, Trace
+
+COLUMNS = ("client", "start", "end", "state")
+PARQUET = (".parquet", ".pq")
+
+
+def read_trace(path: str | Path, num_clients: int | None = None) -> Trace:
+    """Read a trace; with a number of clients, a trace that names others is refused. The same file is read once."""
+    file = Path(path).expanduser()
+    try:
+        stamp = file.stat()
+    except OSError as error:
+        raise DataError(
+            f"There is no trace {path}. Name a CSV or Parquet file with the columns {', '.join(COLUMNS)}, or make one "
+            "with `turnout trace convert`."
+        ) from error
+    return _read(file, stamp.st_mtime_ns, stamp.st_size, num_clients)
+
+
+@lru_cache(maxsize=4)
+def _read(file: Path, modified: int, size: int, num_clients: int | None) -> Trace:
+    is_parquet = file.suffix.lower() in PARQUET
+    frame = _parquet(file) if is_parquet else _csv(file)
+    origin = Origin(str(file), "row", 1) if is_parquet else Origin(str(file), "line", 2)
+    codes = _state_codes(frame["state"])
+    if (codes < 0).any():
+        row = int(np.argmax(codes < 0))
+        got = _shown(frame["state"].iloc[row])
+        raise DataError(
+            f"{origin.place(row)}: the state must be one of {', '.join(STATES)}; got {got}. "
+            "Correct the trace; nothing of it was used."
+        )
+    clients, starts, ends = (frame[name].to_numpy() for name in COLUMNS[:3])
+    return Trace.of(Intervals(clients, starts, ends, codes), num_clients, origin)
+
+
+def _state_codes(written: "pd.Series[str]") -> Codes:
+    """Return the code of each state; -1 for a word that is none."""
+    words = written.astype("category").cat
+    known = [STATES.index(word) if word in STATES else -1 for word in words.categories]
+    return np.array([*known, -1], dtype=np.int8)[words.codes.to_numpy()]  # the last entry is for nothing at all
+
+
+def _csv(file: Path) -> pd.DataFrame:
+    kinds = {"client": np.int64, "start": np.float64, "end": np.float64, "state": "category"}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are too long
+            warnings.simplefilter("error", RuntimeWarning)  # ids that are not whole numbers
+            head = pd.read_csv(file, nrows=0, encoding="utf-8-sig")
+            _need_columns(file, list(head.columns))
+            rules = {
+                "encoding": "utf-8-sig",
+                "index_col": False,
+                "skip_blank_lines": False,
+                "keep_default_na": False,
+                "na_values": [""],
+            }
+            try:
+                return pd.read_csv(file, dtype=kinds, **rules)  # type: ignore[call-overload,no-any-return]
+            except (ValueError, OverflowError, RuntimeWarning) as error:
+                if isinstance(error, pd.errors.ParserError | UnicodeDecodeError):
+                    raise
+                raise _not_a_number(file, pd.read_csv(file, dtype=str, **rules)) from error  # type: ignore[call-overload]
+    except pd.errors.EmptyDataError as error:
+        raise DataError(f"{file}: the file is empty. Its first line must be {','.join(COLUMNS)}.") from error
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        raise DataError(
+            f"{file}, line {_odd_line(file)}: the line has too many entries, or a quote that never closes. "
+            f"A line has one entry each for {', '.join(COLUMNS)}."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not a text file in UTF-8. Save the trace as CSV, or name it .parquet.") from error
+
+
+def _odd_line(file: Path) -> int:
+    """Return the first line with more commas than the first, or with a single quote mark."""
+    with file.open(encoding="utf-8-sig") as lines:
+        commas = next(lines).count(",")
+        odd = (n for n, line in enumerate(lines, 2) if line.count(",") > commas or line.count('"') % 2)
+        return next(odd, 2)
+
+
+def _not_a_number(file: Path, text: pd.DataFrame) -> DataError:
+    """Return the message about the first entry that is not the number it should be."""
+    found = []
+    for name in COLUMNS[:3]:
+        numbers = pd.to_numeric(text[name], errors="coerce")
+        wrong = numbers.isna().to_numpy(copy=True)
+        if name == "client":
+            wrong |= ~text[name].fillna("").str.fullmatch(r"\s*[+-]?\d{1,18}\s*").to_numpy()
+        if wrong.any():
+            found.append((int(np.argmax(wrong)), name))
+    row, name = min(found, default=(0, "client"))
+    need = "a whole number" if name == "client" else "a number of seconds"
+    got = _shown(text[name].iloc[row])
+    return DataError(f"{file}, line {row + 2}: {name} must be {need}; got {got}. Correct the line, or leave it out.")
+
+
+def _shown(entry: object) -> str:
+    return repr(entry) if isinstance(entry, str) else "nothing"
+
+
+def _parquet(file: Path) -> pd.DataFrame:
+    try:
+        frame = pd.read_parquet(file)
+    except ImportError as error:
+        raise DataError(f"{file}: reading Parquet needs pyarrow. Install it, or save the trace as CSV.") from error
+    except Exception as error:  # whatever the reader raises on a damaged file
+        raise DataError(f"{file} cannot be read as Parquet: {error}. Write it again, or save it as CSV.") from error
+    _need_columns(file, list(frame.columns))
+    for name in COLUMNS[:3]:
+        if frame[name].dtype.kind not in ("iu" if name == "client" else "iuf"):
+            raise DataError(f"{file}: the column {name} must hold numbers; got {frame[name].dtype}. Convert it.")
+    kinds = {"client": np.int64, "start": np.float64, "end": np.float64}
+    return frame[list(COLUMNS)].astype(kinds)
+
+
+def _need_columns(file: Path, names: list[str]) -> None:
+    if missing := [name for name in COLUMNS if name not in names]:
+        raise DataError(
+            f"{file}, line 1: the trace has no column {missing[0]}; it has {', '.join(map(str, names)) or 'none'}. "
+            f"The first line must be {','.join(COLUMNS)}."
+        )
+
+
+def write_trace(trace: Trace, path: str | Path) -> None:
+    """Write a trace as CSV, or as Parquet if the name ends so."""
+    owner = np.repeat(np.arange(trace.num_clients), np.diff(trace.offsets))
+    names = pd.Categorical.from_codes(trace.states, categories=pd.Index(STATES))
+    frame = pd.DataFrame({"client": owner, "start": trace.starts, "end": trace.ends, "state": names})
+    file = Path(path)
+    try:
+        if file.suffix.lower() in PARQUET:
+            frame.assign(state=frame["state"].astype(str)).to_parquet(file, index=False)
+        else:
+            frame.to_csv(file, index=False)
+    except ImportError as error:
+        raise DataError(f"{file}: writing Parquet needs pyarrow. Install it, or name the file .csv.") from error
+    except OSError as error:
+        raise DataError(f"{file} cannot be written: {error.strerror or error}. Name another file.") from error

@@ -1,0 +1,45 @@
+"""Fraction of work: every client completes a set share of what it was asked.
+
+Intuition: slow devices, cut off at the same point each time, or a little before or after it.
+
+    s_i = round(f_i · τ_i),   f_i fixed, or drawn evenly from [f_i − w, f_i + w] ∩ [0, 1] each round
+
+Reduces to: complete work when f = 1 and w = 0; clients that never answer when f = 0.
+Reference: none needed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.protocols import View
+from turnout.streams import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fraction:
+    """A share of the asked work."""
+
+    fraction: float | tuple[float, ...] = 0.5  # f: one for all, or one per client
+    spread: float = 0.0  # w: how far it varies from round to round
+
+    def __post_init__(self) -> None:
+        low, high = np.min(self.fraction), np.max(self.fraction)
+        if not 0 <= low <= high <= 1:
+            raise ConfigError(f"Fraction needs fraction in [0, 1]; got {low}…{high}. Change fleet.work.fraction.")
+        if not 0 <= self.spread <= 1:
+            raise ConfigError(f"Fraction needs spread in [0, 1]; got {self.spread}. Change fleet.work.spread.")
+
+    def done(self, asked: Ids, clients: Ids, view: View) -> Ids:
+        """Return that share of the asked steps, to the nearest, half up."""
+        total = view.population.num_clients
+        if not isinstance(self.fraction, float | int) and len(self.fraction) != total:
+            raise ConfigError(
+                f"Fraction needs one fraction, or one per client; got {len(self.fraction)} for {total} clients. "
+                "Change fleet.work.fraction."
+            )
+        middle = np.broadcast_to(np.asarray(self.fraction, dtype=np.float64), total)[clients]
+        low, high = np.maximum(middle - self.spread, 0.0), np.minimum(middle + self.spread, 1.0)
+        share = low + (high - low) * view.streams.uniforms("completed", view.round, clients)[:, 0]
+        return np.floor(share * asked + 0.5).astype(np.int64)

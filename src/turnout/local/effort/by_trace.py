@@ -1,0 +1,44 @@
+"""By trace: the work asked of each client is read off a table, round after round.
+
+Intuition: replay what devices were seen to manage, rather than a distribution of it.
+
+    τ_i(t) = trace_j[(t − 1) mod L_j]              j = i mod J, of J traces; L_j rounds were recorded in trace j
+
+Give one trace per client, or a few that clients share in turn.
+
+Reduces to: a fixed number of steps when every trace is that number.
+Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954, for work by recorded trace.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.protocols import View
+from turnout.streams import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByTrace:
+    """Recorded work, begun again when a record ends."""
+
+    traces: tuple[tuple[int, ...], ...]  # each a list: the steps of round 1, 2, …
+    unit: Literal["steps", "epochs"] = "steps"
+
+    def __post_init__(self) -> None:
+        if not self.traces:
+            raise ConfigError("ByTrace needs one trace or more; got none. Change local.effort.traces.")
+        for number, trace in enumerate(self.traces):
+            if min(trace, default=0) < 1:
+                raise ConfigError(
+                    f"ByTrace needs one round or more in a trace, and 1 or more in each; got {list(trace)} in trace "
+                    f"{number}. Change local.effort.traces; clients that do nothing belong in fleet.work."
+                )
+
+    def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:
+        """Return τ_i of each client."""
+        own = [self.traces[client % len(self.traces)] for client in clients]
+        amount = np.array([trace[(view.round - 1) % len(trace)] for trace in own], dtype=np.int64)
+        return amount if self.unit == "steps" else amount * per_epoch

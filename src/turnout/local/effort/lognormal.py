@@ -1,0 +1,54 @@
+"""Lognormal: the work asked of each client is drawn anew every round, with a long tail.
+
+Intuition: most clients do about the same, a few do ten times as much.
+
+    τ_i = clip( round( m · exp(σ·z − σ²/2) ), least, most )        z ~ N(0, 1), one per client and round
+
+The mean is m before rounding and clipping; σ is the spread of log τ_i.
+
+Reduces to: m steps for everyone when σ = 0.
+Reference: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481, for work that varies by client and round.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.protocols import View
+from turnout.streams import Floats, Ids
+
+
+def lognormal(uniforms: Floats, mean: float, sigma: float) -> Floats:
+    """Return a lognormal of this mean for each pair of uniforms in [0, 1)."""
+    normal = np.sqrt(-2.0 * np.log1p(-uniforms[:, 0])) * np.cos(2 * np.pi * uniforms[:, 1])  # z
+    return np.asarray(mean * np.exp(sigma * normal - sigma**2 / 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lognormal:
+    """A lognormal number of steps or epochs per client and round."""
+
+    mean: float  # m
+    sigma: float = 1.0  # σ
+    at_least: int = 1
+    most: int | None = None  # none: no limit
+    unit: Literal["steps", "epochs"] = "steps"
+
+    def __post_init__(self) -> None:
+        for name, value, is_well, need in (
+            ("mean", self.mean, self.mean > 0, "> 0"),
+            ("sigma", self.sigma, self.sigma >= 0, ">= 0"),
+            ("at_least", self.at_least, self.at_least >= 1, ">= 1"),
+            ("most", self.most, self.most is None or self.most >= self.at_least, f">= at_least = {self.at_least}"),
+        ):
+            if not is_well:
+                raise ConfigError(f"Lognormal needs {name} {need}; got {value}. Change local.effort.{name}.")
+
+    def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:
+        """Return τ_i of each client."""
+        drawn = lognormal(view.streams.uniforms("work", view.round, clients, 2), self.mean, self.sigma)
+        limit = np.iinfo(np.int32).max if self.most is None else self.most
+        amount = np.clip(np.rint(drawn), self.at_least, limit).astype(np.int64)
+        return amount if self.unit == "steps" else amount * per_epoch

@@ -1,0 +1,8 @@
+"""How the local learning rate changes over rounds. To add a schedule: one file here, one line below, one test."""
+
+from turnout.local.schedule.constant import Constant
+from turnout.local.schedule.exponential import Exponential
+from turnout.local.schedule.inverse import Inverse
+from turnout.local.schedule.step import Step
+
+__all__ = ["Constant", "Exponential", "Inverse", "Step"]

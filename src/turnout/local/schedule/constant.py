@@ -1,0 +1,20 @@
+"""Constant: the same local learning rate in every round.
+
+Intuition: nothing changes, so what does change in a run is the algorithm's own doing.
+
+    η_t = η_l
+
+Reduces to: the solver's own lr; this is the default.
+Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """The same rate every round. No settings."""
+
+    def factor(self, round: int) -> float:
+        """Return 1."""
+        return 1.0

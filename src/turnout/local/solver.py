@@ -1,0 +1,133 @@
+"""What every solver shares: the rate, the mini-batches, and how much work is asked for."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.local.batches import steps_per_epoch
+from turnout.local.schedule import Constant
+from turnout.protocols import Batching, Memory, View
+from turnout.streams import Floats, Ids
+
+
+class Schedule(Protocol):
+    """How the local learning rate changes over rounds."""
+
+    def factor(self, round: int) -> float:
+        """Return the factor on lr in a round, counted from 1 since the schedule last began."""
+        ...
+
+
+class Effort(Protocol):
+    """How many local steps clients are asked for."""
+
+    def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:
+        """Return τ_i of each client; `per_epoch` is how many steps one pass over its samples takes."""
+        ...
+
+
+@runtime_checkable
+class WatchfulEffort(Effort, Protocol):
+    """An effort that follows how training goes."""
+
+    def observe(self, memory: Mapping[str, Any], view: View, loss: float, lr: float) -> Memory:
+        """Return the new memory after a round of this mean training loss and local rate."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solver:
+    """The settings of every solver; how it moves a parameter is the solver's own."""
+
+    lr: float  # η_l
+    schedule: Schedule = field(default_factory=Constant)  # how lr changes from round to round
+    batch_size: int | None = None  # B; none is all local samples
+    batches: Batching = "shuffled"
+    epochs: int | tuple[int, int] | None = None  # E, or a range drawn from per client and round, both ends included
+    steps: int | tuple[int, int] | None = None  # τ, or a range
+    effort: Effort | None = None  # a rule for τ, instead of epochs or steps
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        self._check_work()
+        self._check(
+            (
+                ("lr", self.lr, self.lr > 0, "> 0"),
+                ("batch_size", self.batch_size, self.batch_size is None or self.batch_size >= 1, ">= 1"),
+                ("clip_norm", self.clip_norm, self.clip_norm is None or self.clip_norm > 0, "> 0"),
+            )
+        )
+
+    def _check(self, settings: Iterable[tuple[str, float | None, bool, str]]) -> None:
+        """Refuse the first setting, of (name, value, is it well, what is needed), that cannot be."""
+        for name, value, is_well, need in settings:
+            if not is_well:
+                raise ConfigError(f"{type(self).__name__} needs {name} {need}; got {value}. Change local.{name}.")
+
+    def _check_work(self) -> None:
+        called = type(self).__name__
+        if self.effort is not None:
+            also = " and ".join(name for name in ("epochs", "steps") if getattr(self, name) is not None)
+            if also:
+                raise ConfigError(
+                    f"{called} needs effort alone or epochs or steps alone; got effort and {also}. "
+                    f'Set local.{also.split()[0]} = "none", or leave local.effort out.'
+                )
+            return
+        if (self.epochs is None) == (self.steps is None):
+            got = "both" if self.epochs is not None else "neither"
+            raise ConfigError(
+                f"{called} needs epochs or steps, one of the two; got {got}. "
+                "Set local.epochs = 1, for example, or give local.effort a rule."
+            )
+        low, high = _range(self.epochs if self.steps is None else self.steps)
+        if not 1 <= low <= high:
+            raise ConfigError(
+                f"{called} needs a range of work from 1 up; got [{low}, {high}]. "
+                "Set local.epochs (or local.steps) to a whole number, or to [least, most]."
+            )
+
+    def numbers(self) -> dict[str, float]:
+        """Return the settings that are switched on, beside the rate; a solver adds its own."""
+        return {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What is switched on beyond the plain step."""
+        return frozenset(self.numbers())
+
+    def rate(self, view: View) -> float:
+        """Return the round's η_l."""
+        return self.lr * self.schedule.factor(view.round - view.restart)
+
+    def asked(self, clients: Ids, view: View) -> Ids:
+        """Return τ_i of each client."""
+        batch_size = None if self.batches == "full" else self.batch_size
+        per_epoch = steps_per_epoch(view.population.sizes[clients], batch_size)
+        if self.effort is not None:
+            return self.effort.steps(clients, view, per_epoch)
+        low, high = _range(self.epochs if self.steps is None else self.steps)
+        amount = np.full(len(clients), low, dtype=np.int64)
+        if high > low:
+            draw = view.streams.uniforms("work", view.round, clients)[:, 0]
+            amount = low + (draw * (high - low + 1)).astype(np.int64)
+        return amount if self.steps is not None else amount * per_epoch
+
+    def settings(self, clients: Ids, view: View) -> dict[str, Floats]:
+        """Return η_l and whatever is switched on, one value per client."""
+        values = {"lr": self.rate(view), **self.numbers()}
+        return {name: np.full(len(clients), values[name], dtype=np.float64) for name in sorted(values)}
+
+    def observe(self, memory: Mapping[str, Any], view: View, loss: float) -> Memory:
+        """Let an effort that follows the loss see it; the memory of any other stays as it is."""
+        if isinstance(self.effort, WatchfulEffort):
+            return self.effort.observe(memory, view, loss, self.rate(view))
+        return dict(memory)
+
+
+def _range(work: int | tuple[int, int] | None) -> tuple[int, int]:
+    assert work is not None
+    return (work, work) if isinstance(work, int) else (int(work[0]), int(work[1]))

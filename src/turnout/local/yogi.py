@@ -1,0 +1,57 @@
+"""Yogi at the client: Adam with a second moment that rises and falls only slowly.
+
+Intuition: one large gradient does not slow a parameter down at once, and one quiet batch does not set it off.
+
+    m   ← β1·m + (1−β1)·g                      (m = 0 at the start of the round)
+    v   ← v − (1−β2)·g²·sign(v − g²)           (v = v₀ at the start of the round)
+    x_i ← x_i − η_l · m / (√v + τ_a)
+
+    correction   none: sends Δ_i     local: sends Δ_i ⊘ C_i     joint: sends Δ_i ⊘ C_i and 1 ⊘ C_i
+    a ← β1·a + (1−β1)/(√v + τ_a);   C_i ← C_i + a
+
+Moments are fresh at every client in every round; there is no other mode. See Adagrad for what the corrections do.
+
+Reduces to: Adam at the first step of a round when v₀ = 0.
+Reference: Zaheer, Reddi, Sachan, Kale, Kumar. NeurIPS 2018; Wang et al. 2021. arXiv:2106.02305, for the corrections.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from turnout.local.moments import Adaptive, preconditioned_step, squares
+from turnout.protocols import Memory, SlotUpdate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yogi(Adaptive):
+    """Yogi for a number of epochs or steps."""
+
+    beta1: float = 0.9  # β1
+    beta2: float = 0.99  # β2
+
+    def __post_init__(self) -> None:
+        Adaptive.__post_init__(self)
+        self._check(
+            (
+                ("beta1", self.beta1, 0 <= self.beta1 < 1, "in [0, 1)"),
+                ("beta2", self.beta2, 0 <= self.beta2 < 1, "in [0, 1)"),
+            )
+        )
+
+    def numbers(self) -> dict[str, float]:
+        """Return τ_a, v₀ where it is not 0, and the two β."""
+        return {**Adaptive.numbers(self), "beta1": self.beta1, "beta2": self.beta2}
+
+    def begin(self, params: Sequence[Tensor]) -> list[Memory]:
+        """Return fresh moments."""
+        return self.fresh_state(params, ["mean", "square"])
+
+    def update(self, slot: SlotUpdate) -> None:
+        """Move one parameter of every row by one step."""
+        beta1, beta2 = slot.settings["beta1"], slot.settings["beta2"]
+        mean = slot.state["mean"][: len(slot.param)].lerp_(slot.grad, 1 - beta1)  # m
+        square, new = squares(slot), slot.grad.square()
+        square.sub_((square - new).sign_() * new * (1 - beta2))  # v
+        preconditioned_step(slot, mean, square, beta1)

@@ -1,0 +1,105 @@
+"""Who took part in one run: every client's state in every round, and how often each counted."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.journal.codec import decode_clients, decode_ids
+from turnout.report.fairness import edges, jain
+from turnout.report.gather import Arm, rows_of
+from turnout.streams import Floats, Ids
+
+AWAY, UP, ASKED, PARTIAL, ANSWERED, DROPPED = range(6)
+STATES = {
+    AWAY: "away",
+    UP: "up, not asked",
+    ASKED: "asked, answer still to come",
+    PARTIAL: "answered in part",
+    ANSWERED: "answered",
+    DROPPED: "dropped: asked, nothing was used",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attendance:
+    """One run. Clients that were asked are listed round after round: `counts` says how many belong to each round."""
+
+    num_clients: int
+    rounds: Ids  # from 1; round 0 trains nobody
+    up: list[Ids]  # by round
+    counts: Ids  # asked, by round
+    clients: Ids
+    states: NDArray[np.uint8]
+    times_up: Ids  # by client
+    times_asked: Ids
+    times_answered: Ids
+    weight: Floats  # the sum of the client's coefficients
+
+    @property
+    def share(self) -> Floats:
+        """Each client's share of the aggregation; zero throughout where nothing was aggregated."""
+        total = self.weight.sum()
+        return self.weight / total if total > 0 else np.zeros(self.num_clients)
+
+
+def attendance(arm: Arm, seed: int) -> Attendance:
+    """Read who took part in one run."""
+    rounds, up, counts, facts = [], [], [], []
+    num_clients = 0
+    for round, total, up_blob, blob, rejected in rows_of(arm, seed, "round, num_clients, up, clients, rejected"):
+        num_clients = max(num_clients, total)
+        if round == 0:
+            continue
+        rounds.append(round)
+        up.append(decode_ids(up_blob, total))
+        asked = _asked(blob, rejected)
+        counts.append(len(asked["client"]))
+        facts.append(asked)
+    whole = {name: np.concatenate([fact[name] for fact in facts]) for name in facts[0]} if facts else _asked(None, None)
+    clients, came = whole["client"], np.isin(whole["state"], (PARTIAL, ANSWERED))
+    return Attendance(
+        num_clients=num_clients,
+        rounds=np.array(rounds, dtype=np.int64),
+        up=up,
+        counts=np.array(counts, dtype=np.int64),
+        clients=clients,
+        states=whole["state"],
+        times_up=np.bincount(np.concatenate([*up, clients[:0]]), minlength=num_clients),
+        times_asked=np.bincount(clients, minlength=num_clients),
+        times_answered=np.bincount(clients[came], minlength=num_clients),
+        weight=np.bincount(clients, weights=whole["coefficient"], minlength=num_clients),
+    )
+
+
+def _asked(blob: bytes | None, rejected: str | None) -> dict[str, NDArray[Any]]:
+    """Return who was asked in a round, the state each ended in, and what it counted for."""
+    if blob is None:
+        none = np.zeros(0, dtype=np.int64)
+        return {"client": none, "state": none.astype(np.uint8), "coefficient": np.zeros(0)}
+    told = decode_clients(blob)
+    turned_away = np.isin(told["client"], [int(client) for client in json.loads(rejected)] if rejected else [])
+    whole = told["local_steps"] >= told["asked_steps"]
+    state = np.where(whole, ANSWERED, PARTIAL)
+    state = np.where(told["answered"], state, DROPPED)
+    on_the_way = ~told["answered"] & (told["asked_steps"] == 0) & ~turned_away  # a server that does not wait
+    state = np.where(on_the_way, ASKED, state)
+    return {"client": told["client"], "state": state.astype(np.uint8), "coefficient": told["coefficient"]}
+
+
+def figures(run: Attendance) -> dict[str, float]:
+    """Return one run in a few numbers."""
+    top = edges(run.share)[1] * np.ceil(run.num_clients / 10) if run.num_clients else float("nan")
+    answered = run.times_answered.astype(np.float64)
+    return {
+        "clients": float(run.num_clients),
+        "never_up": float((run.times_up == 0).sum()),
+        "never_asked": float((run.times_asked == 0).sum()),
+        "never_answered": float((run.times_answered == 0).sum()),
+        "times_answered_median": float(np.median(answered)) if len(answered) else float("nan"),
+        "times_answered_most": float(answered.max()) if len(answered) else float("nan"),
+        "top_tenth_share": float(top) if run.weight.any() else float("nan"),
+        "times_answered_jain": jain(answered) if len(answered) else float("nan"),
+    }

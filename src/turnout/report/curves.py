@@ -1,0 +1,123 @@
+"""Curves with bands: what was measured, over seeds, against every cost."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from turnout.report import fairness
+from turnout.report.gather import Arm, rounds_of
+from turnout.streams import Floats, Ids
+
+MOST_POINTS = 400
+AXES = {
+    "round": "rounds",
+    "cumulative_bytes": "bytes, down and up",
+    "cumulative_gradient_evaluations": "gradient evaluations",
+    "cumulative_sim_seconds": "simulated seconds",
+}
+COUNTS = {"up": "clients up", "asked": "clients asked", "answered": "clients that answered"}
+ACCEPTANCE = "filter_acceptance"
+LABELS = {**COUNTS, ACCEPTANCE: "share of clients the filter kept", **fairness.LABELS}
+GROUPS = ("measured", "from the rules", "who took part", "fairness")
+SHARES = ("accuracy", ACCEPTANCE, *(name for name in fairness.LABELS if not name.endswith("jain")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One metric of one arm: a point per measured round, over the seeds that have it."""
+
+    round: Ids
+    costs: dict[str, Floats]  # by axis: the mean cost so far
+    mean: Floats  # NaN where a seed's value is not finite
+    std: Floats  # ddof = 1; 0 with one seed
+    low: Floats
+    high: Floats
+    seeds: Ids
+
+
+def tables(arm: Arm) -> dict[str, pd.DataFrame]:
+    """Return, by metric, the rounds in which it was measured, with the metric as "value"."""
+    rounds = rounds_of(arm)
+    found: dict[str, pd.DataFrame] = {}
+    for metric in arm.study.metrics:
+        measured = rounds["evaluated"] if metric in ("loss", "accuracy") else rounds[metric].notna()
+        found[metric] = rounds[measured].assign(value=rounds[metric])
+    if "filter_kept" in rounds:
+        found[ACCEPTANCE] = _acceptance(rounds)
+    trained = rounds[rounds["round"] > 0]
+    found |= {name: trained.assign(value=trained[name].astype("float64")) for name in COUNTS}
+    fair = fairness.over_rounds(arm)
+    if not fair.empty:
+        joined = rounds.merge(fair, on=["seed", "round"])
+        found |= {name: joined.assign(value=joined[name]) for name in fairness.LABELS}
+    return {metric: frame for metric, frame in found.items() if not frame.empty and frame["value"].notna().any()}
+
+
+def group_of(metric: str) -> str:
+    """Return the heading under which a metric is offered."""
+    if metric in ("loss", "accuracy"):
+        return GROUPS[0]
+    if metric in COUNTS:
+        return GROUPS[2]
+    return GROUPS[3] if metric in fairness.LABELS else GROUPS[1]
+
+
+def label_of(metric: str) -> str:
+    """Return what a metric is called on an axis."""
+    return LABELS.get(metric, metric.replace("_", " "))
+
+
+def curve(frame: pd.DataFrame) -> Curve:
+    """Return the curve over the seeds of a frame."""
+    values = frame.pivot(index="round", columns="seed", values="value")
+    known = frame.pivot(index="round", columns="seed", values="evaluated").notna()  # the run has this round
+    spoilt = (known & ~np.isfinite(values)).any(axis=1)
+    counts = known.sum(axis=1)
+    std = values.std(axis=1, ddof=1).where(counts > 1, 0.0)
+    clean = [column.mask(spoilt) for column in (values.mean(axis=1), std, values.min(axis=1), values.max(axis=1))]
+    mean, std, low, high = (column.to_numpy(dtype=np.float64) for column in clean)
+    costs = frame.groupby("round")[[axis for axis in AXES if axis != "round"]].mean()
+    return Curve(
+        round=values.index.to_numpy(dtype=np.int64),
+        costs={str(axis): costs[axis].to_numpy(dtype=np.float64) for axis in costs.columns},
+        mean=mean,
+        std=std,
+        low=low,
+        high=high,
+        seeds=counts.to_numpy(dtype=np.int64),
+    )
+
+
+def all_curves(arms: Iterable[Arm]) -> dict[str, dict[str, Curve]]:
+    """Return every curve by metric and arm; metrics in the order in which they are offered."""
+    found: dict[str, dict[str, Curve]] = {}
+    for arm in arms:
+        for metric, frame in tables(arm).items():
+            found.setdefault(metric, {})[arm.name] = curve(frame)
+    first = ["accuracy", "loss", *COUNTS, *fairness.LABELS]
+    known = [metric for metric in first if metric in found]
+    others = [metric for metric in found if metric not in known]
+    ordered = sorted(known + others, key=lambda metric: GROUPS.index(group_of(metric)))
+    return {metric: found[metric] for metric in ordered}
+
+
+def used_axes(curves: dict[str, dict[str, Curve]]) -> list[str]:
+    """Return the axes along which something moves."""
+    shown = [each for by_arm in curves.values() for each in by_arm.values()]
+    return ["round", *(axis for axis in AXES if axis != "round" and any((c.costs[axis] > 0).any() for c in shown))]
+
+
+def thinned(count: int, most: int = MOST_POINTS) -> Ids:
+    """Return the places of at most so many points, evenly spread, the first and the last among them."""
+    places: Ids = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+    return places
+
+
+def _acceptance(rounds: pd.DataFrame) -> pd.DataFrame:
+    kept = rounds["filter_kept"]
+    looked_at = rounds["filter_considered"] if "filter_considered" in rounds else kept * np.nan
+    of = looked_at.fillna(rounds["up"].astype("float64"))
+    told = rounds[kept.notna() & (of > 0)]
+    return told.assign(value=(kept / of)[told.index])

@@ -1,0 +1,91 @@
+"""Numbers as people read them; what is not known is a dash."""
+
+import math
+
+MISSING = "–"
+MINUS = "−"
+UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def signed(text: str) -> str:
+    """Return a number's text with a real minus sign."""
+    return text.replace("-", MINUS)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with so many significant digits, and with commas where it is large."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e9 or abs(value) < 1e-4:
+        return signed(f"{value:.{digits - 1}e}")
+    whole = abs(value) >= 10 ** (digits - 1) or float(value).is_integer()
+    return signed(f"{value:,.0f}" if whole else f"{value:.{digits}g}")
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage."""
+    return MISSING if value is None or not math.isfinite(value) else signed(f"{100 * value:.{digits}f} %")
+
+
+def amount_of_bytes(value: float | None) -> str:
+    """Return bytes in the unit that fits."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    for size, unit in UNITS:
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def seconds(value: float | None) -> str:
+    """Return a time in seconds, minutes, hours or days."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if value >= 2 * size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def p_value(value: float | None) -> str:
+    """Return a p-value."""
+    if value is None:
+        return MISSING
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+
+
+def spread(mean: float | None, std: float | None, digits: int = 3) -> str:
+    """Return mean ± standard deviation; one alone has no spread."""
+    if mean is None or not math.isfinite(mean):
+        return MISSING
+    if std is None or not math.isfinite(std):
+        return number(mean, digits)
+    return f"{number(mean, digits)} ± {number(std, 2)}"
+
+
+def spread_percent(mean: float | None, std: float | None, digits: int = 1) -> str:
+    """Return mean ± standard deviation of a share, as percentages."""
+    if mean is None or not math.isfinite(mean):
+        return MISSING
+    if std is None or not math.isfinite(std):
+        return percent(mean, digits)
+    return signed(f"{100 * mean:.{digits}f} ± {100 * std:.{digits}f} %")
+
+
+def plural(count: int, thing: str) -> str:
+    """Return a count of things."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def ranges(values: list[int], most: int = 8) -> str:
+    """Return whole numbers as ranges: 1–3, 7, 9–12."""
+    found: list[list[int]] = []
+    for value in sorted(set(values)):
+        if found and value == found[-1][1] + 1:
+            found[-1][1] = value
+        else:
+            found.append([value, value])
+    shown = [str(low) if low == high else f"{low}–{high}" for low, high in found[:most]]
+    return ", ".join(shown) + (f" … ({len(found) - most} more)" if len(found) > most else "")

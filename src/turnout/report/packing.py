@@ -1,0 +1,146 @@
+"""Who took part, as few bytes: bits for who was up, lists for who was asked. The page puts them in order and bins them.
+
+Every number is exact as long as it fits. What is left out to keep the page small is said on it: later seeds first,
+then clients beyond twenty thousand (every k-th stays), then rounds (every k-th stays).
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.report.attendance import STATES, Attendance
+from turnout.report.gather import Arm
+from turnout.report.holdings import Holdings
+from turnout.streams import Ids
+
+BUDGET = 5_000_000  # bytes of the page for all maps
+MOST_CLIENTS = 20_000
+LABEL_LEVELS = 255
+LETTERS = {"B": "<u1", "H": "<u2", "I": "<u4", "f": "<f4"}
+
+
+def packed(values: NDArray[Any]) -> dict[str, str]:
+    """Return numbers as base64 in the narrowest kind that holds them."""
+    if values.dtype.kind == "f":
+        letter = "f"
+    else:
+        most = int(values.max()) if values.size else 0
+        letter = "B" if most < 1 << 8 else "H" if most < 1 << 16 else "I"
+    return {"t": letter, "d": base64.b64encode(values.astype(LETTERS[letter]).tobytes()).decode("ascii")}
+
+
+def every(count: int, most: int) -> int:
+    """Return k so that every k-th of so many leaves at most `most`."""
+    return max(1, -(-count // max(most, 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Which clients and rounds are kept: every k-th."""
+
+    clients: int = 1
+    rounds: int = 1
+
+
+Read = Callable[[Arm, int], Attendance]
+Know = Callable[[Arm, int], Holdings | None]
+
+
+def maps(arms: Sequence[Arm], read: Read, know: Know, budget: int = BUDGET) -> dict[str, Any]:
+    """Return the maps of as many seeds as fit, every arm of a seed together; the first seed always fits."""
+    ups: dict[bytes, int] = {}
+    known: dict[str, int] = {}
+    page: dict[str, Any] = {"states": list(STATES.values()), "ups": [], "held": [], "runs": [], "left_out": 0}
+    spent, steps = 0, None
+    seeds = list(dict.fromkeys(seed for arm in arms for seed in arm.seeds))
+    for at, seed in enumerate(seeds):
+        runs = [(place, read(arm, seed)) for place, arm in enumerate(arms) if seed in arm.seeds]
+        if steps is None:
+            steps = _steps([run for _, run in runs], budget)
+        cost = sum(_cost(run, steps) for _, run in runs)
+        if at and spent + cost > budget:
+            page["left_out"] = len(seeds) - at
+            break
+        spent += cost
+        for place, run in runs:
+            held = _holding(know(arms[place], seed), run, steps, page["held"], known)
+            page["runs"].append({"arm": place, "seed": seed, "held": held, **_run(run, steps, ups, page["ups"])})
+    page["every_client"], page["every_round"] = (steps.clients, steps.rounds) if steps else (1, 1)
+    return page
+
+
+def _steps(runs: Sequence[Attendance], budget: int) -> Steps:
+    clients = max((every(run.num_clients, MOST_CLIENTS) for run in runs), default=1)
+    cost = sum(_cost(run, Steps(clients=clients)) for run in runs)
+    return Steps(clients=clients, rounds=every(cost, budget))
+
+
+def _cost(run: Attendance, steps: Steps) -> int:
+    """Return about how many bytes of the page a run takes; runs with the same clients up take less."""
+    cells = run.num_clients * len(run.rounds) // 8 + 3 * len(run.clients)
+    return 4 * (cells // (steps.clients * steps.rounds) + 10 * run.num_clients // steps.clients) // 3
+
+
+def _run(run: Attendance, steps: Steps, ups: dict[bytes, int], stored: list[dict[str, Any]]) -> dict[str, Any]:
+    rounds = np.arange(0, len(run.rounds), steps.rounds)
+    kept = np.isin(np.repeat(np.arange(len(run.rounds)), run.counts), rounds) & (run.clients % steps.clients == 0)
+    owner = np.repeat(np.arange(len(run.rounds)), run.counts)[kept]
+    bits = b"".join(_bits(run, run.up[place], steps) for place in rounds)
+    if bits not in ups:
+        ups[bits] = len(stored)
+        stored.append(packed(np.frombuffer(bits, dtype=np.uint8)))
+    some = slice(None, None, steps.clients)
+    return {
+        "clients": len(range(0, run.num_clients, steps.clients)),
+        "rounds": packed(run.rounds[rounds]),
+        "up": ups[bits],
+        "counts": packed(np.bincount(owner, minlength=len(run.rounds))[rounds]),
+        "asked": packed(run.clients[kept] // steps.clients),
+        "as": packed(run.states[kept]),
+        "times_up": packed(run.times_up[some]),
+        "times_asked": packed(run.times_asked[some]),
+        "times_answered": packed(run.times_answered[some]),
+        "share": packed(run.share[some]),
+    }
+
+
+def _bits(run: Attendance, up: Ids, steps: Steps) -> bytes:
+    mask = np.zeros(run.num_clients, dtype=bool)
+    mask[up] = True
+    return np.packbits(mask[:: steps.clients], bitorder="little").tobytes()
+
+
+def _holding(
+    found: Holdings | None, run: Attendance, steps: Steps, stored: list[dict[str, Any]], known: dict[str, int]
+) -> int | None:
+    """Keep what clients hold once for all runs that share it; return its place."""
+    if found is None or len(found.sizes) != run.num_clients:
+        return None
+    some = slice(None, None, steps.clients)
+    entry: dict[str, Any] = {"sizes": packed(found.sizes[some]), "total": int(found.sizes.sum())}
+    if found.labels is not None:
+        labels = found.labels[some]
+        shares = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
+        entry |= {"classes": labels.shape[1], "labels": packed(np.rint(LABEL_LEVELS * shares).astype(np.uint8))}
+    key = json.dumps(entry)
+    if key not in known:
+        known[key] = len(stored)
+        stored.append(entry)
+    return known[key]
+
+
+def unpacked(entry: dict[str, str]) -> NDArray[Any]:
+    """Return the numbers that `packed` wrote."""
+    return np.frombuffer(base64.b64decode(entry["d"]), dtype=LETTERS[entry["t"]])
+
+
+def text_chunks(page: dict[str, Any]) -> Iterator[str]:
+    """Yield JSON that is safe inside a script element: no character of it can end or open a tag."""
+    encoder = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for chunk in encoder.iterencode(page):
+        yield chunk.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,73 @@
+"""Candidates and what is known of their losses: the draws that several rules of this axis share.
+
+Draws without replacement are successive: each next client is drawn in proportion to its share among those left.
+
+    key_i = E_i / share_i,  E_i ~ Exp(1) keyed by (seed, purpose, round, client)      the smallest keys are the draw
+
+A client's key depends on nobody else, so who else is up does not change the order of two clients.
+
+Reference: Efraimidis, Spirakis. Weighted random sampling with a reservoir. Information Processing Letters 2006.
+"""
+
+from typing import Literal, cast
+
+import numpy as np
+
+from turnout.errors import ConfigError
+from turnout.protocols import Ask, Choice, View
+from turnout.requests import Probed, Steps
+from turnout.streams import Floats, Ids
+
+Estimate = Literal["full", "batch", "last"]
+
+
+def successive(clients: Ids, shares: Floats, size: int, view: View, purpose: str) -> Ids:
+    """Return `size` of the clients drawn one after another by share, ascending; those without a share come last."""
+    if size >= len(clients):
+        return clients
+    waits = -np.log1p(-view.streams.uniforms(purpose, view.round, clients)[:, 0])
+    keys = np.full(len(clients), np.inf)
+    np.divide(waits, shares, out=keys, where=shares > 0)
+    return np.sort(clients[np.argpartition(keys, size)[:size]])
+
+
+def candidates(pool: Ids, size: int, view: View) -> Ids:
+    """Return a candidate set 𝒜: successive draws from the pool in proportion to p_i."""
+    return successive(pool, view.weights[pool], size, view, "candidates")
+
+
+def losses_of(clients: Ids, view: View, ask: Ask, estimate: Estimate, batch_size: int | None) -> Steps[Floats]:
+    """Return the loss of each client; with "last" nothing is asked, and who was never heard from has NaN."""
+    if estimate == "last":
+        return view.last_losses[clients]
+    answer: Probed = yield ask.losses(clients, batch_size)
+    return cast(Floats, answer.loss)
+
+
+def each_once(clients: Ids) -> Choice:
+    """Return the choice of these clients, once each."""
+    return Choice(clients=clients, multiplicity=np.ones(len(clients), dtype=np.int64))
+
+
+def check_pool(rule: str, cohort_size: int, pool_size: int) -> None:
+    """Raise unless 1 <= K <= d."""
+    if cohort_size < 1:
+        raise ConfigError(f"{rule} needs cohort_size >= 1; got {cohort_size}. Change selection.cohort_size.")
+    if pool_size < cohort_size:
+        raise ConfigError(
+            f"{rule} needs pool_size >= cohort_size; got {pool_size} < {cohort_size}. "
+            f"Set selection.pool_size to {cohort_size} or more."
+        )
+
+
+def check_estimate(rule: str, estimate: Estimate, batch_size: int | None) -> None:
+    """Raise unless a batch size is given where, and only where, one is used."""
+    if estimate == "batch" and (batch_size is None or batch_size < 1):
+        raise ConfigError(
+            f'{rule} with estimate = "batch" needs batch_size >= 1; got {batch_size}. Set selection.batch_size.'
+        )
+    if estimate != "batch" and batch_size is not None:
+        raise ConfigError(
+            f'{rule} with estimate = "{estimate}" has no use for batch_size; got {batch_size}. '
+            'Leave selection.batch_size out, or set selection.estimate to "batch".'
+        )

@@ -1,0 +1,290 @@
+"""A study file, read into a study: everything that is wrong with it is told at once, with file and line."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnout.catalogue import AXES, did_you_mean, loss_named, parameters
+from turnout.coordinator import Cadence
+from turnout.coordinator.checks import problems, problems_with
+from turnout.errors import ConfigError
+from turnout.fleet import Fleet
+from turnout.protocols import Population
+from turnout.study.convert import FAILED, Reader, shown
+from turnout.study.nodes import Node, Problems, Where, as_table, at_one_place, from_document, merged, overridden
+from turnout.study.recipes import recipe_named
+from turnout.study.study import Arm, Study, value_problems
+from turnout.study.toml_lines import key_lines
+
+RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}
+TABLES = {"fleet": Fleet, "evaluate": Cadence}
+CHANGEABLE = ("rounds", "loss", *RULES, *TABLES)
+NEEDED = ("rounds", "data", "model", "local")
+TOP = ("name", "seeds", "target", *CHANGEABLE, "arm")
+IN_ARM = ("name", "recipe", *CHANGEABLE)
+MOST_COUNTED = 1_000_000  # clients; more are checked when the data has been made
+
+
+def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
+    """Return the study of a file, or of a shipped study's name.
+
+    Args:
+        path: the file, or a name that `turnout ls studies` lists.
+        overrides: settings in the form `section.key=value`, applied over the file.
+    """
+    file = study_file(path)
+    wrong = Problems()
+    root = read_tree(file)
+    for override in overrides:
+        root = overridden(root, override, wrong)
+    study = _StudyReader(root, wrong).study(default_name=file.stem)
+    wrong.raise_any()
+    assert study is not None
+    return study
+
+
+def shipped_studies() -> dict[str, Path]:
+    """Return the files of the shipped studies by name."""
+    folder = Path(str(resources.files("turnout.study") / "shipped"))
+    return {file.stem: file for file in sorted(folder.glob("*.toml"))}
+
+
+def study_file(path: str | Path) -> Path:
+    """Return the file that a path or a shipped study's name means."""
+    file, shipped = Path(path), shipped_studies()
+    try:
+        if file.is_file() or (file.exists() and str(path) not in shipped):
+            return file
+    except (OSError, ValueError):  # a name that no file can have
+        pass
+    if str(path) in shipped:
+        return shipped[str(path)]
+    raise ConfigError(
+        f"There is no file {path} and no shipped study of that name.{did_you_mean(str(path), list(shipped))} "
+        "Check the path, or see `turnout ls studies`."
+    )
+
+
+def read_tree(file: Path) -> Node:
+    """Return a file as a tree of values with their places."""
+    label = file.name if file in shipped_studies().values() else str(file)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{label} cannot be read: {error.strerror or error}. Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{label}: This is not a text in UTF-8. Save it as UTF-8.") from error
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(_malformed(str(error), text, label)) from error
+    if not document:
+        raise ConfigError(f"{label}:1: The file is empty. See `turnout check demo` for a study to start from.")
+    return from_document(document, key_lines(text), label)
+
+
+def _malformed(message: str, text: str, label: str) -> str:
+    place = re.search(r" \(at line (\d+), column (\d+)\)$", message)
+    if place is None:
+        line, what = max(len(text.splitlines()), 1), message.removesuffix(" (at end of document)")
+    else:
+        line, what = int(place[1]), f"{message[: place.start()]} at column {place[2]}"
+    return f"{label}:{line}: This is not valid TOML: {what}."
+
+
+@dataclass(slots=True)
+class _StudyReader:
+    """Reads one tree into a study."""
+
+    root: Node
+    problems: Problems
+    reader: Reader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = Reader(self.problems)
+
+    def study(self, default_name: str) -> Study | None:
+        """Return the study; None if there are problems, which have then been noted."""
+        top = self.root.value
+        self._check_keys(self.root, TOP, "A study has no section")
+        values = self._own_values(default_name)
+        shared = {key: top[key] for key in CHANGEABLE if key in top}
+        overlays = [self._overlay(entry) for entry in self._arm_entries()]
+        apart = _StudyReader(self.root, Problems())
+        arms = [apart._changes(shared, overlay) for _, overlay in overlays]
+        values |= self._shared(shared, [overlay for _, overlay in overlays], arms)
+        told = {message for _, message in self.problems.found}  # what an arm inherits is told once, where it stands
+        for where, message in apart.problems.found:
+            if message not in told:
+                self.problems.add(where, message)
+        if self.problems.found:
+            return None
+        names = [name for name, _ in overlays]
+        values["arms"] = tuple(Arm(name, changes) for name, changes in zip(names, arms, strict=True))
+        study = Study(**values)
+        self._check_plans(study, shared, dict(overlays))
+        return study
+
+    def _check_keys(self, table: Node, known: Sequence[str], complaint: str) -> None:
+        for key, node in table.value.items():
+            if key not in known:
+                near = did_you_mean(key, list(known)) or f" There are {', '.join(known)}."
+                self.problems.add(node.where, f"{complaint} {key}.{near}")
+
+    def _own_values(self, default_name: str) -> dict[str, Any]:
+        """Read name, seeds and target."""
+        known, values = parameters(Study), {"name": default_name}
+        if list(value_problems(name=default_name)):
+            values["name"] = "study"  # the file's own name cannot name a folder
+        for key in ("name", "seeds", "target"):
+            if key in self.root.value:
+                values[key] = self.reader.setting("A study", known[key], self.root.value[key], "")
+        good = {key: value for key, value in values.items() if value is not FAILED}
+        for key, message in value_problems(**{key: good[key] for key in ("name", "seeds") if key in good}):
+            self.problems.add(self._place(key), message)
+        return good
+
+    def _place(self, key: str) -> Where:
+        return self.root.value[key].where if key in self.root.value else self.root.where
+
+    def _arm_entries(self) -> list[Node]:
+        node = self.root.value.get("arm", Node([], self.root.where))
+        entries = node.value if isinstance(node.value, list) else None
+        if entries is None or not all(entry.is_table for entry in entries):
+            self.problems.add(node.where, f"Arms are written as [[arm]] tables; got {shown(node)}.")
+            return []
+        names = [entry.value["name"].plain() for entry in entries if "name" in entry.value]
+        for entry in entries:
+            self._check_keys(entry, IN_ARM, "An arm has no section")
+            name = entry.value.get("name")
+            if name is None:
+                self.problems.add(entry.where, 'An arm needs a name. Set name = "…" in this [[arm]].')
+            elif names.count(name.plain()) > 1 or list(value_problems(arm=[name.plain()])):
+                for _, message in value_problems(arm=[n for n in names if n == name.plain()]):
+                    self.problems.add(name.where, message)
+        return entries
+
+    def _overlay(self, entry: Node) -> tuple[str, dict[str, Node]]:
+        """Return an arm's name and its sections: its recipe's, with its own over them."""
+        overlay: dict[str, Node] = {}
+        recipe = entry.value.get("recipe")
+        if recipe is not None:
+            try:
+                sections = recipe_named(recipe.plain() if isinstance(recipe.value, str) else shown(recipe)).sections
+                overlay = dict(at_one_place(sections, recipe.where).value)
+            except ConfigError as error:
+                self.problems.add(recipe.where, str(error))
+        for key in CHANGEABLE:
+            if key in entry.value:
+                overlay[key] = merged(overlay.get(key), entry.value[key], key)
+        return entry.value["name"].plain() if "name" in entry.value else "", overlay
+
+    def _changes(self, shared: dict[str, Node], overlay: dict[str, Node]) -> dict[str, Any]:
+        changes: dict[str, Any] = {}
+        for key, node in overlay.items():
+            changes |= self._section(key, merged(shared.get(key), node, key))
+        return changes
+
+    def _shared(
+        self, shared: dict[str, Node], overlays: list[dict[str, Node]], arms: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Read the shared sections; one that every arm completes need not be whole, and then is the first arm's."""
+        values: dict[str, Any] = {}
+        for key in CHANGEABLE:
+            if overlays and all(key in overlay for overlay in overlays):
+                alone = _StudyReader(self.root, Problems())
+                own = alone._section(key, shared[key]) if key in shared else {}
+                first = {name: arms[0][name] for name in _fields(key) if name in arms[0]}
+                values |= first if alone.problems.found or (key in NEEDED and not own) else own
+            elif key in shared:
+                values |= self._section(key, shared[key])
+            elif key == "local":
+                values |= self._section(key, Node({}, self.root.where))
+            elif key == "rounds":
+                self.problems.add(self.root.where, "A study needs rounds. Set rounds = 100, for example, at the top.")
+            elif key in NEEDED:
+                self.problems.add(self.root.where, f"A study needs a [{key}] section: see `turnout ls {RULES[key]}`.")
+        return values
+
+    def _section(self, key: str, node: Node) -> dict[str, Any]:
+        """Read one section into the study's fields that it sets."""
+        if key == "rounds":
+            rounds = self.reader.setting("A study", parameters(Study)["rounds"], node, "")
+            for _, message in value_problems(rounds=rounds) if rounds is not FAILED else ():
+                self.problems.add(node.where, message)
+            return {"rounds": rounds}
+        if key == "loss":
+            return {"loss": self._loss(node)}
+        if key in TABLES:
+            if not node.is_table:
+                self.problems.add(node.where, f"{key} must be a table; got {shown(node)}.")
+                return {key: FAILED}
+            return {key: self.reader.make(TABLES[key], node, key)}
+        if key == "data":
+            return self._data(node)
+        if node.value == "none" and parameters(Study)[key].default is None:
+            return {key: None}
+        return {key: self.reader.rule(RULES[key], node, key)}
+
+    def _data(self, node: Node) -> dict[str, Any]:
+        """Read [data]; its `seed` is the study's own."""
+        table = as_table(node)
+        if table is None or "seed" not in table.value:
+            return {"data": self.reader.rule("data", node, "data")}
+        entries = dict(table.value)
+        seed = entries.pop("seed")
+        if type(seed.value) is not int or not 0 <= seed.value < 2**63:
+            message = f"data.seed must be a whole number from 0 up; got {shown(seed)}. Change data.seed."
+            self.problems.add(seed.where, message)
+        return {"data": self.reader.rule("data", Node(entries, table.where), "data"), "data_seed": seed.value}
+
+    def _loss(self, node: Node) -> Any:
+        if node.value == "auto":
+            return None
+        try:
+            return loss_named(node.value if isinstance(node.value, str) else shown(node))
+        except ConfigError as error:
+            self.problems.add(node.where, str(error))
+            return FAILED
+
+    def _check_plans(self, study: Study, shared: dict[str, Node], overlays: dict[str, dict[str, Node]]) -> None:
+        """Note what is wrong with each arm's combination; against the number of clients, where [data] says it."""
+        for name, version in study.versions().items():
+            sections = dict(shared)
+            for key, node in overlays.get(name, {}).items():
+                sections[key] = merged(sections.get(key), node, key)
+            for message in _plan_problems(version):
+                self.problems.add(_blamed(Node(sections, self.root.where), message), message)
+
+
+def _plan_problems(version: Study) -> list[str]:
+    clients = getattr(version.data, "num_clients", getattr(version.data, "clients", None))
+    try:
+        if type(clients) is not int or not 1 <= clients <= MOST_COUNTED:
+            return list(problems(version.plan))
+        held = getattr(version.data, "server_samples", 0) or 0
+        return list(problems_with(version.plan, Population.of(np.ones(clients, dtype=np.int64), server_size=held)))
+    except Exception as error:  # a rule of the user's own that lacks something its axis needs
+        return [f"This combination cannot be checked: {type(error).__name__}: {error}."]
+
+
+def _blamed(sections: Node, message: str) -> Where:
+    """Return where the setting that a message asks to change was written, or the section it is in."""
+    asked = re.search(r"\b(?:Change|Set) ([\w.]*\w)", message)
+    node = sections
+    for key in asked[1].split(".") if asked else ():
+        table = as_table(node)
+        if table is None or key not in table.value:
+            break
+        node = table.value[key]
+    return node.where
+
+
+def _fields(key: str) -> tuple[str, ...]:
+    return ("data", "data_seed") if key == "data" else (key,)

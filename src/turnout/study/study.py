@@ -1,0 +1,176 @@
+"""The study: one scenario, the arms that are compared in it, and the seeds they are repeated with. A plain value."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from turnout.aggregation import FedAvg
+from turnout.catalogue import did_you_mean
+from turnout.coordinator.plan import Cadence, Plan
+from turnout.data.assemble import Source
+from turnout.data.federation import Federation
+from turnout.engine.task import Engine
+from turnout.errors import ConfigError
+from turnout.filtering import Everyone
+from turnout.fleet import Fleet
+from turnout.losses import Loss
+from turnout.models import ModelRule
+from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
+from turnout.requests import Record
+from turnout.selection import Uniform
+from turnout.server import SGD as ServerSGD
+
+if TYPE_CHECKING:
+    from turnout.study.running import Result
+
+AXES_OF_A_PLAN = (
+    "rounds",
+    "fleet",
+    "filtering",
+    "selection",
+    "local",
+    "aggregation",
+    "server",
+    "assist",
+    "asynchrony",
+    "evaluate",
+)
+SECTIONS = ("data", "data_seed", "model", "loss", *AXES_OF_A_PLAN)  # what an arm may change
+OnProgress = Callable[[str, int, Record], None]  # arm, seed, record
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One of the things compared: a name, and the sections in which it differs from the study."""
+
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for section in self.changes:
+            if section not in SECTIONS:
+                raise ConfigError(
+                    f"Arm {self.name!r} cannot change {section}.{did_you_mean(section, list(SECTIONS))} "
+                    f"An arm may change {', '.join(SECTIONS)}."
+                )
+
+
+def arm(name: str, **changes: Any) -> Arm:
+    """Return an arm that differs from the study in the sections given."""
+    return Arm(name, changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """One choice per axis, the arms that change some of them, and how often all of it is repeated."""
+
+    data: Source | Federation
+    model: ModelRule | nn.Module  # a module starts every run from its present parameters
+    local: Local
+    rounds: int
+    loss: Loss | None = None  # None: cross-entropy where the data has classes, else the squared error
+    seeds: int | tuple[int, ...] = 1  # so many, from 0 up; or these
+    fleet: Fleet = field(default_factory=Fleet)
+    filtering: Filtering = field(default_factory=Everyone)
+    selection: Selection = field(default_factory=Uniform)
+    aggregation: Aggregation = field(default_factory=FedAvg)
+    server: Server = field(default_factory=ServerSGD)
+    assist: Assist | None = None  # None: every round is the clients'
+    asynchrony: Asynchrony | None = None  # None: the server waits for everyone it asked
+    evaluate: Cadence = field(default_factory=Cadence)
+    arms: tuple[Arm, ...] = ()  # none: the study itself is the only one
+    name: str = "study"
+    target: float | None = None  # the accuracy, or loss, that costs are measured to
+    data_seed: int | None = None  # who holds what is drawn from this; None: from each run's own seed
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arms", tuple(self.arms))
+        given: Any = self.seeds
+        if isinstance(given, list | range):
+            object.__setattr__(self, "seeds", tuple(given))
+        names = [arm.name for arm in self.arms]
+        found = value_problems(name=self.name, rounds=self.rounds, seeds=self.seeds, arm=names)
+        messages = [message for _, message in found]
+        if messages:
+            raise ConfigError("\n".join(messages))
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds, one run of every arm each."""
+        return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def plan(self) -> Plan:
+        """The algorithm, leaving the arms aside."""
+        return Plan(**{name: getattr(self, name) for name in AXES_OF_A_PLAN})
+
+    def versions(self) -> dict[str, "Study"]:
+        """Return each arm as a study of its own, by name; a study without arms is its own single arm."""
+        if not self.arms:
+            return {self.name: self}
+        return {arm.name: replace(self, arms=(), **arm.changes) for arm in self.arms}
+
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        engine: str | Engine = "vectorised",
+        on_progress: OnProgress | None = None,
+        together: int | None = None,
+    ) -> "Result":
+        """Run every arm with every seed and return what was found.
+
+        Args:
+            out: the folder to keep it in; None keeps it in memory.
+            engine: "vectorised", "sequential", or an engine of your own.
+            on_progress: called with (arm, seed, record) after every round of every run.
+            together: how many runs advance in step; None chooses by the size of the model.
+        """
+        from turnout.study.running import run_study  # the runner knows the study, so it cannot be imported first
+
+        return run_study(self, out=out, engine=engine, on_progress=on_progress, together=together)
+
+
+def value_problems(**given: Any) -> Iterator[tuple[str, str]]:
+    """Yield (key, message) for each of a study's own values that is impossible; those not given are not looked at."""
+    if "name" in given and not _names_a_folder(given["name"]):
+        yield (
+            "name",
+            (
+                f"A study's name also names its folder: it needs 1 to 100 letters, digits, spaces, '.', '-' or '_', "
+                f"and no dot in front; got {given['name']!r}. Change name."
+            ),
+        )
+    if "rounds" in given and (not _is_whole(given["rounds"]) or given["rounds"] < 1):
+        yield "rounds", f"A study needs rounds >= 1, a whole number; got {given['rounds']!r}. Change rounds."
+    if "seeds" in given:
+        yield from (("seeds", message) for message in _seed_problems(given["seeds"]))
+    names = given.get("arm", [])
+    for place, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip() or len(name) > 100 or not name.isprintable():
+            yield "arm", f"An arm needs a name of 1 to 100 printable characters; got {name!r}. Change its name."
+        elif names.index(name) == place and names.count(name) > 1:
+            yield "arm", f"Arms need names of their own; {name!r} is used {names.count(name)} times. Rename the others."
+
+
+def _seed_problems(seeds: Any) -> Iterator[str]:
+    if _is_whole(seeds):
+        if not 1 <= seeds <= 100_000:
+            yield f"A study needs 1 to 100000 seeds; got {seeds}. Change seeds."
+    elif not isinstance(seeds, tuple) or not seeds or not all(_is_whole(s) and 0 <= s < 2**63 for s in seeds):
+        yield f"seeds must be a number of seeds, or a list of whole numbers from 0 up; got {seeds!r}. Change seeds."
+    elif len(set(seeds)) < len(seeds):
+        yield f"Seeds must differ from each other; got {list(seeds)}. Change seeds."
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _names_a_folder(name: Any) -> bool:
+    if not isinstance(name, str) or not 1 <= len(name) <= 100 or name != name.strip() or name.startswith("."):
+        return False
+    return all(character.isalnum() or character in " .-_" for character in name)

@@ -1,0 +1,202 @@
+"""The parts of each run, made when they are needed and shared where they can be.
+
+Arms of a seed share the federation, and all runs of one model section share the module object, so that an engine can
+answer them together. Every arm of a seed starts from the same parameters.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from turnout.coordinator import State, check
+from turnout.data.federation import Federation, Held, checked
+from turnout.engine import Run, Task
+from turnout.errors import ConfigError, DataError, TurnoutError
+from turnout.journal import RunInfo
+from turnout.losses import CLASSIFIES, Loss, cross_entropy, squared_error
+from turnout.models.layout import Layout
+from turnout.protocols import Population
+from turnout.streams import Ids, Streams
+from turnout.study.resolve import resolved
+from turnout.study.study import Study
+
+GIVEN = -1  # the seed of data that was made before the study
+MOST_NUMBERS = 1 << 26  # parameters of all runs that advance together: 256 MiB
+MOST_BYTES = 1 << 30  # samples of all federations that are held together
+MOST_COUNTS = 50_000_000  # clients times classes
+
+
+class Place(NamedTuple):
+    """One run of a study."""
+
+    arm: str
+    seed: int
+
+
+class Start(NamedTuple):
+    """Where a run starts: the module's code, and its parameters and buffers as flat vectors."""
+
+    module: nn.Module
+    model: Tensor
+    buffers: Tensor | None
+
+
+ModelKey = tuple[str, tuple[int, ...], int]  # the model section, the shape of a sample, the number of outputs
+
+
+@dataclass(slots=True)
+class Workshop:
+    """Makes the parts of each run."""
+
+    study: Study
+    device: torch.device
+    versions: dict[str, Study] = field(init=False)
+    configs: dict[str, dict[str, object]] = field(init=False)
+    _federations: dict[tuple[str, int], Federation] = field(init=False, default_factory=dict)
+    _modules: dict[ModelKey, nn.Module] = field(init=False, default_factory=dict)
+    _starts: dict[tuple[ModelKey, int], Start] = field(init=False, default_factory=dict)
+    _tried: set[tuple[int, int]] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.versions = self.study.versions()
+        self.configs = {arm: resolved(version) for arm, version in self.versions.items()}
+
+    def info(self, place: Place) -> RunInfo:
+        """Return what the journal keeps of a run."""
+        rounds = self.versions[place.arm].rounds
+        return RunInfo(arm=place.arm, seed=place.seed, rounds=rounds, config=self.configs[place.arm])
+
+    def run(self, index: int, place: Place) -> Run:
+        """Return a run, ready to start; raise what is wrong with its data, its plan or its model."""
+        version = self.versions[place.arm]
+        federation = self._federation(place)
+        held = 0 if federation.server is None else len(federation.server)
+        population = Population.of(federation.sizes, _label_counts(federation), held)
+        plan = version.plan
+        check(plan, population)
+        start = self._start(place, federation)
+        loss = _loss(version, federation)
+        if (id(start.module), id(loss)) not in self._tried:
+            try_out(start.module, loss, federation)
+            self._tried.add((id(start.module), id(loss)))
+        task = Task(federation=federation, module=start.module, loss=loss)
+        buffers = None if start.buffers is None else start.buffers.clone()
+        state = State.start(start.model.clone(), population, buffers)
+        streams = Streams(place.seed)
+        return Run(index=index, task=task, plan=plan, state=state, streams=streams, population=population)
+
+    def group_size(self, places: Sequence[Place]) -> int:
+        """Return how many runs can advance together without holding too much; `places` is one seed's."""
+        starts = [self._start(place, self._federation(place)) for place in places]
+        numbers = max(start.model.numel() for start in starts)
+        by_model = MOST_NUMBERS // max(numbers, 1)
+        kept = {key: federation for key, federation in self._federations.items() if key[1] == places[0].seed}
+        weight = sum(_bytes(federation) for federation in kept.values())
+        by_data = len(places) * (MOST_BYTES // max(weight, 1))
+        return max(1, min(by_model, max(by_data, len(places))))
+
+    def keep_only(self, places: Sequence[Place]) -> None:
+        """Let go of the data and the starts that none of these runs needs."""
+        wanted = {self._data_key(place) for place in places}
+        self._federations = {key: held for key, held in self._federations.items() if key in wanted}
+        seeds = {place.seed for place in places}
+        self._starts = {key: start for key, start in self._starts.items() if key[1] in seeds}
+
+    def _data_key(self, place: Place) -> tuple[str, int]:
+        version = self.versions[place.arm]
+        fixed = GIVEN if isinstance(version.data, Federation) else version.data_seed
+        return json.dumps(self.configs[place.arm]["data"]), place.seed if fixed is None else fixed
+
+    def _federation(self, place: Place) -> Federation:
+        key, data = self._data_key(place), self.versions[place.arm].data
+        if key not in self._federations:
+            made = checked(data) if isinstance(data, Federation) else data.build(Streams(key[1]))
+            self._federations[key] = made if self.device.type == "cpu" else made.to(self.device)
+        return self._federations[key]
+
+    def _start(self, place: Place, federation: Federation) -> Start:
+        rule = self.versions[place.arm].model
+        shape, outputs = federation.example_shape, num_outputs(federation)
+        key = (json.dumps(self.configs[place.arm]["model"]), shape, outputs)
+        if (key, place.seed) not in self._starts:
+            generator = Streams(place.seed).torch_generator("init")
+            made = rule if isinstance(rule, nn.Module) else rule.build(shape, outputs, generator)
+            layout = Layout.of(made)
+            model = layout.flatten(made).to(self.device)
+            buffers = layout.flatten_buffers(made).to(self.device) if layout.buffer_size else None
+            module = self._modules.setdefault(key, made.to(self.device))
+            self._starts[key, place.seed] = Start(module, model, buffers)
+        return self._starts[key, place.seed]
+
+
+def _label_counts(federation: Federation) -> Ids | None:
+    """Return who holds how much of each class, where that is known and small enough to keep."""
+    classes = federation.num_classes
+    if classes is None or not isinstance(federation.train, Held) or federation.num_clients * classes > MOST_COUNTS:
+        return None
+    return federation.label_counts()
+
+
+def _loss(version: Study, federation: Federation) -> Loss:
+    if version.loss is not None:
+        return version.loss
+    return squared_error if federation.num_classes is None else cross_entropy
+
+
+def num_outputs(federation: Federation) -> int:
+    """Return how many outputs a model needs: one per class, or one per number of a target."""
+    if federation.num_classes is not None:
+        return federation.num_classes
+    targets = federation.train.fetch(np.zeros(1, dtype=np.int64)).y
+    return max(prod(targets.shape[1:]), 1)
+
+
+def try_out(module: nn.Module, loss: Loss, federation: Federation) -> None:
+    """Raise if the model and the loss cannot take the federation's samples."""
+    slab = federation.train.fetch(np.zeros(1, dtype=np.int64))
+    first = int(slab.starts[0]) if slab.order is None else int(slab.order[int(slab.starts[0])])
+    was_training = module.training
+    try:
+        with torch.no_grad():
+            output = module.eval()(slab.x[first : first + 1])
+            value = None if _too_narrow(output, loss, federation) else loss(output, slab.y[first : first + 1])
+    except TurnoutError:
+        raise
+    except Exception as error:  # whatever a module or a loss raises on a shape or a type it was not made for
+        raise ConfigError(
+            f"{_called(module)} with the loss {_called(loss)} cannot take a sample of {federation.name}, of shape "
+            f"{tuple(slab.x.shape[1:])}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. "
+            "Change the model, the loss or the data."
+        ) from error
+    finally:
+        module.train(was_training)
+    if value is None:
+        raise DataError(
+            f"The labels of {federation.name} lie in 0…{(federation.num_classes or 1) - 1}, but {_called(module)} has "
+            f"{output.shape[1]} outputs. Give the model {federation.num_classes} outputs, or renumber the labels."
+        )
+    if not isinstance(value, Tensor) or value.shape[:1] != (1,) or value.dim() != 1:
+        raise ConfigError(
+            f"A loss must return one value per sample; {_called(loss)} returned shape "
+            f'{tuple(getattr(value, "shape", ()))} for one sample. Use reduction="none", or average over the rest.'
+        )
+
+
+def _too_narrow(output: Tensor, loss: Loss, federation: Federation) -> bool:
+    classes = federation.num_classes
+    return loss in CLASSIFIES and classes is not None and output.dim() > 1 and output.shape[1] < classes
+
+
+def _called(thing: object) -> str:
+    return getattr(thing, "__name__", type(thing).__name__)
+
+
+def _bytes(federation: Federation) -> int:
+    held = federation.train
+    return held.x.numel() * held.x.element_size() if isinstance(held, Held) else 0

@@ -1,0 +1,52 @@
+"""Answers made up by hand, for rules that are called without a round around them."""
+
+import numpy as np
+import torch
+
+from turnout.protocols import Combined, Population, Rowwise, View
+from turnout.rows import Facts, Rows
+from turnout.streams import Streams
+
+
+def facts(clients, *, weights=None, steps=None, asked=None, work=None, times=None, prob=None, lr=0.1, total=None):
+    """Facts of these clients; equal weights over `total` clients, one step and one draw each unless said."""
+    clients = np.asarray(clients, dtype=np.int64)
+    n, total = len(clients), total or int(clients.max(initial=0)) + 1
+    steps = np.ones(n, dtype=np.int64) if steps is None else np.asarray(steps)
+    return Facts(
+        clients=clients,
+        weights=np.full(n, 1 / total) if weights is None else np.asarray(weights, dtype=float),
+        num_examples=np.ones(n, dtype=np.int64),
+        asked_steps=steps if asked is None else np.asarray(asked),
+        local_steps=steps,
+        local_work=np.asarray(steps if work is None else work, dtype=float),
+        local_lr=np.broadcast_to(np.asarray(lr, dtype=float), n).copy(),
+        multiplicity=np.ones(n, dtype=np.int64) if times is None else np.asarray(times),
+        inclusion_prob=None if prob is None else np.asarray(prob, dtype=float),
+        num_clients=total,
+    )
+
+
+def view(sizes, dim, *, round=1, counted=None, label_counts=None, seed=0, budget=1 << 30):
+    """A round's view of clients with these sizes, at the model 1, 1, …"""
+    sizes = np.asarray(sizes, dtype=np.int64)
+    population = Population.of(sizes, label_counts)
+    if counted is not None:
+        counted = np.asarray(counted, dtype=bool)
+        held = np.where(counted, sizes, 0)
+        population = Population(
+            sizes=sizes, weights=held / held.sum(), everyone=np.flatnonzero(counted), counted=counted
+        )
+    model = torch.ones(dim, dtype=torch.float64)
+    return View(round=round, rounds=100, streams=Streams(seed), population=population, model=model, table_budget=budget)
+
+
+def combined(rule, given: Facts, delta, here: View, memory=None, extra=None) -> Combined:
+    """What a rule, linear or not, makes of these changes."""
+    delta = torch.as_tensor(np.asarray(delta, dtype=float))
+    if delta.dim() == 1:
+        delta = delta[:, None]
+    if isinstance(rule, Rowwise):
+        return rule.combine(Rows(given, delta, extra), memory or {}, here, None)
+    coefficients = rule.coefficients(given)
+    return Combined(direction=torch.as_tensor(coefficients) @ delta, coefficients=coefficients, memory=memory or {})

@@ -1,0 +1,113 @@
+"""Rows by hand, and a rule asked to combine them; what it asks for in turn is answered by hand too."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tests.conftest import quadratic_task
+from turnout.coordinator import Plan, State
+from turnout.coordinator.settle import settle
+from turnout.data.federation import from_clients
+from turnout.engine import Engine, Run, Sequential, Task, drive
+from turnout.protocols import Combined, Population, Rowwise, View
+from turnout.requests import Record, Trained
+from turnout.rows import Facts, Rows
+from turnout.streams import SERVER, Streams
+
+
+def rows_of(
+    delta: Any,
+    *,
+    sizes: Sequence[int] | None = None,
+    multiplicity: Sequence[int] | None = None,
+    with_extra: bool = True,
+) -> Rows:
+    """Return rows of clients 0 … n−1, all of whom took part and did two steps; the extra rows are ones."""
+    matrix = torch.from_numpy(np.array(delta, dtype=float))
+    count = len(matrix)
+    examples = np.ones(count, dtype=np.int64) if sizes is None else np.asarray(sizes)
+    steps = np.full(count, 2)
+    facts = Facts(
+        clients=np.arange(count),
+        weights=examples / examples.sum(),
+        num_examples=examples,
+        asked_steps=steps,
+        local_steps=steps,
+        local_work=steps.astype(float),
+        local_lr=np.full(count, 0.1),
+        multiplicity=np.ones(count, dtype=np.int64) if multiplicity is None else np.asarray(multiplicity),
+        inclusion_prob=np.ones(count),
+        num_clients=count,
+    )
+    return Rows(facts, matrix, torch.ones_like(matrix) if with_extra else None, np.ones(count))
+
+
+def view_of(rows: Rows, *, round: int = 1, server_size: int = 5) -> View:
+    """Return what a rule sees when these rows are all the clients there are."""
+    facts = rows.facts
+    labels = np.stack([facts.num_examples, facts.num_examples], axis=1)
+    population = Population.of(facts.num_examples, label_counts=labels, server_size=server_size)
+    model = torch.zeros(rows.delta.shape[1], dtype=rows.delta.dtype)
+    return View(round=round, rounds=3, streams=Streams(0), population=population, model=model)
+
+
+class ByHand:
+    """Answers the one request an aggregation makes here: the server's own step."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+
+    def train_on_server(self) -> str:
+        """Stand in for the request."""
+        return "train on server"
+
+
+def combined(rule: Any, rows: Rows, memory: Any = None, *, root: Any = None, **view: Any) -> Combined:
+    """Return what the coordinator would make of these rows."""
+    if not isinstance(rule, Rowwise):
+        coefficients = rule.coefficients(rows.facts)
+        return Combined(direction=torch.from_numpy(coefficients) @ rows.delta, coefficients=coefficients)
+    steps = settle(rule.combine(rows, {} if memory is None else memory, view_of(rows, **view), ByHand(root)))
+    answer: Any = None
+    while True:
+        try:
+            assert steps.send(answer) == "train on server"
+        except StopIteration as stop:
+            return stop.value
+        own = rows.delta.mean(0) if root is None else torch.as_tensor(root, dtype=rows.delta.dtype)
+        answer = Trained(
+            clients=np.array([SERVER]),
+            steps=np.array([2]),
+            loss=np.ones(1),
+            finite=np.array([bool(torch.isfinite(own).all())]),
+            delta=own[None],
+        )
+
+
+def direction(rule: Any, delta: Any, **more: Any) -> Tensor:
+    """Return the direction of these rows."""
+    known = {key: more.pop(key) for key in ("sizes", "multiplicity") if key in more}
+    return combined(rule, rows_of(delta, **known), **more).direction
+
+
+def rooted_task(minima: Sequence[Sequence[float]], root: Sequence[float], sizes: Sequence[int] | None = None) -> Task:
+    """Return quadratics of curvature one with these minima, and one more at the server."""
+    task = quadratic_task([1.0] * len(minima), minima, sizes or [1] * len(minima))
+    target = torch.tensor([[1.0, *root]], dtype=torch.float64)
+    train = task.federation.train
+    clients = [train.of(i) for i in range(len(minima))]
+    federation = from_clients(clients, server=(torch.zeros(1, 1, dtype=torch.float64), target))
+    return replace(task, federation=federation)
+
+
+def run_rooted(task: Task, plan: Plan, engine: Engine | None = None) -> tuple[State, list[Record]]:
+    """Run one plan on a task whose server has samples."""
+    population = Population.of(task.federation.sizes, server_size=len(task.federation.server or ()))
+    state, records = State.start(task.layout.flatten(task.module), population), []
+    job = Run(index=0, task=task, plan=plan, state=state, streams=Streams(0), population=population)
+    (final,) = drive([job], engine or Sequential(), lambda batch: records.extend(r for _, r in batch))
+    return final, records

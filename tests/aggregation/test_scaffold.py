@@ -1,0 +1,169 @@
+"""SCAFFOLD (local.control with FedAvg): T4, where it ends on quadratics, and what the controls become."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import blob_task, quadratic_task, run
+from turnout.aggregation import FedAvg, FedNova
+from turnout.coordinator import Cadence, Plan
+from turnout.fleet import Bernoulli, Fleet
+from turnout.local import SGD
+from turnout.selection import Uniform
+
+NEVER = Cadence(every=10**9)
+OPTIONS = ("average", "gradient")
+H, E = np.array([1.0, 2.0, 0.5]), np.array([[4.0, 0.0], [0.0, -8.0], [3.0, 1.0]])
+OPTIMUM = E.mean(0) / H.mean()
+
+
+class Unequal(SGD):
+    """Every client its own number of steps: 1, 3, 7."""
+
+    def asked(self, clients, view):
+        return np.asarray((1, 3, 7))[clients]
+
+
+def task():
+    return quadratic_task(H.tolist(), E.tolist(), [1, 1, 1])
+
+
+def scaffold(rounds, *, control="average", local=Unequal, **more):
+    """A plan with controls."""
+    settings = {"lr": 0.1, "steps": 1, "batches": "full", "control": control} | more.pop("solver", {})
+    return Plan(local=local(**settings), rounds=rounds, evaluate=NEVER, **more)
+
+
+def controls(state):
+    """c_i of every client, and c."""
+    table = state.local["table"]
+    return table.take(np.arange(table.num_rows)), state.local["control"]
+
+
+def check_the_global_control_is_the_mean(rounds=7):
+    """c = (1/N) Σ c_i after rounds in which few of the clients took part."""
+    plan = Plan(
+        local=SGD(lr=0.1, batch_size=4, steps=3, control="average"),
+        rounds=rounds,
+        selection=Uniform(cohort_size=2),
+        evaluate=NEVER,
+    )
+    final, _ = run(blob_task(5), plan)
+    local, common = controls(final)
+    assert common.abs().max() > 0.01
+    assert torch.allclose(common, local.mean(0), rtol=0, atol=1e-12)
+
+
+def check_reaches_the_optimum(plan):
+    """The model ends at x* and the controls at the clients' gradients there."""
+    final, _ = run(task(), plan)
+    assert final.model.numpy() == pytest.approx(OPTIMUM, abs=1e-8)
+    local, common = controls(final)
+    assert local.numpy() == pytest.approx(H[:, None] * OPTIMUM - E, abs=1e-7)
+    assert common.numpy() == pytest.approx(np.zeros(2), abs=1e-7)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_identity_the_first_round_is_fedavg(option, any_engine):
+    data = blob_task(5)
+    plan = Plan(local=SGD(lr=0.1, batch_size=4, steps=3, control=option), rounds=1, evaluate=NEVER)
+    mine, _ = run(data, plan, engine=any_engine())
+    theirs, _ = run(data, replace(plan, local=replace(plan.local, control="none")), engine=any_engine())
+    assert torch.allclose(mine.model, theirs.model, rtol=0, atol=1e-12)
+    assert controls(mine)[0].abs().max() > 0.01
+
+
+def test_identity_one_step_and_full_participation_is_gradient_descent_whatever_the_controls():
+    # from the second round on the controls are not 0, and yet Σ (c − c_i) is
+    plan = scaffold(6, local=SGD)
+    mine, _ = run(task(), plan)
+    theirs, _ = run(task(), replace(plan, local=replace(plan.local, control="none")))
+    assert controls(mine)[0].abs().max() > 0.5
+    assert torch.allclose(mine.model, theirs.model, rtol=0, atol=1e-12)
+
+
+def test_identity_the_global_control_stays_the_mean_of_the_clients():
+    check_the_global_control_is_the_mean()
+
+
+def test_identity_one_full_gradient_step_makes_both_options_equal():
+    one, two = (run(task(), scaffold(4, local=SGD, control=option))[0] for option in OPTIONS)
+    assert torch.allclose(controls(one)[0], controls(two)[0], rtol=0, atol=1e-12)
+    assert torch.allclose(one.model, two.model, rtol=0, atol=1e-12)
+
+
+def test_golden_two_rounds_by_hand():
+    # h = (1, 3), e = (2, 0), η = ½, two steps, from x = 0
+    # round 1: x_0: 0, 1, 1½; x_1 stays 0. Δ = (−1½, 0); c_i = Δ / (2·½) = (−1½, 0); c = −¾; x = ¾
+    # round 2: client 0 adds c − c_0 = ¾: ¾ − ½(¾ − 2 + ¾) = 1, then 1 − ½(1 − 2 + ¾) = 1⅛; Δ = −⅜
+    #          client 1 adds −¾: ¾ − ½(2¼ − ¾) = 0, then 0 − ½(0 − ¾) = ⅜; Δ = ⅜
+    #          c_0 = −1½ + ¾ − ⅜ = −1⅛; c_1 = 0 + ¾ + ⅜ = 1⅛; c = 0; x = ¾
+    plan = scaffold(2, local=SGD, solver={"lr": 0.5, "steps": 2})
+    final, _ = run(quadratic_task([1.0, 3.0], [[2.0], [0.0]], [1, 1]), plan)
+    local, common = controls(final)
+    assert final.model.item() == pytest.approx(0.75, abs=1e-12)
+    assert local[:, 0].tolist() == pytest.approx([-1.125, 1.125], abs=1e-12)
+    assert common.item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_golden_option_one_keeps_the_gradient_at_the_model_that_was_sent():
+    first, _ = run(task(), scaffold(1, control="gradient"))
+    second, _ = run(task(), scaffold(2, control="gradient"))
+    assert controls(first)[0].numpy() == pytest.approx(-E, abs=1e-12)  # at x = 0
+    assert controls(second)[0].numpy() == pytest.approx(H[:, None] * first.model.numpy() - E, abs=1e-12)
+    average, _ = run(task(), scaffold(1, control="average"))
+    assert not np.allclose(controls(average)[0].numpy(), -E)  # option II is an average along the way
+
+
+@pytest.mark.parametrize(
+    "solver", [{"momentum": 0.9}, {"lr_decay": 0.8}, {"prox_strength": 0.5}, {"momentum": 0.7, "lr_decay": 0.9}]
+)
+def test_identity_controls_are_average_gradients_under_any_solver(solver):
+    # h = 0: every gradient is −e_i, and after one round c_i must be exactly that; a division by τ_i would miss it
+    flat = quadratic_task([0.0, 0.0, 0.0], E.tolist(), [1, 1, 1])
+    for rounds in (1, 2):
+        final, _ = run(flat, scaffold(rounds, solver=solver))
+        assert controls(final)[0].numpy() == pytest.approx(-E, abs=1e-12)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_convergence_reaches_the_optimum_where_fedavg_is_biased(option):
+    check_reaches_the_optimum(scaffold(100, control=option))
+    biased, _ = run(task(), replace(scaffold(100), local=Unequal(lr=0.1, steps=1, batches="full")))
+    assert np.linalg.norm(biased.model.numpy() - OPTIMUM) > 0.5
+
+
+@pytest.mark.parametrize("aggregation", [FedAvg(), FedNova()], ids=["fedavg", "fednova"])
+def test_convergence_with_momentum_reaches_the_optimum_too(aggregation):
+    check_reaches_the_optimum(scaffold(100, aggregation=aggregation, solver={"momentum": 0.5, "lr": 0.05}))
+
+
+def test_convergence_a_few_clients_a_round_reach_the_optimum():
+    check_reaches_the_optimum(scaffold(150, selection=Uniform(cohort_size=2)))
+
+
+def test_contract_clients_that_were_not_asked_keep_their_control():
+    plan = scaffold(1, selection=Uniform(cohort_size=1))
+    final, records = run(task(), plan)
+    local, common = controls(final)
+    away = np.setdiff1d(np.arange(3), records[-1].answered)
+    assert (local[torch.from_numpy(away)] == 0).all()
+    assert torch.allclose(common, local.sum(0) / 3, rtol=0, atol=1e-12)
+
+
+def test_engine_engines_and_places_of_memory_agree(any_engine):
+    data = blob_task(6)
+    plan = Plan(
+        local=SGD(lr=0.1, batch_size=4, epochs=(1, 2), momentum=0.5, control="average"),
+        rounds=5,
+        fleet=Fleet(availability=Bernoulli(prob=0.7)),
+        selection=Uniform(cohort_size=3),
+        evaluate=NEVER,
+    )
+    here, _ = run(data, plan)
+    there, _ = run(data, replace(plan, table_budget=0), engine=any_engine())
+    assert there.local["table"].in_file
+    assert torch.allclose(here.model, there.model, rtol=0, atol=1e-12)
+    assert torch.allclose(controls(here)[0], controls(there)[0], rtol=0, atol=1e-12)

@@ -1,0 +1,282 @@
+"""The command: what it prints, where it prints it, and how it exits."""
+
+import json
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
+
+import pytest
+import typer
+from rich.console import Console
+
+from turnout.cli import main
+from turnout.cli.app import app
+from turnout.cli.progress import Board, duration, live
+from turnout.requests import Record
+from turnout.study import Study, load_study
+
+STUDY = """\
+    name   = "small"
+    rounds = 3
+    seeds  = 2
+    data   = { use = "digits", clients = 12 }
+    model  = "softmax"
+    fleet  = { availability = { use = "bernoulli", prob = 0.8 } }
+    local  = { lr = 0.2, batch_size = 16, epochs = 1 }
+
+    [selection]
+    cohort_size = 4
+
+    [[arm]]
+    name = "FedAvg"
+
+    [[arm]]
+    name   = "FedProx"
+    recipe = "fedprox"
+    """
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Turnout = Callable[..., Said]
+
+
+@pytest.fixture
+def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Turnout:
+    """Run the command in a folder of its own that holds small.toml."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    Path("small.toml").write_text(dedent(STUDY), encoding="utf-8")
+
+    def call(*arguments: str) -> Said:
+        with pytest.raises(SystemExit) as left:
+            main(list(arguments))
+        return Said(int(left.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def test_contract_the_flags_are_frozen() -> None:
+    """A new setting goes to a dataclass, not to a flag."""
+    command = typer.main.get_command(app)
+    flags = {name: sorted(o for p in sub.params for o in p.opts) for name, sub in command.commands.items()}  # type: ignore[attr-defined]
+    assert sorted(o for p in command.params for o in p.opts) == ["--version"]
+    assert flags == {
+        "run": ["--engine", "--out", "--seeds", "--set", "study"],
+        "check": ["--json", "study"],
+        "ls": ["--json", "axis"],
+        "show": ["--json", "name"],
+        "compare": ["--baseline", "--json", "--metric", "--target", "runs"],
+    }
+
+
+def test_golden_a_run_prints_its_rounds_the_comparison_and_what_comes_next(turnout: Turnout) -> None:
+    said = turnout("run", "small.toml", "--engine", "sequential")
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert lines[0] == "small   2 arms x 2 seeds   3 rounds   sequential   runs/small"
+    assert lines[1].split() == ["arm", "round", "up", "asked", "answered", "loss", "acc", "MB", "left"]
+    assert [line.split()[:2] for line in lines[2:8]] == [
+        [a, f"{r}/3"] for r in (1, 2, 3) for a in ("FedAvg", "FedProx")
+    ]
+    assert len({len(line) for line in lines[1:8]}) == 1  # aligned
+    assert "points from FedAvg" in said.out
+    assert re.fullmatch(r"done in \d+ s; next: turnout compare runs/small", lines[-1])
+    assert Path("runs/small").is_dir()
+
+
+def test_contract_a_finished_study_is_told_and_not_run_again(turnout: Turnout) -> None:
+    turnout("run", "small.toml")
+    said = turnout("run", "small.toml")
+    assert said.code == 0
+    assert said.out.startswith("runs/small already holds this study, finished. To run it anew, choose another folder")
+    assert "points from FedAvg" in said.out
+
+
+def test_contract_settings_seeds_and_folder_can_be_given(turnout: Turnout) -> None:
+    said = turnout("run", "small.toml", "--set", "rounds=2", "--set", "name=other", "--seeds", "1", "--out", "here")
+    assert said.out.startswith("other   2 arms x 1 seed   2 rounds   vectorised   here\n")
+    assert Path("here").is_dir()
+    assert not Path("runs").exists()
+
+
+def test_error_a_folder_that_holds_another_study_is_left_alone(turnout: Turnout) -> None:
+    turnout("run", "small.toml")
+    said = turnout("run", "small.toml", "--set", "local.lr=0.3")
+    assert said.code == 2
+    assert "runs/small already holds the study 'small' with other settings" in said.err
+    assert "--out" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "nosuch.toml"), "There is no file nosuch.toml and no shipped study of that name."),
+        (("run", "small.toml", "--set", "local.lr=fast"), "--set local.lr=fast: SGD needs lr to be a number; got"),
+        (
+            ("run", "small.toml", "--set", "selection.cohort_size=13"),
+            "Uniform needs cohort_size <= the number of clients",
+        ),
+        (("run", "small.toml", "--set", "data.clients=9999"), "9999"),
+        (("run", "small.toml", "--engine", "fast"), "There is no engine 'fast'. There are vectorised and sequential."),
+        (("run", "small.toml", "--seeds", "0"), "--seeds"),
+        (("check", "bad.toml"), "bad.toml:2: This is not valid TOML"),
+        (("ls", "selektion"), "There is no axis selektion. Did you mean selection?"),
+        (("show", "unifrom"), "There is nothing called 'unifrom'. Did you mean uniform? See `turnout ls`."),
+        (("compare", "nowhere"), "There is no folder nowhere. Name a folder that turnout run wrote"),
+        (("compare", "."), "holds no"),
+        (("fly",), "fly"),
+    ],
+)
+def test_error_bad_input_is_one_message_and_exit_code_2(
+    turnout: Turnout, arguments: tuple[str, ...], message: str
+) -> None:
+    Path("bad.toml").write_text("a = 1\nb = = 2\n")
+    said = turnout(*arguments)
+    assert said.code == 2
+    assert message in said.err
+    assert "Traceback" not in said.err + said.out
+    assert said.out == ""
+    assert not Path("runs").exists()
+
+
+def test_error_a_fault_while_running_is_not_bad_input(
+    turnout: Turnout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr("turnout.study.running.drive", fail)
+    with pytest.raises(RuntimeError, match="a fault"):
+        main(["run", "small.toml"])  # the interpreter prints the traceback and exits with 1
+    assert "The run failed; what it wrote so far is in runs/small." in capsys.readouterr().err
+
+
+def test_contract_ctrl_c_is_a_line_and_exit_code_130(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = Board.update
+
+    def stop(board: Board, arm: str, seed: int, record: Record) -> None:
+        update(board, arm, seed, record)
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Board, "update", stop)
+    said = turnout("run", "small.toml")
+    assert said.code == 130
+    assert said.err == ("stopped: 0 of 4 runs are finished and kept in runs/small; the same command does the rest.\n")
+
+
+def test_identity_what_check_prints_is_the_study(turnout: Turnout) -> None:
+    said = turnout("check", "small.toml")
+    assert said.out.startswith("# 2 arms x 2 seeds: nothing is wrong with it\n")
+    Path("again.toml").write_text(said.out, encoding="utf-8")
+    assert load_study("again.toml") == load_study("small.toml")
+    assert json.loads(turnout("check", "small.toml", "--json").out) == json.loads(
+        turnout("check", "again.toml", "--json").out
+    )
+
+
+def test_contract_check_loads_no_data(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TURNOUT_DATA", raising=False)
+    assert turnout("run", "small.toml", "--set", "data.use=nothing").code == 2
+    text = Path("small.toml").read_text().replace("digits", "mnist")
+    Path("mnist.toml").write_text(text)
+    assert turnout("check", "mnist.toml").code == 0
+
+
+def test_golden_ls_lists_every_axis_with_a_line_each(turnout: Turnout) -> None:
+    said = turnout("ls")
+    assert re.search(r"\nselection: who is asked\n(  .+\n)*  uniform +Uniform selection: everyone who is up", said.out)
+    for heading in ("data:", "partition:", "models:", "availability:", "work:", "recipes:", "losses:", "studies:"):
+        assert f"\n{heading}" in f"\n{said.out}"
+    only = turnout("ls", "selection")
+    assert only.out.startswith("selection: who is asked\n")
+    assert "server:" not in only.out
+    assert turnout("ls", "model").out == turnout("ls", "models").out
+    assert json.loads(turnout("ls", "recipes", "--json").out)["recipes"]["rules"]["fedprox"].startswith("FedAvg with a")
+    assert "demo  " in turnout("ls", "studies").out
+
+
+def test_golden_show_tells_intuition_formula_settings_and_reference(turnout: Turnout) -> None:
+    out = turnout("show", "FedAvg").out
+    assert out.startswith("aggregation/fedavg\nFedAvg: a weighted average of what the clients changed.\n\nIntuition: ")
+    assert "\n    ratio  u = Σ_{i∈S} p_i Δ_i / Σ_{i∈S} p_i" in out
+    assert re.search(r'\n  weighting  "mean" \| "ht" \| "ratio"  "ratio"\n', out)
+    assert "\nReference: McMahan" in out
+    assert "\nrecipes/fedavg\n" in out
+
+
+def test_contract_a_name_on_two_axes_shows_both_and_one_can_be_chosen(turnout: Turnout) -> None:
+    both = json.loads(turnout("show", "sgd", "--json").out)
+    assert [entry["axis"] for entry in both] == ["local", "server"]
+    (one,) = json.loads(turnout("show", "server/sgd", "--json").out)
+    assert (one["axis"], one["settings"][0]["name"]) == ("server", "lr")
+    assert turnout("show", "turnout.selection:Uniform").out.startswith("turnout.selection:Uniform\nUniform selection")
+
+
+def test_contract_compare_reads_a_folder_or_a_name(turnout: Turnout) -> None:
+    turnout("run", "small.toml")
+    said = turnout("compare", "runs/small")
+    assert said.code == 0
+    assert "points from FedAvg" in said.out
+    assert turnout("compare", "small").out == said.out
+    found = json.loads(turnout("compare", "small", "--json", "--baseline", "FedProx", "--metric", "loss").out)
+    assert (found["metric"], found["baseline"], found["verdict"] != "") == ("loss", "FedProx", True)
+
+
+def test_contract_a_rule_beside_the_study_can_be_used(turnout: Turnout) -> None:
+    Path("my_rules_for_test.py").write_text(
+        dedent("""\
+        from dataclasses import dataclass
+        from turnout.selection import Uniform
+
+        @dataclass(frozen=True, slots=True, kw_only=True)
+        class Pairs(Uniform):
+            cohort_size: int = 2
+        """)
+    )
+    said = turnout(
+        "run", "small.toml", "--set", 'selection={use="my_rules_for_test:Pairs", cohort_size=2}', "--seeds", "1"
+    )
+    assert said.code == 0
+    assert said.out.splitlines()[2].split()[3] == "2"
+
+
+def test_golden_version(turnout: Turnout) -> None:
+    assert re.fullmatch(r"turnout \d+\.\d+\.\d+\n", turnout("--version").out)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (192, "3m 12s"), (3720, "1h 02m")])
+def test_golden_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_contract_a_long_run_prints_about_twenty_lines(turnout: Turnout) -> None:
+    study: Study = load_study("small.toml", ["rounds=500"])
+    board = Board(study, "")
+    due = [(arm, r) for arm in board.rounds for r in range(501) if board.is_due(arm, r)]
+    assert 20 <= len(due) <= 22
+    assert ("FedAvg", 1) in due
+    assert ("FedAvg", 500) in due
+
+
+def test_contract_a_terminal_gets_one_live_line_per_arm(turnout: Turnout) -> None:
+    screen = StringIO()
+    board = Board(load_study("small.toml"), "sequential   runs/small")
+    with live(board, Console(file=screen, force_terminal=True, width=120)) as on_progress:
+        assert screen.getvalue() == ""  # nothing before the study is known to run
+        load_study("small.toml").run(engine="sequential", on_progress=on_progress)
+    shown = screen.getvalue()
+    assert "small   2 arms x 2 seeds   3 rounds" in shown
+    last = shown[shown.rindex("small   2 arms") :]
+    assert [line.split()[:2] for line in last.splitlines()[2:4]] == [["FedAvg", "3/3"], ["FedProx", "3/3"]]

@@ -1,0 +1,145 @@
+"""The table of rows: RAM and file agree, rows cost nothing until written, and large tables stay out of RAM."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.memory import RowTable
+
+LIKE = torch.zeros(3, dtype=torch.float64)
+WRITES = st.lists(
+    st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True), st.floats(-9, 9)), max_size=6
+)
+
+
+def places():
+    """The same table in RAM and in a file."""
+    return RowTable(6, LIKE, budget=6 * 3 * 8), RowTable(6, LIKE, budget=6 * 3 * 8 - 1)
+
+
+@given(WRITES)
+def test_property_ram_and_file_agree_with_a_plain_array(writes):
+    here, there = places()
+    expected, heard = np.zeros((6, 3)), np.zeros(6, dtype=bool)
+    for rows, value in writes:
+        ids = np.array(rows)
+        values = value * np.arange(1.0, 4.0) + ids[:, None]
+        expected[ids], heard[ids] = values, True
+        for table in (here, there):
+            table.put(ids, torch.from_numpy(values))
+            assert np.array_equal(table.take(ids).numpy(), values)
+    for table in (here, there):
+        assert np.array_equal(table.take(np.arange(6)).numpy(), expected)
+        assert np.array_equal(table.seen, heard)
+        assert np.array_equal(table.changed, heard)
+
+
+def test_contract_the_budget_decides_where_the_table_lies():
+    here, there = places()
+    assert (here.in_file, there.in_file) == (False, True)
+    assert here.bytes == there.bytes == 6 * 3 * 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_contract_bytes_and_numbers_follow_the_models_precision(dtype):
+    for budget in (0, 1 << 20):
+        table = RowTable(4, torch.zeros(5, dtype=dtype), budget)
+        assert table.bytes == 4 * 5 * (4 if dtype is torch.float32 else 8)
+        table.put(np.array([2]), torch.full((1, 5), 0.1, dtype=dtype))
+        assert table.take(np.array([2])).dtype == dtype
+        assert torch.equal(table.take(np.array([2])), torch.full((1, 5), 0.1, dtype=dtype))
+
+
+def test_contract_rows_are_zero_until_written_and_a_file_takes_no_room_for_them():
+    table = RowTable(1000, torch.zeros(4096), budget=0)  # 16 MiB
+    assert not table.take(np.array([0, 999])).any()
+    assert os.stat(table.path).st_size == table.bytes
+    assert os.stat(table.path).st_blocks * 512 < table.bytes / 100
+
+
+def test_contract_what_is_taken_is_a_copy():
+    for table in places():
+        table.put(np.array([1]), torch.ones(1, 3, dtype=torch.float64))
+        table.take(np.array([1])).add_(5.0)
+        assert table.take(np.array([1])).tolist() == [[1.0, 1.0, 1.0]]
+
+
+def test_contract_taking_no_rows_gives_none():
+    for table in places():
+        assert table.take(np.zeros(0, dtype=np.int64)).shape == (0, 3)
+
+
+def test_contract_the_file_goes_when_the_table_does():
+    table = RowTable(6, LIKE, budget=0)
+    path = Path(table.path)
+    assert path.exists()
+    del table
+    gc.collect()
+    assert not path.exists()
+
+
+HUNDRED_THOUSAND = """
+import numpy as np, torch
+from turnout.aggregation import FedVARP
+from turnout.protocols import Population, View
+from turnout.rows import Facts, Rows
+from turnout.streams import Streams
+
+CLIENTS, SIZE, COHORT = 100_000, 7_850, 1_000
+
+def view(counted=None):
+    population = Population.of(np.ones(CLIENTS, dtype=np.int64))
+    if counted is not None:
+        population = Population(
+            sizes=population.sizes, weights=counted / counted.sum(), everyone=np.flatnonzero(counted), counted=counted
+        )
+    return View(round=1, rounds=1, streams=Streams(0), population=population, model=torch.zeros(SIZE))
+
+def combine(clients, here, memory):
+    n = len(clients)
+    ones, population = np.ones(n, dtype=np.int64), here.population
+    facts = Facts(
+        clients=clients, weights=population.weights[clients], num_examples=ones, asked_steps=ones, local_steps=ones,
+        local_work=np.ones(n), local_lr=np.ones(n), multiplicity=ones, inclusion_prob=None,
+        num_clients=population.num_counted,
+    )
+    delta = torch.from_numpy(clients % 10).float()[:, None].expand(n, SIZE).contiguous()
+    return FedVARP().combine(Rows(facts, delta), memory, here, None)
+
+everyone, memory, here = np.arange(CLIENTS), {}, view()
+for begin in range(0, CLIENTS, COHORT):  # every client once
+    got = combine(everyone[begin : begin + COHORT], here, memory)
+    memory = got.memory
+assert memory["table"].in_file
+assert memory["table"].seen.all()
+assert abs(float(memory["mean"][0]) - 4.5) < 1e-4, float(memory["mean"][0])
+assert got.metrics["memory_bytes"] == CLIENTS * SIZE * 4 + SIZE * 8
+late = combine(everyone[3 :: CLIENTS // COHORT], here, memory)  # a cohort from all over the file
+assert torch.allclose(late.direction, torch.full((SIZE,), 4.5), atol=1e-4)
+counted = everyone % 10 < 5  # half of them leave: the mean is summed afresh over the whole table
+after = combine(everyone[:5], view(counted), late.memory)
+assert torch.allclose(after.direction, torch.full((SIZE,), 2.0), atol=1e-4)
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(int(peak.split()[1]) * 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
+def test_contract_fedvarp_remembers_a_hundred_thousand_clients_within_two_gibibytes(tmp_path):
+    script = tmp_path / "many.py"
+    script.write_text(textwrap.dedent(HUNDRED_THOUSAND))
+    room = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, script], env=room, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 2 << 30
+    assert not list(tmp_path.glob("turnout-*.rows"))  # and the file is gone

@@ -1,0 +1,164 @@
+"""Saving: every kind of memory comes back as it was, and a run taken up half-way ends the same, bit for bit."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tests.conftest import blob_task, run
+from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP
+from turnout.coordinator import Cadence, Plan, State, coordinate
+from turnout.coordinator.saving import PARTS, restored, saved
+from turnout.engine import Sequential
+from turnout.fleet import Bernoulli, Fleet
+from turnout.local import SGD
+from turnout.memory import RowTable
+from turnout.protocols import Population
+from turnout.requests import Record
+from turnout.selection import Uniform
+from turnout.streams import Streams
+
+LIKE = torch.zeros(3, dtype=torch.float64)
+NEVER = Cadence(every=10**9)
+
+
+def again(state):
+    """The state after a trip through tensors and JSON text."""
+    tensors, rest = saved(state)
+    return restored({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(rest)))
+
+
+def state_with(**memory):
+    """A state whose every part remembers this."""
+    return State(model=torch.arange(3.0).double(), last_losses=np.array([1.0, np.nan]), **dict.fromkeys(PARTS, memory))
+
+
+def table(budget, rows=(0, 3)):
+    made = RowTable(5, LIKE, budget)
+    ids = np.array(rows, dtype=np.int64)
+    made.put(ids, torch.arange(3.0).double() + torch.from_numpy(ids)[:, None] / 3)
+    return made
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_contract_every_part_keeps_tensors_arrays_and_plain_values(part):
+    memory = {
+        "single": torch.tensor([0.1, 0.2]),
+        "double": torch.tensor([[0.1], [0.2]], dtype=torch.float64),
+        "ids": np.array([3, 1, 2]),
+        "flags": np.array([True, False]),
+        "numbers": np.array([[0.1, np.nan], [np.inf, -0.0]]),
+        "count": 7,
+        "rate": 0.1,
+        "name": "diurnal",
+        "nothing": None,
+        "switched_on": True,
+        "pair": [1, 2.5],
+    }
+    back = getattr(again(state_with(**memory)), part)
+    assert set(back) == set(memory)
+    for name, value in memory.items():
+        if isinstance(value, torch.Tensor):
+            assert back[name].dtype == value.dtype
+            assert torch.equal(back[name], value)
+        elif isinstance(value, np.ndarray):
+            assert back[name].dtype == value.dtype
+            assert np.array_equal(back[name], value, equal_nan=value.dtype.kind == "f")
+        else:
+            assert back[name] == value
+            assert type(back[name]) is type(value)
+
+
+@pytest.mark.parametrize("budget", [0, 1 << 20], ids=["in a file", "in RAM"])
+@pytest.mark.parametrize("rows", [(), (0, 3), (0, 1, 2, 3, 4)], ids=["empty", "some", "all"])
+def test_contract_tables_come_back_with_who_was_seen_and_where_they_lie(budget, rows):
+    kept = table(budget, rows)
+    back = again(state_with(table=kept)).aggregation["table"]
+    assert torch.equal(back.take(np.arange(5)), kept.take(np.arange(5)))
+    assert np.array_equal(back.seen, kept.seen)
+    assert (back.in_file, back.budget, back.bytes) == (kept.in_file, budget, kept.bytes)
+    assert back is not kept
+
+
+def test_contract_a_restored_table_is_its_own():
+    kept = table(0)
+    back = again(state_with(table=kept)).local["table"]
+    back.put(np.array([0]), torch.full((1, 3), 9.0, dtype=torch.float64))
+    assert not (kept.take(np.array([0])) == 9).any()
+
+
+def test_contract_only_rows_that_were_seen_are_saved():
+    tensors, _ = saved(State(model=LIKE, aggregation={"table": table(1 << 20)}))
+    assert tensors["aggregation.table.ids"].tolist() == [0, 3]
+    assert tensors["aggregation.table.rows"].shape == (2, 3)
+
+
+def test_contract_where_the_run_stands_comes_back():
+    state = replace(state_with(), round=4, restart=2, sim_seconds=12.25, buffers=torch.tensor([0.5]))
+    back = again(state)
+    assert (back.round, back.restart, back.sim_seconds) == (4, 2, 12.25)
+    assert torch.equal(back.buffers, state.buffers)
+    assert torch.equal(back.model, state.model)
+    assert np.array_equal(back.last_losses, state.last_losses, equal_nan=True)
+    assert again(state_with()).buffers is None
+
+
+@given(arrays.arrays(st.sampled_from([np.float64, np.int64, np.bool_]), arrays.array_shapes(min_side=0)))
+def test_property_any_array_comes_back(array):
+    back = again(state_with(array=array)).members["array"]
+    assert back.dtype == array.dtype
+    assert np.array_equal(back, array, equal_nan=array.dtype.kind == "f")
+
+
+def resumed(task, plan, at):
+    """The last state of a run that was saved after some rounds and taken up again."""
+    half, _ = run(task, replace(plan, rounds=at))
+    steps = coordinate(plan, Population.of(task.federation.sizes), again(half), Streams(0))
+    engine, answer = Sequential(), None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+
+
+REMEMBERING = {
+    "fedvarp": (FedVARP(), "none"),
+    "fedvarp by data": (FedVARP(weighting="ht", normalise_by_lr=True), "none"),
+    "cluster-fedvarp": (ClusterFedVARP(num_clusters=3), "none"),
+    "clusters learnt": (ClusterFedVARP(num_clusters=3, clusters="updates", warm_up=4), "none"),
+    "mifa": (MIFA(), "none"),
+    "mifa waiting": (MIFA(wait=True), "none"),
+    "scaffold": (FedAvg(), "average"),
+    "scaffold and fedvarp": (FedVARP(), "gradient"),
+}
+
+
+@pytest.mark.parametrize("budget", [0, 1 << 30], ids=["in a file", "in RAM"])
+@pytest.mark.parametrize("rule", REMEMBERING)
+def test_identity_a_run_taken_up_half_way_ends_the_same_bit_for_bit(rule, budget):
+    aggregation, control = REMEMBERING[rule]
+    plan = Plan(
+        local=SGD(lr=0.1, batch_size=4, steps=2, momentum=0.5, control=control),
+        rounds=7,
+        fleet=Fleet(availability=Bernoulli(prob=0.8)),
+        selection=Uniform(cohort_size=3),
+        aggregation=aggregation,
+        evaluate=NEVER,
+        table_budget=budget,
+    )
+    task = blob_task(6)
+    whole, _ = run(task, plan)
+    for at in (1, 3, 5):
+        end = resumed(task, plan, at)
+        assert torch.equal(end.model, whole.model)
+        assert np.array_equal(end.last_losses, whole.last_losses, equal_nan=True)
+        for part in ("aggregation", "local"):
+            assert set(getattr(end, part)) == set(getattr(whole, part))
+    assert (end.aggregation | end.local)["table"].in_file == (budget == 0)

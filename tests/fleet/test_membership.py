@@ -1,0 +1,286 @@
+"""Membership: who comes and goes, and what it does to the objective."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import quadratic_task, run
+from tests.core.test_round import Spy
+from tests.fleet.claims import view_of
+from turnout.aggregation import SchemeB
+from turnout.coordinator import Cadence, Plan, coordinate
+from turnout.coordinator.saving import restored, saved
+from turnout.engine import Sequential
+from turnout.errors import ConfigError
+from turnout.fleet import Fleet, Random, Scheduled
+from turnout.fleet.membership.random import NEVER, waited
+from turnout.fleet.membership.terms import boosted, should_exclude, told
+from turnout.local import SGD
+from turnout.protocols import Population
+from turnout.requests import Evaluate, Record
+from turnout.streams import Streams
+
+GD = SGD(lr=0.1, steps=1, batches="full")
+H, E, N = [1.0, 2.0, 0.5, 1.5], [[1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [-1.0, 1.0]], [1, 3, 2, 4]
+
+
+def task():
+    return quadratic_task(H, E, N)
+
+
+def optimum(clients):
+    """argmin Σ n_i F_i over these clients."""
+    h, e, n = np.array(H)[clients], np.array(E)[clients], np.array(N, dtype=float)[clients]
+    return (n[:, None] * e).sum(0) / (n * h).sum()
+
+
+def plan_of(membership, rounds=10, **more):
+    return Plan(local=GD, rounds=rounds, fleet=Fleet(membership=membership), **more)
+
+
+def test_identity_nobody_comes_or_goes():
+    plain, before = run(task(), Plan(local=GD, rounds=5))
+    for quiet in (Scheduled(), Random(present=1.0, departure_prob=0.0)):
+        final, records = run(task(), plan_of(quiet, 5))
+        assert torch.equal(final.model, plain.model)
+        assert final.restart == 0
+        assert all(np.array_equal(a.coefficients, b.coefficients) for a, b in zip(before, records, strict=True))
+
+
+def test_golden_an_arrival_changes_weights_restarts_schedules_and_is_boosted():
+    final, records = run(task(), plan_of(Scheduled(arrivals={3: 4}), 8))
+    assert records[3].asked.tolist() == [0, 1, 2]
+    assert np.allclose(records[3].coefficients, np.array([1, 3, 2]) / 6)
+    assert records[4].events == ("client 3 arrived",)
+    for j in (1, 2, 3, 4):
+        boost = np.array([1, 1, 1, 1 + 2 / j**2])
+        assert np.allclose(records[3 + j].coefficients, np.array(N) / 10 * boost)
+    assert final.restart == 3  # schedules count from round 4 again
+    assert not any(record.events for record in records if record.round != 4)
+
+
+def test_identity_a_boost_of_one_is_a_vanilla_reboot():
+    fast, _ = run(task(), plan_of(Scheduled(arrivals={3: 3})))
+    one, _ = run(task(), plan_of(Scheduled(arrivals={3: 3}, boost_start=1.0)))
+    vanilla, _ = run(task(), plan_of(Scheduled(arrivals={3: 3}, reboot="vanilla")))
+    assert torch.equal(one.model, vanilla.model)
+    assert not torch.equal(fast.model, vanilla.model)
+    assert not Scheduled(boost_start=1.0).reboots_fast
+    assert Scheduled().reboots_fast
+
+
+def test_golden_the_boost_by_hand():
+    since = np.array([0, 1, 2, 3, 10])
+    assert np.allclose(boosted(since, 3.0, 2.0), [1, 3, 1.5, 1 + 2 / 9, 1.02])
+    assert np.allclose(boosted(since, 2.0, 1.0), [1, 2, 1.5, 4 / 3, 1.1])
+    assert (Scheduled(reboot="vanilla").boost(since) == 1).all()
+
+
+def test_golden_a_departed_client_stays_in_the_objective_or_leaves_it():
+    _, kept = run(task(), plan_of(Scheduled(departures={3: 3}), 4, aggregation=SchemeB()))
+    state, dropped = run(
+        task(), plan_of(Scheduled(departures={3: 3}, on_departure="exclude"), 4, aggregation=SchemeB())
+    )
+    assert np.allclose(kept[2].coefficients, np.array(N) / 10)
+    assert np.allclose(kept[3].coefficients, np.array([1, 3, 2]) / 10)  # p is not shared out again
+    assert np.allclose(dropped[3].coefficients, np.array([1, 3, 2]) / 6)
+    assert kept[3].events == ("client 3 left and stays in the objective",)
+    assert dropped[3].events == ("client 3 left and is excluded",)
+    assert state.restart == 2
+
+
+@pytest.mark.parametrize(("on_departure", "tested"), [("include", [0, 1, 2, 3]), ("exclude", [0, 1, 2])])
+def test_contract_the_test_set_follows_the_objective(on_departure, tested):
+    spy = Spy()
+    run(task(), plan_of(Scheduled(departures={3: 3}, on_departure=on_departure), 4), engine=spy)
+    measured = {r.round: r.clients.tolist() for r in spy.asked if isinstance(r, Evaluate)}
+    assert measured[2] == [0, 1, 2, 3]
+    assert measured[3] == tested
+
+
+def test_convergence_to_the_optimum_of_those_who_are_there():
+    local, seldom = SGD(lr=0.5, steps=1, batches="full"), Cadence(every=1000)
+    for reboot, near in (("vanilla", 1e-8), ("fast", 1e-3)):  # the boost is 1 + 2/j²: still 5e-4 after 60 rounds
+        membership = Scheduled(arrivals={3: 10}, reboot=reboot)
+        arrived, _ = run(task(), replace(plan_of(membership, 70, evaluate=seldom), local=local))
+        assert np.allclose(arrived.model.numpy(), optimum([0, 1, 2, 3]), atol=near)
+    leaving = Scheduled(departures={1: 10}, on_departure="exclude")
+    gone, _ = run(task(), replace(plan_of(leaving, 70, evaluate=seldom), local=local))
+    assert np.allclose(gone.model.numpy(), optimum([0, 2, 3]), atol=1e-8)
+
+
+def test_convergence_the_arrival_of_a_copy_moves_nothing():
+    copies = quadratic_task([1.0, 1.0], [[2.0], [2.0]], [5, 5])
+    plan = replace(
+        plan_of(Scheduled(arrivals={1: 60}, reboot="vanilla"), 65), local=SGD(lr=0.5, steps=1, batches="full")
+    )
+    final, records = run(copies, plan)
+    assert abs(float(final.model) - 2.0) < 1e-12
+    assert records[60].events == ("client 1 arrived",)
+
+
+def test_golden_the_rule_of_departures_by_hand():
+    # 49 rounds done, 51 to go: 51 ≥ c·√(Γ·49) = 7c√Γ
+    assert should_exclude(50.0, round=50, rounds=100, constant=1.0)  # 49.5
+    assert not should_exclude(54.0, round=50, rounds=100, constant=1.0)  # 51.4
+    assert not should_exclude(50.0, round=50, rounds=100, constant=1.1)
+    assert should_exclude(0.0, round=100, rounds=100, constant=1.0)
+    assert should_exclude(1e9, round=1, rounds=1, constant=1.0)  # τ₀ = 0
+    assert not should_exclude(float("nan"), round=5, rounds=100, constant=1.0)
+
+
+@given(
+    gap=st.floats(0, 1e6),
+    more=st.floats(0, 1e6),
+    round=st.integers(1, 200),
+    later=st.integers(0, 100),
+    rounds=st.integers(1, 300),
+    constant=st.floats(0, 10),
+)
+def test_property_the_rule_is_monotone(gap, more, round, later, rounds, constant):
+    excluded = should_exclude(gap, round=round, rounds=rounds, constant=constant)
+    if excluded:
+        assert should_exclude(gap, round=round, rounds=rounds + later, constant=constant)
+    else:
+        assert not should_exclude(gap + more, round=round, rounds=rounds, constant=constant)
+        assert not should_exclude(gap, round=round + later, rounds=rounds, constant=constant)
+
+
+@pytest.mark.parametrize(("constant", "excluded"), [(1.0, True), (1e3, False)])
+def test_golden_auto_estimates_the_gap_by_what_a_client_would_gain_alone(constant, excluded):
+    # one exact step reaches client 1's own minimum: Γ = (h/2)‖x − e/h‖²
+    local = SGD(lr=0.5, steps=1, batches="full")  # h_1 = 2
+    membership = Scheduled(departures={1: 6}, on_departure="auto", departure_constant=constant)
+    before, _ = run(task(), Plan(local=local, rounds=5))
+    gap = 1.0 * ((before.model.numpy() - np.array(E[1]) / 2) ** 2).sum()
+    assert should_exclude(gap, round=6, rounds=30, constant=constant) == excluded
+    edge = 25 / np.sqrt(gap * 5)  # T − τ₀ = 25, τ₀ = 5
+    final, records = run(task(), replace(plan_of(membership, 30), local=local))
+    assert records[6].events == (f"client 1 left and {'is excluded' if excluded else 'stays in the objective'}",)
+    assert records[6].costs.probe_evaluations == 2 * N[1]
+    assert final.restart == (5 if excluded else 0)
+    for factor, expected in ((0.999, True), (1.001, False)):
+        at_edge = replace(membership, departure_constant=edge * factor)
+        _, records = run(task(), replace(plan_of(at_edge, 30), local=local))
+        assert ("is excluded" in records[6].events[0]) == expected
+
+
+def test_contract_the_last_client_stays_in_the_objective():
+    leaving = Scheduled(departures=dict.fromkeys(range(4), 3), on_departure="exclude")
+    final, records = run(task(), plan_of(leaving, 5))
+    assert records[3].events == (
+        "client 0 left and is excluded",
+        "client 1 left and is excluded",
+        "client 2 left and is excluded",
+        "client 3 left and stays in the objective",
+        "nobody was up",
+    )
+    assert records[-1].events == ("nobody was up",)
+    assert final.members["counted"].tolist() == [False, False, False, True]
+
+
+def test_contract_a_client_may_leave_and_come_back():
+    membership = Scheduled(departures=({"client": 1, "round": 3},), arrivals=({"client": 1, "round": 6},))
+    _, records = run(task(), plan_of(membership, 8))
+    there = [1 in record.asked for record in records[1:]]
+    assert there == [True, True, False, False, False, True, True, True]
+
+
+def test_contract_a_round_that_was_left_out_loses_no_change():
+    membership, view = Scheduled(arrivals={2: 5}), view_of(4, 9, there=[0, 1, 3])
+    changes = next_value(membership.changes(view, None))
+    assert changes.arrivals.tolist() == [2]
+
+
+def next_value(steps):
+    with pytest.raises(StopIteration) as stop:
+        next(steps)
+    return stop.value.value
+
+
+def test_contract_many_moves_are_told_as_a_number():
+    assert told([4, 7], "arrived") == ["client 4 arrived", "client 7 arrived"]
+    assert told(range(11), "left and is excluded") == ["11 clients left and are excluded"]
+    assert told(range(11), "left and stays in the objective") == ["11 clients left and stay in the objective"]
+
+
+def test_contract_a_resumed_run_goes_on_with_the_same_members():
+    plan = plan_of(Random(present=0.5, arrival_prob=0.2, departure_prob=0.1, on_departure="auto"), 12)
+    whole, _ = run(task(), plan, seed=3)
+    half, _ = run(task(), replace(plan, rounds=6), seed=3)
+    tensors, rest = saved(half)
+    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)))
+    engine, the_task, answer = Sequential(), task(), None
+    steps = coordinate(plan, Population.of(the_task.federation.sizes), state, Streams(3))
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            final = stop.value
+            break
+        answer = None if isinstance(request, Record) else engine.answer([(the_task, request)])[0]
+    assert np.array_equal(final.members["present"], whole.members["present"])
+    assert np.array_equal(final.members["arrived"], whole.members["arrived"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 99), present=st.floats(0.05, 1), arrive=st.floats(0, 1), leave=st.floats(0, 1))
+def test_property_random_members_come_once_and_go_once(seed, present, arrive, leave):
+    rule = Random(present=present, arrival_prob=arrive, departure_prob=leave)
+    there = set(rule.at_start(view_of(12).population).tolist())
+    came, left = set(there), set()
+    for round in range(1, 25):
+        view = view_of(12, round, seed=seed, there=sorted(there))
+        changes = next_value(rule.changes(view, None))
+        arrivals, departures = set(changes.arrivals.tolist()), set(changes.departures.tolist())
+        assert not arrivals & came
+        assert departures <= there
+        assert not departures & left
+        came, left, there = came | arrivals, left | departures, (there | arrivals) - departures
+
+
+def test_property_waiting_times_are_geometric():
+    draws = (np.arange(100_000) + 0.5) / 100_000
+    waits = waited(draws, 0.2)
+    assert waits.min() == 1
+    assert waits.mean() == pytest.approx(5.0, rel=0.01)
+    assert (waits == 1).mean() == pytest.approx(0.2, abs=1e-4)
+    assert (waited(draws[:3], 0.0) == NEVER).all()
+    assert (waited(draws[:3], 1.0) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Scheduled(arrivals={3: 0}), r"clients from 0 and rounds from 1; got client 3 in round 0"),
+        (
+            lambda: Scheduled(arrivals=({"client": 3},)),
+            r"arrivals as a table of client = round.*Change fleet\.membership",
+        ),
+        (
+            lambda: Scheduled(arrivals={3: 5}, departures={3: 5}),
+            r"client 3 comes and goes in one round \(rounds 5 and 5",
+        ),
+        (
+            lambda: Scheduled(departures=({"client": 1, "round": 3}, {"client": 1, "round": 6})),
+            r"client 1 goes twice in a row \(rounds 3 and 6\)\. Change fleet\.membership\.departures",
+        ),
+        (lambda: Scheduled(boost_start=0.5), r"boost_start >= 1 and boost_power > 0; got 0\.5 and 2\.0"),
+        (lambda: Random(departure_constant=-1.0), r"departure_constant >= 0; got -1\.0"),
+        (lambda: Random(present=0.0), r"present in \(0, 1\]; got 0\.0"),
+        (lambda: Random(arrival_prob=1.5), r"arrival_prob in \[0, 1\]; got 1\.5"),
+        (lambda: run(task(), plan_of(Scheduled(arrivals={9: 3}))), r"clients in 0…3; got 9"),
+        (
+            lambda: run(task(), plan_of(Scheduled(arrivals=dict.fromkeys(range(4), 2)))),
+            r"at least one client at the start",
+        ),
+    ],
+)
+def test_error_settings_that_cannot_be_name_the_setting(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()

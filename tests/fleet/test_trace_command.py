@@ -1,0 +1,96 @@
+"""`turnout trace`: a picture of who was up, in the terminal and as a page."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.fleet.claims import trace_of
+from turnout.cli.trace import as_text, bars, span, summary, trace_app
+from turnout.fleet import read_trace, write_trace
+
+
+def call(*arguments):
+    return CliRunner().invoke(trace_app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def two_days(tmp_path):
+    """Two clients for two days: both up in the first half of each day, one in the second."""
+    day = 86_400.0
+    rows = [(0, d * day, (d + 1) * day) for d in range(2)] + [(1, d * day, d * day + day / 2) for d in range(2)]
+    write_trace(trace_of(*rows), tmp_path / "two.csv")
+    return tmp_path / "two.csv"
+
+
+def test_golden_bars_and_spans():
+    assert bars(np.array([0.0, 0.5, 1.0]), 1.0) == "▁▅█"
+    assert bars(np.zeros(2), 0.0) == "▁▁"
+    assert [span(s) for s in (0, 1.5, 60, 90, 7260, 86_400, 180_000)] == [
+        "0 s",
+        "1.5 s",
+        "1 min",
+        "1 min 30 s",
+        "2 h 1 min",
+        "1 d",
+        "2 d 2 h",
+    ]
+
+
+def test_contract_show_has_a_line_a_day(two_days):
+    result = call("show", two_days)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0] == "two.csv   2 clients   2 d   4 intervals"
+    assert lines[1].startswith("up 75.0% of the time on average")
+    assert lines[5] == "day 1  " + "█" * 36 + "▅" * 36
+    assert lines[6] == "day 2  " + "█" * 36 + "▅" * 36
+    assert lines[7].split("  ")[0] == ""
+
+
+def test_contract_json_has_the_same_figures(two_days):
+    facts = json.loads(call("show", two_days, "--json").output)
+    assert facts == json.loads(json.dumps(summary(read_trace(two_days), "two.csv")))
+    assert facts["client_share_up"] == {"mean": 0.75, "median": 0.75, "least": 0.5, "most": 1.0}
+    assert np.allclose(facts["share_up"], ([1.0] * 18 + [0.5] * 18) * 2)
+
+
+def test_contract_a_picture_is_a_page_of_its_own(two_days, tmp_path):
+    result = call("show", two_days, "--out", tmp_path / "two.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "two.html").read_text()
+    assert "share of clients up" in page
+    assert "plotly" in page
+
+
+def test_contract_a_trace_in_which_nobody_comes_is_shown(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("client,start,end,state\n0,0,60,down\n")
+    text = as_text(read_trace(path), "t.csv")
+    assert "nobody is ever up" in text
+    assert "▁" * 72 in text
+
+
+def test_contract_convert_makes_what_show_reads(tmp_path):
+    source = tmp_path / "flash.json"
+    source.write_text(json.dumps({"horizon_s": 900, "devices": [{"two_state": [[0, 1], [300, 0], [600, 1]]}]}))
+    result = call("convert", source, "-o", tmp_path / "t.csv")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "t.csv").read_text() == "client,start,end,state\n0,0.0,600.0,down\n0,600.0,900.0,up\n"
+    call("convert", source, "-o", tmp_path / "kept.csv", "--keep-artefact")
+    assert "0,0.0,300.0,up" in (tmp_path / "kept.csv").read_text()
+
+
+def test_error_bad_input_is_one_line_and_exit_code_two(two_days, tmp_path):
+    for arguments, message in (
+        (("show", tmp_path / "none.csv"), "There is no trace"),
+        (("show", two_days, "--out", tmp_path / "x.txt"), "--out must end in .html"),
+        (("show", two_days, "--out", tmp_path / "no" / "x.html"), "cannot be written"),
+        (("convert", two_days, "-o", tmp_path / "x.csv"), "is not JSON"),
+        (("convert", two_days, "-o", tmp_path / "x.csv", "--states", "five"), "--states must be one of two_state"),
+    ):
+        result = call(*arguments)
+        assert result.exit_code == 2
+        assert message in result.output
+        assert "Traceback" not in result.output

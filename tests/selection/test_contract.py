@@ -1,0 +1,227 @@
+"""What every selection rule does, whoever is up."""
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import blob_task, run
+from tests.selection.asking import Desk, chosen, next_round, view
+from turnout.aggregation import FedAvg
+from turnout.catalogue import catalogue
+from turnout.coordinator import Cadence, Plan, coordinate
+from turnout.coordinator.saving import restored, saved
+from turnout.engine import Sequential
+from turnout.fleet import Bernoulli, Fleet
+from turnout.local import SGD
+from turnout.protocols import Population
+from turnout.requests import Record
+from turnout.selection import AFL, DivFL, LowLoss, Oort, Optimal, PowerOfChoice, Uniform, Weighted
+from turnout.streams import Streams
+
+RULES = {
+    "uniform": Uniform(cohort_size=3),
+    "uniform, everyone": Uniform(),
+    "uniform, replaced": Uniform(cohort_size=3, replacement=True),
+    "weighted": Weighted(cohort_size=3),
+    "weighted, once": Weighted(cohort_size=3, replacement=False),
+    "pow-d": PowerOfChoice(cohort_size=3, pool_size=5),
+    "cpow-d": PowerOfChoice(cohort_size=3, pool_size=5, estimate="batch", batch_size=2),
+    "rpow-d": PowerOfChoice(cohort_size=3, pool_size=5, estimate="last"),
+    "adapow-d": PowerOfChoice(cohort_size=3, pool_size=12, schedule="halve", every=2),
+    "low-loss": LowLoss(cohort_size=3, pool_size=5),
+    "low-loss, last": LowLoss(cohort_size=3, pool_size=5, estimate="last"),
+    "afl": AFL(cohort_size=3),
+    "afl, scaled": AFL(cohort_size=3, scaled=True, exploration=0.5, kept_share=0.6),
+    "divfl": DivFL(cohort_size=3),
+    "divfl, full": DivFL(cohort_size=3, refresh="full", greedy="lazy"),
+    "divfl, stochastic": DivFL(cohort_size=3, greedy="stochastic", candidates_share=0.5),
+    "divfl, represent": DivFL(cohort_size=3, represent=True),
+    "optimal": Optimal(cohort_size=3, pool_size=6),
+    "optimal, iterative": Optimal(cohort_size=2, pool_size=4, probabilities="iterative"),
+    "oort": Oort(cohort_size=3),
+    "oort, greedy": Oort(cohort_size=3, exploration=0.0, least_exploration=0.0),
+}
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+
+
+def most_asked(rule):
+    """The largest number of different clients a rule may ask."""
+    return rule.pool_size if isinstance(rule, Optimal) else rule.cohort_size
+
+
+@st.composite
+def rounds(draw):
+    """Sizes, who is up, who has been heard from, and answers to whatever is asked."""
+    sizes = draw(st.lists(st.integers(1, 50), min_size=1, max_size=14))
+    n = len(sizes)
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    up = np.flatnonzero(rng.random(n) < draw(st.sampled_from([0.2, 0.6, 1.0])))
+    last = np.where(rng.random(n) < 0.5, np.nan, rng.random(n) * 3)
+    few = draw(st.booleans())  # equal losses and equal gradients, to have ties
+    loss = rng.integers(0, 2, n) * 1.0 if few else rng.normal(size=n)
+    rows = torch.tensor(rng.integers(0, 2, (n, 2)) * 1.0 if few else rng.normal(size=(n, 2)))
+    here = view(sizes, seed=draw(st.integers(0, 99)), round=draw(st.integers(1, 9)), last=last)
+    return up, here, Desk(loss=loss, gradient=rows, delta=rows)
+
+
+def test_contract_every_rule_of_the_catalogue_is_here():
+    assert {type(rule) for rule in RULES.values()} == set(catalogue("selection").values())
+
+
+@every_rule
+@settings(deadline=None, max_examples=30)
+@given(case=rounds())
+def test_contract_only_the_pool_is_asked_ascending_each_once_and_never_too_many(rule, case):
+    up, here, desk = case
+    choice = chosen(rule, up, here, desk)
+    for question in desk.asked:
+        assert np.isin(question.clients, up).all()
+        assert (np.diff(question.clients) > 0).all()
+    assert choice.clients.dtype == choice.multiplicity.dtype == np.int64
+    assert np.isin(choice.clients, up).all()
+    assert (np.diff(choice.clients) > 0).all()
+    assert len(choice.multiplicity) == len(choice.clients)
+    assert (choice.multiplicity >= 1).all()
+    if most_asked(rule) is not None:
+        assert len(choice.clients) <= most_asked(rule)
+    if choice.inclusion_prob is not None:
+        assert len(choice.inclusion_prob) == len(choice.clients)
+        assert (choice.inclusion_prob > 0).all()
+    assert as_many_as_wanted(rule, choice, up)
+
+
+@every_rule
+def test_contract_an_empty_pool_gives_an_empty_choice_and_asks_nothing(rule):
+    desk = Desk(loss=np.ones(4), gradient=torch.ones(4, 2), delta=torch.ones(4, 2))
+    choice = chosen(rule, [], view([1, 2, 3, 4], last=[1.0, 2.0, np.nan, 1.0], round=2), desk)
+    assert len(choice.clients) == len(choice.multiplicity) == 0
+    assert not desk.asked
+
+
+def as_many_as_wanted(rule, choice, up):
+    """Whether the cohort is as large as who is up allows."""
+    drawn, wanted = int(choice.multiplicity.sum()), min(rule.cohort_size or len(up), len(up))
+    if isinstance(rule, Optimal):  # coins
+        return drawn <= min(rule.pool_size, len(up))
+    if getattr(rule, "replacement", False):
+        return drawn == (rule.cohort_size if len(up) else 0)
+    if getattr(rule, "represent", False):
+        return drawn == len(up) and len(choice.clients) == wanted
+    return drawn == wanted
+
+
+@every_rule
+@settings(deadline=None, max_examples=12)
+@given(case=rounds())
+def test_contract_a_choice_is_a_function_of_seed_and_round_whatever_array_the_pool_is(rule, case):
+    up, here, desk = case
+    first = chosen(rule, up, here, desk)
+    backwards = np.ascontiguousarray(up[::-1])[::-1]  # the same set, laid out the other way in memory
+    spread = np.repeat(up, 3)[::3]
+    for same in (np.array(sorted({int(c) for c in up}), dtype=np.int64), backwards, spread):
+        other = chosen(rule, same, here, replace(desk, asked=[]))
+        assert np.array_equal(first.clients, other.clients)
+        assert np.array_equal(first.multiplicity, other.multiplicity)
+        assert (first.inclusion_prob is None) == (other.inclusion_prob is None)
+
+
+@every_rule
+def test_contract_what_a_rule_is_given_is_not_changed(rule):
+    up, last = np.arange(0, 12, 2), np.array([np.nan, 1.0, 2.0] * 4)
+    here = view(range(1, 13), last=last.copy(), round=3)
+    rows = torch.tensor(np.random.default_rng(0).normal(size=(12, 2)))
+    desk = Desk(loss=np.arange(12.0), gradient=rows.clone(), delta=rows.clone())
+    up.flags.writeable = here.last_losses.flags.writeable = here.weights.flags.writeable = False
+    chosen(rule, up, here, desk)
+    assert torch.equal(desk.gradient, rows)
+    assert torch.equal(desk.delta, rows)
+
+
+SEEDED = {name: rule for name, rule in RULES.items() if name not in ("uniform, everyone", "divfl, full", "divfl")}
+
+
+@pytest.mark.parametrize("name", sorted(set(SEEDED) - {"divfl, represent"}))
+def test_contract_another_seed_or_round_is_another_draw(name):
+    n = 40
+    rng = np.random.default_rng(0)
+    desk = Desk(loss=rng.random(n), gradient=torch.tensor(rng.normal(size=(n, 2))), delta=torch.ones(n, 2))
+    here = view([2] * n, last=rng.random(n) + 1)
+
+    def draws(at):
+        return [chosen(SEEDED[name], np.arange(n), view_, desk).clients.tolist() for view_ in at]
+
+    by_seed = draws(replace(here, streams=Streams(s)) for s in range(6))
+    by_round = draws(replace(here, round=r) for r in range(1, 7))
+    assert any(d != by_seed[0] for d in by_seed)
+    assert any(d != by_round[0] for d in by_round)
+
+
+@pytest.mark.parametrize("name", ["divfl", "oort"])
+def test_contract_what_is_remembered_is_not_changed_in_place(name):
+    rows = torch.tensor(np.random.default_rng(0).normal(size=(12, 2)))
+    here, desk = view([1] * 12, last=np.ones(12)), Desk(gradient=rows)
+    here = next_round(here, chosen(RULES[name], np.arange(12), here, desk))
+    kept = {key: copy.deepcopy(value) for key, value in here.memory.items() if key != "table"}  # a table is put into
+    after = chosen(RULES[name], np.arange(3, 12), here, replace(desk, gradient=rows * 2 - 1)).memory
+    for key, value in kept.items():
+        assert np.array_equal(here.memory[key], value)
+        assert not np.array_equal(after[key], value)
+
+
+def plan_of(rule, rounds=5):
+    weighting = "ht" if isinstance(rule, Optimal) else "mean"
+    return Plan(
+        local=SGD(lr=0.1, batch_size=4, epochs=1),
+        rounds=rounds,
+        fleet=Fleet(availability=Bernoulli(prob=0.6)),
+        selection=rule,
+        aggregation=FedAvg(weighting=weighting),
+        evaluate=Cadence(every=10**9),
+    )
+
+
+@every_rule
+def test_contract_a_run_asks_only_those_who_are_up(rule):
+    task = blob_task(12)
+    final, records = run(task, plan_of(rule))
+    assert all(np.isin(r.asked, r.up).all() for r in records)
+    assert sum(len(r.asked) for r in records) > 0
+    assert not torch.equal(final.model, task.layout.flatten(task.module))
+
+
+REMEMBERS = ["rpow-d", "low-loss, last", "afl", "divfl", "divfl, represent", "oort", "oort, greedy"]
+
+
+@pytest.mark.parametrize("rule", [RULES[name] for name in REMEMBERS], ids=REMEMBERS)
+def test_contract_a_run_saved_and_restored_half_way_ends_the_same(rule):
+    task = blob_task(9)
+    plan = plan_of(rule, rounds=5)
+    whole, _ = run(task, plan)
+    half, _ = run(task, replace(plan, rounds=2))
+    tensors, rest = saved(half)
+    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)))
+    engine, answer = Sequential(), None
+    steps = coordinate(plan, Population.of(task.federation.sizes), state, Streams(0))
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            final = stop.value
+            break
+        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+    assert torch.equal(final.model, whole.model)
+
+
+@pytest.mark.parametrize("name", ["cpow-d", "divfl, full", "optimal"])
+def test_engine_every_engine_chooses_the_same(name, any_engine):
+    task = blob_task(9)
+    expected, before = run(task, plan_of(RULES[name], rounds=3))
+    final, after = run(task, plan_of(RULES[name], rounds=3), engine=any_engine())
+    assert [r.asked.tolist() for r in before] == [r.asked.tolist() for r in after]
+    assert torch.allclose(final.model, expected.model, rtol=0, atol=1e-10)

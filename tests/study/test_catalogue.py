@@ -1,0 +1,157 @@
+"""What there is to choose from, and what each rule says of itself."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from torch import nn
+
+from turnout.aggregation import FedAvg
+from turnout.catalogue import (
+    AXES,
+    catalogue,
+    describe,
+    find,
+    hint_text,
+    is_rule,
+    loss_named,
+    name_of,
+    parameters,
+    rule_named,
+)
+from turnout.errors import ConfigError
+from turnout.local import SGD
+from turnout.losses import cross_entropy
+from turnout.protocols import Selection
+from turnout.selection import Uniform
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_contract_a_name_is_the_file_name_and_leads_back_to_the_rule(axis: str) -> None:
+    for name, rule in catalogue(axis).items():
+        assert name == Path(sys.modules[rule.__module__].__file__ or "").stem.replace("_", "-")
+        assert rule_named(axis, name) is rule
+        assert name_of(axis, rule) == name
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_contract_every_axis_offers_something(axis: str) -> None:
+    assert catalogue(axis)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_contract_every_rule_can_be_described(axis: str) -> None:
+    for rule in catalogue(axis).values():
+        described = describe(rule)
+        assert described.summary
+        assert [setting.name for setting in described.settings] == list(parameters(rule))
+
+
+def test_golden_the_description_of_fedavg() -> None:
+    described = describe(FedAvg)
+    assert described.summary == "FedAvg: a weighted average of what the clients changed."
+    assert described.intuition.startswith("clients that hold more of the data count for more")
+    assert described.formula.splitlines()[0].startswith("mean   u = (1/|S|)")
+    assert described.notes.startswith("A client drawn m times counts m times")
+    assert described.reduces_to.startswith("one step of gradient descent")
+    assert described.reference.endswith("arXiv:1602.05629.")
+    (weighting,) = described.settings
+    assert (weighting.type, weighting.default) == ('"mean" | "ht" | "ratio"', '"ratio"')
+
+
+def test_golden_settings_carry_type_default_and_meaning() -> None:
+    settings = {setting.name: setting for setting in describe(SGD).settings}
+    assert (settings["lr"].default, settings["lr"].meaning) == (None, "η_l")
+    assert settings["epochs"].type == "int | [int, int] | none"
+    assert settings["batch_size"].default == "none"
+
+
+def test_golden_types_read_as_a_study_file_writes_them() -> None:
+    hints = [int, float | None, tuple[int, ...], tuple[float, float], Literal["a", 1], dict[str, int]]
+    wanted = ["int", "float | none", "[int, …]", "[float, float]", '"a" | 1', "dict[str, int]"]
+    assert [hint_text(hint) for hint in hints] == wanted
+
+
+@dataclass(frozen=True)
+class Nobody:
+    """A rule of one's own."""
+
+    cohort_size: int = 1
+
+    def choose(self) -> None: ...
+
+
+class Plain:
+    """A rule that is not a dataclass."""
+
+    def __init__(self, width: int, *, depth: float = 2.0) -> None: ...
+
+    def choose(self) -> None: ...
+
+
+class Net(nn.Module):
+    """A module of one's own."""
+
+
+def test_contract_a_rule_of_ones_own_is_found_by_its_address() -> None:
+    address = f"{__name__}:Nobody"
+    assert rule_named("selection", address) is Nobody
+    assert name_of("selection", Nobody) == address
+    assert rule_named("models", f"{__name__}:Net") is Net
+
+
+def test_contract_settings_of_a_plain_class_come_from_its_init() -> None:
+    found = parameters(Plain)
+    assert list(found) == ["width", "depth"]
+    assert found["width"].is_required
+    assert (found["depth"].hint, found["depth"].default) == (float, 2.0)
+
+
+def test_contract_protocols_are_not_rules() -> None:
+    assert is_rule(Uniform, AXES["selection"])
+    assert not is_rule(Selection, AXES["selection"])
+
+
+def test_error_an_unknown_rule_is_answered_with_a_suggestion() -> None:
+    message = (
+        r"There is no selection rule 'unifrom'. Did you mean uniform\? There are .*: see `turnout ls selection`"
+    )
+    with pytest.raises(ConfigError, match=message):
+        rule_named("selection", "unifrom")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("nowhere_at_all.rules:Mine", "cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("turnout.selection:Unifrom", r"turnout.selection has no Unifrom. Did you mean Uniform\?"),
+        (":Name", "is not an address. Write it as package.module:Name"),
+        ("..:x", "cannot be imported"),
+    ],
+)
+def test_error_an_address_that_leads_nowhere_says_why(address: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find(address)
+
+
+def test_error_a_class_of_another_axis_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is not a rule for server: it needs a method advance"):
+        rule_named("server", f"{__name__}:Nobody")
+
+
+def test_error_an_unknown_axis_lists_the_axes() -> None:
+    with pytest.raises(ConfigError, match=r"There is no axis selektion. Did you mean selection\? The axes are data,"):
+        catalogue("selektion")
+
+
+def test_contract_losses_are_found_by_name_and_by_address() -> None:
+    assert loss_named("cross-entropy") is cross_entropy
+    assert loss_named("turnout.losses:cross_entropy") is cross_entropy
+
+
+def test_error_an_unknown_loss_lists_the_losses() -> None:
+    message = r"There is no loss 'cross_entrpy'. Did you mean cross-entropy\? There are cross-entropy, squared-error"
+    with pytest.raises(ConfigError, match=message):
+        loss_named("cross_entrpy")

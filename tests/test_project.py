@@ -1,0 +1,240 @@
+"""The shape of the tree: which way imports point, how long files are, what a rule's docstring holds."""
+
+import ast
+import contextlib
+import io
+import re
+import runpy
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import turnout
+from turnout.catalogue import AXES, catalogue
+from turnout.study import load_study, resolved
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "turnout"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# From the ground up. A module may import from lower layers and from its own unit, never from a neighbour or above.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors", "streams", "memory", "rows", "protocols", "requests", "losses"}),
+    frozenset({"data", "models", "fleet", "filtering", "selection", "local", "aggregation", "server", "assist"}),
+    frozenset({"coordinator", "catalogue"}),
+    frozenset({"engine", "journal", "diagnostics"}),
+    frozenset({"study", "report"}),
+    frozenset({"cli"}),
+)
+GROUND = LAYERS[0]  # the shared words of all layers; these may name each other
+RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
+
+PACKAGES = {name: facts.package.removeprefix("turnout.") for name, facts in AXES.items()}
+ONLY_RULES = {"availability", "work", "filtering", "selection", "local", "aggregation", "server"}  # list nothing else
+PARTS = ("Intuition:", "\n    ", "Reduces to:", "Differs from the paper:", "Reference:")
+LABELS = frozenset(part for part in PARTS if part.strip())
+NEVER_NEEDED = frozenset({"Differs from the paper:"})
+OPTIONAL = {  # a way to deal samples need not be a case of another; a data set is neither rule nor formula
+    "partition": NEVER_NEEDED | {"Reduces to:"},
+    "data": NEVER_NEEDED | {"Intuition:", "\n    ", "Reduces to:"},
+}
+
+
+def dotted(path: Path) -> str:
+    """Return a module's name below `turnout`; empty for the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(source: str) -> set[str]:
+    """Return the modules below `turnout` that a source imports, for types or not."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            # `from turnout import selection` names a module; `from turnout.rows import Rows` does not
+            deeper = node.module == "turnout"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} if deeper else {node.module or ""}
+    return {name.removeprefix("turnout.") for name in found if name.startswith("turnout.")}
+
+
+def trespasses(module: str, targets: set[str]) -> list[str]:
+    """Return the imports of a module that do not point down."""
+    unit = module.partition(".")[0]
+    bad = []
+    for target in sorted(targets):
+        other = target.partition(".")[0]
+        within = other == unit and not _are_sibling_axes(module, target)
+        below = RANK[other] < RANK[unit] or (unit in GROUND and other in GROUND)
+        if not (within or below):
+            bad.append(f"{module} imports {target}")
+    return bad
+
+
+def _are_sibling_axes(module: str, target: str) -> bool:
+    axes = [next((p for p in PACKAGES.values() if f"{name}.".startswith(f"{p}.")), None) for name in (module, target)]
+    return None not in axes and axes[0] != axes[1]
+
+
+def rules() -> list[tuple[str, type]]:
+    """Return every shipped (axis, rule)."""
+    return [(axis, rule) for axis in AXES for rule in catalogue(axis).values()]
+
+
+def missing_parts(doc: str, optional: frozenset[str] = NEVER_NEEDED) -> list[str]:
+    """Return the parts of a rule's docstring that are absent or out of order."""
+    place, missing = 0, []
+    for part in PARTS:
+        found = doc.find(part, place)
+        if found >= 0:
+            place = found + len(part)
+        elif part not in optional or (part in doc and part in LABELS):
+            missing.append(part.strip() or "the formula, indented by four")
+    return missing
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_contract_imports_point_one_way(path: Path) -> None:
+    module = dotted(path)
+    if not module:
+        return  # the package's front page gathers names from everywhere
+    unit = module.partition(".")[0]
+    assert unit in RANK, f"turnout.{unit} has no layer: give it a place in LAYERS"
+    assert trespasses(module, imported(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("selection.uniform", "from turnout.local.batches import steps_per_epoch"),
+        ("selection.uniform", "from turnout import aggregation"),
+        ("fleet.work.complete", "from turnout.fleet.availability import Always"),
+        ("coordinator.round", "def late():\n    import turnout.engine.task"),
+        ("engine.task", "from turnout.journal import open"),
+        ("rows", "from turnout.local import SGD"),
+    ],
+)
+def test_contract_a_wrong_import_is_seen(module: str, source: str) -> None:
+    assert len(trespasses(module, imported(source))) == 1
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_contract_no_file_is_over_400_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_contract_nothing_is_seeded_globally(path: Path) -> None:
+    assert global_seeds(path.read_text()) == []
+
+
+def test_contract_a_global_seed_is_seen() -> None:
+    assert global_seeds("torch.Generator().manual_seed(1)") == []
+    assert global_seeds("def f():\n    np.random.seed(1)\n    torch.manual_seed(2)") == [
+        "np.random.seed",
+        "torch.manual_seed",
+    ]
+
+
+def global_seeds(source: str) -> list[str]:
+    """Return the calls that seed a generator which others share."""
+    calls = [ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [
+        call for call in calls if re.fullmatch(r"((np|numpy)\.)?random\.seed|torch\.(random\.)?(manual_)?seed", call)
+    ]
+
+
+@pytest.mark.parametrize("axis", sorted(ONLY_RULES))
+def test_contract_an_axis_lists_rules_and_nothing_else(axis: str) -> None:
+    listed = import_module(AXES[axis].package).__all__
+    assert sorted(listed) == sorted(rule.__name__ for rule in catalogue(axis).values())
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_contract_an_axis_lists_one_class_per_module(axis: str) -> None:
+    for path in sorted(PACKAGE.joinpath(*PACKAGES[axis].split(".")).glob("[!_]*.py")):
+        public = [node.name for node in rule_classes(path.read_text(), AXES[axis].methods)]
+        listed = [rule.__name__ for rule in catalogue(axis).values() if rule.__module__.endswith(f".{path.stem}")]
+        assert public == listed, f"{path.name} holds {public}; {AXES[axis].package} lists {listed}"
+        assert len(public) <= 1, f"{path.name} holds more than one rule"
+
+
+def rule_classes(source: str, methods: tuple[str, ...]) -> list[ast.ClassDef]:
+    """Return the public classes of a source that have one of the methods, protocols left out."""
+    found = []
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+            continue
+        has = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        is_protocol = any(isinstance(parent, ast.Name) and parent.id == "Protocol" for parent in node.bases)
+        if has & set(methods) and not is_protocol:
+            found.append(node)
+    return found
+
+
+@pytest.mark.parametrize(("axis", "rule"), rules(), ids=lambda value: getattr(value, "__name__", value))
+def test_contract_a_rule_says_what_why_how_and_whence(axis: str, rule: type) -> None:
+    doc = import_module(rule.__module__).__doc__ or ""
+    summary, _, rest = doc.partition("\n")
+    assert summary.endswith("."), "the first line is one sentence"
+    assert rest.startswith("\n"), "a blank line follows it"
+    assert missing_parts(doc, OPTIONAL.get(axis, NEVER_NEEDED)) == []
+
+
+def test_contract_a_docstring_out_of_order_is_seen() -> None:
+    whole = "It.\n\nIntuition: a.\n\n    x = y\n\nReduces to: b.\nReference: c.\n"
+    assert missing_parts(whole) == []
+    assert missing_parts(whole.replace("Reduces to: b.\n", "")) == ["Reduces to:"]
+    assert missing_parts(whole.replace("    x = y", "x = y")) == ["the formula, indented by four"]
+    swapped = whole.replace("Reduces to: b.\nReference: c.\n", "Reference: c.\nReduces to: b.\n")
+    assert missing_parts(swapped) == ["Reference:"]
+
+
+def fenced(text: str, language: str) -> list[str]:
+    """Return the code blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_contract_the_worked_example_of_contributing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, tests = fenced((ROOT / "CONTRIBUTING.md").read_text(), "python")
+    module = ModuleType("turnout.selection.round_robin")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(rule, "CONTRIBUTING.md", "exec"), vars(module))
+    assert missing_parts(module.__doc__ or "") == []
+    claims: dict[str, object] = {}
+    exec(compile(tests, "CONTRIBUTING.md", "exec"), claims)
+    run = [claim() for name, claim in claims.items() if name.startswith("test_") and callable(claim)]
+    assert len(run) == 3
+
+
+def test_contract_the_readme_shows_the_examples_as_they_are() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert fenced(readme, "python") == [(ROOT / "examples" / "quickstart.py").read_text()]
+    assert fenced(readme, "toml") == [(ROOT / "examples" / "phones.toml").read_text()]
+
+
+def test_contract_the_readme_names_every_axis() -> None:
+    rows = re.findall(r"^\| (\w+) \| .* \| `\[?([a-z.]+)\]?` \|$", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    assert rows == [(axis, facts.section) for axis, facts in AXES.items()]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_contract_an_example_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, shown = turnout.Study, io.StringIO()
+    monkeypatch.setattr(turnout, "Study", lambda **given: full(**{**given, "rounds": 2, "seeds": 2}))
+    with contextlib.redirect_stdout(shown):
+        runpy.run_path(str(path), run_name="__main__")
+    assert "final accuracy" in shown.getvalue()
+
+
+def test_identity_the_study_in_python_is_the_study_in_the_file() -> None:
+    in_python = runpy.run_path(str(ROOT / "examples" / "phones.py"))["study"]
+    in_file = load_study(ROOT / "examples" / "phones.toml")
+    arms = [{name: resolved(arm) for name, arm in study.versions().items()} for study in (in_python, in_file)]
+    assert len(arms[0]) == 3
+    assert arms[0] == arms[1]
