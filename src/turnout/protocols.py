@@ -343,8 +343,8 @@ class Ask(Protocol):
         """Return how many local steps each of these clients would get done this round; asks nobody."""
         ...
 
-    def train(self, clients: Ids) -> "Train":
-        """Ask these clients to train from the round's model and send their rows."""
+    def train(self, clients: Ids, uploads: bool = True) -> "Train":
+        """Ask these clients to train from the round's model; without `uploads` not all of them send their rows."""
         ...
 
     def train_on_server(self) -> "Train":

@@ -29,6 +29,7 @@ class Train:
     buffer_weights: Floats  # how clients' buffers are averaged
     wants_norms: bool = False  # return ‖Δ_i‖² too
     controls: Tensor | None = None  # k_i added to every gradient of client i, one row per client
+    uploads: bool = True  # whether every client sends its row: a rule may look at norms first, and few send
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
 
 

@@ -104,7 +104,9 @@ def test_golden_two_clients_by_hand():
 def test_identity_full_participation_makes_ht_and_ratio_equal(raw):
     p = np.array(raw) / sum(raw)
     everyone = facts(p, prob=np.ones(len(p)))
-    assert np.allclose(participation_weights(everyone, "ht"), participation_weights(everyone, "ratio"), rtol=0, atol=1e-12)
+    assert np.allclose(
+        participation_weights(everyone, "ht"), participation_weights(everyone, "ratio"), rtol=0, atol=1e-12
+    )
     equal = facts(np.full(len(p), 1 / len(p)), prob=np.ones(len(p)))
     assert np.allclose(participation_weights(equal, "mean"), participation_weights(equal, "ht"), rtol=0, atol=1e-12)
 

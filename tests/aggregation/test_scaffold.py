@@ -43,17 +43,18 @@ def controls(state):
 
 
 def check_the_global_control_is_the_mean(rounds=7):
-    """c = (1/N) Σ c_i after rounds in which few of the clients took part."""
+    """c = Σ p_i c_i after rounds in which few of the clients, of unequal sizes, took part."""
     plan = Plan(
         local=SGD(lr=0.1, batch_size=4, steps=3, control="average"),
         rounds=rounds,
         selection=Uniform(cohort_size=2),
         evaluate=NEVER,
     )
-    final, _ = run(blob_task(5), plan)
+    some = blob_task(5)
+    final, _ = run(some, plan)
     local, common = controls(final)
     assert common.abs().max() > 0.01
-    assert torch.allclose(common, local.mean(0), rtol=0, atol=1e-12)
+    assert torch.allclose(common, torch.tensor(some.federation.weights) @ local, rtol=0, atol=1e-12)
 
 
 def check_reaches_the_optimum(plan):
@@ -167,3 +168,31 @@ def test_engine_engines_and_places_of_memory_agree(any_engine):
     assert there.local["table"].in_file
     assert torch.allclose(here.model, there.model, rtol=0, atol=1e-12)
     assert torch.allclose(controls(here)[0], controls(there)[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighting", ["ratio", "mean"])
+@pytest.mark.parametrize("control", OPTIONS)
+def test_convergence_unequal_clients_reach_the_optimum_of_the_weighted_objective(control, weighting):
+    sizes = np.array([1, 2, 7])
+    p = sizes / sizes.sum()
+    plan = scaffold(600, control=control, aggregation=FedAvg(weighting=weighting))
+    final, _ = run(quadratic_task(H.tolist(), E.tolist(), sizes.tolist()), plan)
+    assert np.allclose(final.model.numpy(), p @ E / (p @ H), rtol=0, atol=1e-6)
+
+
+def test_contract_controls_go_with_a_filter_that_trains():
+    from turnout.filtering import UpdateNorm
+
+    plain = scaffold(5)
+    filtered, _ = run(task(), replace(plain, filtering=UpdateNorm(factor=1e9)))
+    assert torch.allclose(filtered.model, run(task(), plain)[0].model, rtol=0, atol=1e-12)
+
+
+def test_contract_controls_are_paid_for():
+    _, without = run(task(), scaffold(1, control="none"))
+    _, average = run(task(), scaffold(1, control="average"))
+    _, gradient = run(task(), scaffold(1, control="gradient"))
+    base = without[-1].costs
+    assert average[-1].costs.bytes_down == 2 * base.bytes_down
+    assert average[-1].costs.bytes_up == 2 * base.bytes_up
+    assert (average[-1].costs.probe_evaluations, gradient[-1].costs.probe_evaluations) == (0, 3)

@@ -66,7 +66,8 @@ def reasons(local, aggregation, server):
         yield "preconditioner|already divided"  # steps do not measure adaptive work, and divided once is enough
     if correction == "local" and aggregation == "scheme-c":
         yield "already divided"
-    if server == "fedexp" and (aggregation in ("median", "trimmed-mean") or correction == "joint"):
+    beyond_rows = ("median", "trimmed-mean", "fedvarp", "cluster-fedvarp", "mifa", "joint")
+    if server == "fedexp" and (aggregation in beyond_rows or correction == "joint"):
         yield "weighted sum|length"  # its rate compares the rows with their weighted sum
 
 

@@ -21,7 +21,7 @@ Reference: Jhunjhunwala, Sharma, Nagarkatti, Joshi. UAI 2022. arXiv:2207.14130.
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -76,6 +76,7 @@ def sketched(delta: Tensor, streams: Streams) -> Floats:
 class ClusterFedVARP:
     """Variance reduction at the server, with one remembered change per cluster."""
 
+    is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
     num_clusters: int  # Q
     clusters: Literal["random", "labels", "updates"] = "random"  # what clients of a cluster have in common
     warm_up: int = 10  # the round after which "updates" clusters the clients

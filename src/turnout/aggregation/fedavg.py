@@ -35,7 +35,7 @@ def participation_weights(facts: Facts, weighting: Weighting) -> Floats:
         return drawn / total if total > 0 else drawn
     if facts.inclusion_prob is None:
         raise UpdateError(
-            'FedAvg with weighting = "ht" needs inclusion probabilities; this selection rule does not know them. '
+            'weighting = "ht" needs inclusion probabilities; this selection rule does not know them. '
             'Set aggregation.weighting to "ratio" or "mean", or select with "uniform" or "weighted".'
         )
     return np.asarray(drawn / facts.inclusion_prob)

@@ -16,7 +16,7 @@ Reference: Jhunjhunwala, Sharma, Nagarkatti, Joshi. UAI 2022. arXiv:2207.14130.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -88,6 +88,7 @@ def round_rate(facts: Facts) -> float:
 class FedVARP:
     """Variance reduction at the server, with one remembered change per client."""
 
+    is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
     weighting: Literal["mean", "ht"] = "mean"  # clients count alike, or by their data
     normalise_by_lr: bool = False  # remember Δ_i / η_l: for local learning rates that change
 

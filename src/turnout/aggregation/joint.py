@@ -13,7 +13,7 @@ Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ def joint_direction(weights: Tensor, corrected: Tensor, inverse: Tensor) -> Tens
 class Joint:
     """The average change, with the clients' preconditioners corrected for."""
 
+    is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
     weighting: Weighting = "ratio"
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:

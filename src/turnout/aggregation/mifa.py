@@ -16,7 +16,7 @@ NeurIPS 2021. arXiv:2106.04159.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from turnout.rows import Rows
 class MIFA:
     """A memory of every client's last change, averaged over all clients."""
 
+    is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
     wait: bool = False  # no step before every client has been heard once
     weighting: Literal["mean", "ratio"] = "mean"  # clients count alike, or by their data
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from torch import Tensor
 
+from turnout.coordinator.controls import controls_for
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.training import planned
 from turnout.local.batches import samples_used
@@ -28,8 +29,8 @@ class Asker:
         """Return how many local steps each of these clients would get done this round; asks nobody."""
         return planned(self.plan, self.view, clients, np.ones_like(clients), None)[0].local_steps
 
-    def train(self, clients: Ids) -> Train:
-        """Ask these clients to train from the round's model and send their rows."""
+    def train(self, clients: Ids, uploads: bool = True) -> Train:
+        """Ask these clients to train from the round's model; without `uploads` not all of them send their rows."""
         facts, settings = planned(self.plan, self.view, clients, np.ones_like(clients), None)
         here = facts.local_steps > 0
         share = facts.weights[here]
@@ -44,6 +45,8 @@ class Asker:
             settings={name: values[here] for name, values in settings.items()},
             coefficients=None,
             buffer_weights=share / max(share.sum(), 1e-300),
+            controls=None if self.plan.local.control == "none" else controls_for(self.state, self.view, clients[here]),
+            uploads=uploads,
         )
 
     def train_on_server(self) -> Train:
@@ -123,7 +126,7 @@ class Meter:
             self.samples += answer.samples
         elif isinstance(request, Train) and isinstance(answer, Trained) and not request.on_server:
             self.down += len(request.clients)
-            self.up += len(answer.clients)
+            self.up += len(answer.clients) if request.uploads else 0
             local = request.local
             used = samples_used(sizes[request.clients], request.steps, local.batch_size, local.batches)
             self.gradients += int(used.sum())

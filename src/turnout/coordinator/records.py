@@ -63,16 +63,20 @@ def round_record(
 
 
 def _training_costs(plan: Plan, view: View, choice: Choice, outcome: Outcome) -> Costs:
-    if outcome.reused:  # paid for when the filter asked
-        return Costs(sim_seconds=outcome.round_seconds)
     size = view.model.numel() * view.model.element_size()
     facts = outcome.facts
+    if outcome.reused:  # training was paid for when a rule asked; rows that were not sent then are sent now
+        sent = len(facts) * size if choice.trained is not None else 0
+        return Costs(sim_seconds=outcome.round_seconds, bytes_up=sent) + outcome.extra
     used = samples_used(facts.num_examples, facts.local_steps, plan.local.batch_size, plan.local.batches)
-    return Costs(
-        bytes_down=len(choice.clients) * size,
-        bytes_up=(len(facts) + len(outcome.rejected)) * size,
-        gradient_evaluations=int(used.sum()),
-        sim_seconds=outcome.round_seconds,
+    return (
+        Costs(
+            bytes_down=len(choice.clients) * size,
+            bytes_up=(len(facts) + len(outcome.rejected)) * size,
+            gradient_evaluations=int(used.sum()),
+            sim_seconds=outcome.round_seconds,
+        )
+        + outcome.extra
     )
 
 
@@ -80,7 +84,7 @@ def _events(plan: Plan, up: Ids, choice: Choice, outcome: Outcome) -> tuple[str,
     events, drawn, wanted = [], int(choice.multiplicity.sum()), plan.selection.cohort_size
     if len(up) == 0:
         events.append("nobody was up")
-    elif wanted is not None and drawn < wanted:
+    elif wanted is not None and drawn < wanted and len(up) < wanted:
         events.append(f"asked {drawn} of {wanted}: too few were up")
     if len(choice.clients) and outcome.answer is None:
         events.append("nobody answered")

@@ -66,7 +66,7 @@ def _client_round(plan: Plan, population: Population, view: View, state: State) 
     sizes, meter = population.sizes, Meter()
     events = yield from meter.watch(change_members(plan, population, view, state), sizes)
     view = replace(view, population=admitted(plan, population, state), restart=state.restart)
-    ask = Asker(plan, view, state)
+    ask = Asker(plan, replace(view, memory=state.local), state)
     up = plan.fleet.availability.up(view)
     kept: Kept = yield from meter.watch(
         settle(plan.filtering.keep(up, replace(view, memory=state.filtering), ask)), sizes

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.coordinator.controls import controls_for, refresh_controls
 from turnout.coordinator.plan import Plan, State
 from turnout.protocols import Choice, Rowwise, Timing, View
-from turnout.requests import Probe, Probed, Steps, Train, Trained
+from turnout.requests import Costs, Steps, Train, Trained
 from turnout.rows import Facts
 from turnout.streams import Floats, Ids
 
@@ -27,7 +28,8 @@ class Outcome:
     late: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     metrics: dict[str, float] = field(default_factory=dict)
     round_seconds: float = 0.0
-    reused: bool = False  # the rows came from the filter's own training
+    reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
+    extra: Costs = field(default_factory=Costs)  # of control variates
 
 
 def planned(
@@ -67,7 +69,8 @@ def on_time(plan: Plan, view: View, facts: Facts, settings: dict[str, Floats]) -
 def train_cohort(plan: Plan, view: View, choice: Choice, state: State, held: Trained | None) -> Steps[Outcome]:
     """Ask the cohort to train, or use what a filter already has; answers that are not finite are taken out."""
     facts, settings = planned(plan, view, choice.clients, choice.multiplicity, choice.inclusion_prob)
-    facts, timing = on_time(plan, view, facts, settings)
+    on_the_clock, timing = on_time(plan, view, facts, settings)
+    facts = on_the_clock if held is None else _as_held(facts, held, timing)
     facts = _boosted(plan, view, state, facts)
     outcome = Outcome(facts.asked_steps, facts.local_steps, facts, None)
     if timing is not None:
@@ -89,7 +92,7 @@ def train_cohort(plan: Plan, view: View, choice: Choice, state: State, held: Tra
             answer = yield _request(plan, view, state, kept, chosen, outcome.coefficients)
         if answer.finite.all():
             outcome.facts, outcome.answer = kept, answer
-            yield from _refresh_controls(plan, view, state, kept, answer)
+            outcome.extra = yield from refresh_controls(plan, view, state, kept, answer)
             break
         bad = kept.clients[~answer.finite]
         outcome.rejected |= {int(c): "not finite" for c in bad}
@@ -117,8 +120,15 @@ def _request(
         coefficients=None if with_controls else coefficients,
         buffer_weights=share / max(share.sum(), 1e-300),
         wants_norms=plan.server.wants_norms,
-        controls=_controls(state, view, kept.clients) if with_controls else None,
+        controls=controls_for(state, view, kept.clients) if with_controls else None,
     )
+
+
+def _as_held(facts: Facts, held: Trained, timing: Timing | None) -> Facts:
+    """Return the facts of rows that are there already: their steps are done, and only who is late is left out."""
+    late = np.zeros(len(facts), dtype=bool) if timing is None else timing.late
+    there = np.isin(facts.clients, held.clients) & ~late
+    return replace(facts, local_steps=np.where(there, facts.local_steps, 0))
 
 
 def _taken(held: Trained, clients: Ids) -> Trained:
@@ -144,40 +154,3 @@ def _boosted(plan: Plan, view: View, state: State, facts: Facts) -> Facts:
     arrived = state.members["arrived"][facts.clients]
     since = np.where(arrived > 0, view.round - arrived + 1, 0)
     return replace(facts, boost=plan.fleet.membership.boost(since))
-
-
-def _controls(state: State, view: View, clients: Ids) -> Tensor:
-    """Return k_i = c − c_i for these clients."""
-    if "table" not in state.local:
-        state.local = {**state.local, "table": view.table(), "control": torch.zeros_like(state.model)}
-    controls: Tensor = state.local["control"] - state.local["table"].take(clients)
-    return controls
-
-
-def _refresh_controls(plan: Plan, view: View, state: State, facts: Facts, answer: Trained) -> Steps[None]:
-    """SCAFFOLD's control update: c_i⁺ = c_i − c + Δ_i/(η_l‖a_i‖₁), or the gradient at x; c moves by their mean / N.
-
-    Differs from the paper: the division is by ‖a_i‖₁ and not τ_i, which is the same for plain SGD and is what makes
-    the control an average gradient under momentum, a pull or a decaying rate (FedNova with variance reduction).
-    """
-    if plan.local.control == "none":
-        return
-    table, control = state.local["table"], state.local["control"]
-    before = table.take(facts.clients)
-    if plan.local.control == "gradient":
-        probed: Probed = yield Probe(
-            round=view.round,
-            streams=view.streams,
-            model=state.model,
-            buffers=state.buffers,
-            clients=facts.clients,
-            what="gradient",
-        )
-        after = cast(Tensor, probed.gradient)
-    else:
-        delta = cast(Tensor, answer.delta)
-        scale = delta.new_tensor(1.0 / (facts.local_lr * facts.local_work))
-        after = before - control + delta * scale[:, None]
-    table.put(facts.clients, after)
-    moved = control + (after - before).sum(0) / facts.num_clients
-    state.local = {**state.local, "control": moved}

@@ -27,7 +27,7 @@ class RowSettings:
 
 
 def add_scaled(target: Tensor, source: Tensor, factor: Tensor | float) -> None:
-    """target ← target + factor · source, with one factor for all rows or one per row."""
+    """Target ← target + factor · source, with one factor for all rows or one per row."""
     if isinstance(factor, Tensor):
         target.addcmul_(source, factor)
     else:

@@ -34,32 +34,36 @@ class Way:
 
 
 def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int) -> list[Way]:
-    """Return the ways worth trying, the likeliest first."""
-    ways: list[Way] = []
+    """Return the ways worth trying; those that are never far off come first, in case time runs out."""
+    alone = [Way(False, 1, cores, 1), Way(False, 1, 1, cores)] if cores > 1 else [Way(False, 1, 1, 1)]
+    stacked: list[Way] = []
     if can_stack:
         blocks = sorted({max(1, min(rows, size // max(row_bytes, 1))) for size in (2 << 20, 8 << 20, 64 << 20)})
         for block in blocks:
-            ways.append(Way(True, block, 1, cores))
+            stacked.append(Way(True, block, 1, 1))
             if cores > 1:
-                ways.append(Way(True, block, 1, 1))
+                stacked.append(Way(True, block, 1, cores))
                 if block < rows:
-                    ways.append(Way(True, block, cores, 1))
-            if block == blocks[-1] and cores > 1 and 2 * cores <= rows <= block:
-                ways.append(Way(True, -(-rows // cores), cores, 1))
-    if not can_stack or row_bytes > 256 << 10:
-        if cores > 1:
-            ways.append(Way(False, 1, cores, 1))
-        ways.append(Way(False, 1, 1, cores))
-    return list(dict.fromkeys(ways))
+                    stacked.append(Way(True, block, cores, 1))
+        if cores > 1 and 2 * cores <= rows <= blocks[-1]:
+            stacked.append(Way(True, -(-rows // cores), cores, 1))
+    if not stacked:
+        return alone
+    return list(dict.fromkeys(stacked if row_bytes <= 256 << 10 else [*alone[:1], *stacked, *alone[1:]]))
 
 
-def choose(ways: list[Way], measure: Callable[[Way], float]) -> tuple[Way, dict[str, float]]:
-    """Return the fastest way by trying each, within the budget, and the seconds each took."""
+def choose(ways: list[Way], measure: Callable[[Way, int], float]) -> tuple[Way, dict[str, float]]:
+    """Return the fastest way by trying each, within the budget, and the seconds per client-step each took.
+
+    A first try of one step pays for buffers and weeds out what is hopeless; the rest are timed over three steps.
+    """
     seconds: dict[Way, float] = {}
     started = time.perf_counter()
     for way in ways:
-        measure(way)  # the first run pays for buffers
-        seconds[way] = min(measure(way), measure(way))
+        first = measure(way, 1)
+        if seconds and first > 4 * min(seconds.values()):
+            continue
+        seconds[way] = min(measure(way, 3), measure(way, 3))
         if time.perf_counter() - started > BUDGET_SECONDS:
             break
     # operation threads wait for each other and suffer when anything else takes a core: they must win clearly

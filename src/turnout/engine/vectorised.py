@@ -200,36 +200,33 @@ class Vectorised:
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
             options = candidates(rows, 4 * layout.size, can_stack, cores())
-            way, _ = choose(options, lambda option: self._time(prepared, requests, slabs, option))
+            way, _ = choose(options, lambda option, steps: self._time(prepared, requests, slabs, option, steps))
             self.remembered.put(key, way)
         self.ways[key] = way
         return way
 
-    def _time(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way) -> float:
+    def _time(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way, steps: int) -> float:
         """Return the seconds per client-step of a small piece of the work done this way."""
         layout = prepared.task.layout
         small = 4 * layout.size * sum(len(r.clients) for r in requests) < 64 << 20
-        rows = None if small else max(way.block if way.stacked else 1, 1) * way.workers
-        some = [_shortened(r, rows) for r in requests] if rows is None else [_shortened(requests[0], rows)]
+        rows = None if small else way.block * way.workers
+        some = [_shortened(r, rows, steps) for r in (requests if small else requests[:1])]
         pieces = [
-            Slab(s.x, s.y, s.starts[:n], s.sizes[:n], s.order) for s, n in zip(slabs, map(_width, some), strict=False)
+            Slab(slab.x, slab.y, slab.starts[: len(r.clients)], slab.sizes[: len(r.clients)], slab.order)
+            for slab, r in zip(slabs, some, strict=False)
         ]
         started = time.perf_counter()
         self._train(prepared, some, pieces, way)
         return (time.perf_counter() - started) / sum(int(r.steps.sum()) for r in some)
 
 
-def _width(request: Train) -> int:
-    return len(request.clients)
-
-
-def _shortened(request: Train, rows: int | None) -> Train:
-    """Return a request for the first rows and at most three steps."""
+def _shortened(request: Train, rows: int | None, steps: int) -> Train:
+    """Return a request for the first rows and at most so many steps."""
     n = len(request.clients) if rows is None else min(rows, len(request.clients))
     return replace(
         request,
         clients=request.clients[:n],
-        steps=np.minimum(request.steps[:n], 3),
+        steps=np.minimum(request.steps[:n], steps),
         settings={name: values[:n] for name, values in request.settings.items()},
         coefficients=None if request.coefficients is None else request.coefficients[:n],
         buffer_weights=request.buffer_weights[:n],

@@ -64,7 +64,13 @@ def _names_own_code(value: Any) -> bool:
 
 
 def _made_again(data: dict[str, Any], seed: int) -> Holdings | None:
-    study = {"name": "holdings", "rounds": 1, "data": data, "model": {"use": "softmax"}, "local": {"lr": 1.0, "steps": 1}}
+    study = {
+        "name": "holdings",
+        "rounds": 1,
+        "data": data,
+        "model": {"use": "softmax"},
+        "local": {"lr": 1.0, "steps": 1},
+    }
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "holdings.toml"
         file.write_text(to_toml(study), encoding="utf-8")

@@ -77,7 +77,7 @@ class Table:
         """Return the table as markup; `places` gives each arm its colour."""
         head = "".join(f"<th scope=col>{html.escape(heading)}</th>" for heading in self.headings)
         body = "".join(
-            f"<tr><th scope=row>{swatch(places.get(row[0]))}{html.escape(row[0])}</th>"
+            f"<tr><th scope=row><span class=named>{swatch(places.get(row[0]))}<span>{html.escape(row[0])}</span></span></th>"
             + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
             + "</tr>"
             for row in self.rows
@@ -141,13 +141,15 @@ def comparison_table(found: Comparison) -> Table:
 
 def _notes(found: Comparison, points: bool) -> list[str]:
     notes = [
-        f"mean ± standard deviation over seeds; differences are taken seed by seed; interval: Student's t; "
-        f"p: paired t-test, corrected over the arms by Holm's method"
+        "mean ± standard deviation over seeds; differences are taken seed by seed; interval: Student's t; "
+        "p: paired t-test, corrected over the arms by Holm's method"
     ]
     if found.target is not None:
         shown = formats.percent(found.target, 2) if points else formats.number(found.target, 4)
-        notes.append(f"target: {found.metric} {shown} ({found.target_origin}); medians over seeds")
-    return [*notes, *found.notes]
+        some = any(0 < row.to_target["round"].reached < row.to_target["round"].seeds for row in found.rows)
+        unreached = "; (2/3): two of three seeds got there, the others count as later than any" if some else ""
+        notes.append(f"target: {found.metric} {shown} ({found.target_origin}); medians over seeds{unreached}")
+    return [*notes, *(note for note in found.notes if not note.endswith("never reached it"))]
 
 
 def _final(row: Row, points: bool) -> str:
@@ -170,15 +172,25 @@ def _difference(row: Row, points: bool) -> str:
 
 
 def _reached(reached: Reached, say: Callable[[float | None], str]) -> str:
-    if reached.reached == reached.seeds:
-        return say(reached.median)
-    some = f"{reached.reached} of {reached.seeds} got there"
-    return "never" if reached.reached == 0 else f"{say(reached.median)} ({some})" if reached.median is not None else some
+    if reached.reached == 0:
+        return "never"
+    some = "" if reached.reached == reached.seeds else f" ({reached.reached}/{reached.seeds})"
+    return say(reached.median) + some
 
 
 def _raw(row: Row) -> dict[str, object]:
     told = row.difference
-    parts = ("pairs", "mean", "low", "high", "bootstrap_low", "bootstrap_high", "t_test_p", "signed_rank_p", "effect_size")
+    parts = (
+        "pairs",
+        "mean",
+        "low",
+        "high",
+        "bootstrap_low",
+        "bootstrap_high",
+        "t_test_p",
+        "signed_rank_p",
+        "effect_size",
+    )
     return {
         "arm": row.arm,
         "seeds": row.final.count,
@@ -201,16 +213,19 @@ def over_seeds(
     rows, raw = [], []
     for arm in arms:
         mine = frame[frame["arm"] == arm]
-        rows.append([arm, str(len(mine)), *(say(_mean(mine[column])) for column, (_, say) in used.items())])
-        spread = {f"{column}_{what}": getattr(mine[column], what)() for column in used for what in ("mean", "std")}
-        raw.append({"arm": arm, "seeds": len(mine), **spread})
+        told = (SPREADS[say](*_moments(mine[column])) if spread else say(_moments(mine[column])[0]) for column, (_, say) in used.items())
+        rows.append([arm, str(len(mine)), *told])
+        figures = zip(used, (_moments(mine[column]) for column in used), strict=True)
+        raw.append({"arm": arm, "seeds": len(mine)} | {f"{c}_{w}": v for c, pair in figures for w, v in zip(("mean", "std"), pair, strict=True)})
     headings = ["arm", "seeds", *(heading for heading, _ in used.values())]
     return Table(name=name, title=title, headings=headings, rows=rows, raw=pd.DataFrame(raw))
 
 
-def _mean(values: pd.Series) -> float | None:
-    known = values[np.isfinite(values.astype("float64"))]
-    return float(known.mean()) if len(known) else None
+def _moments(values: pd.Series) -> tuple[float | None, float | None]:
+    numbers = values.to_numpy(dtype=np.float64)
+    known = numbers[np.isfinite(numbers)]
+    std = float(known.std(ddof=1)) if len(known) > 1 else None
+    return (float(known.mean()) if len(known) else None), std
 
 
 def totals(arms: Sequence[Arm]) -> pd.DataFrame:

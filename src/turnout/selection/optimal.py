@@ -107,7 +107,7 @@ class Optimal:
         drawn = Uniform(cohort_size=self.pool_size).choose(pool, view, ask)
         if len(drawn.clients) == 0:
             return drawn
-        answer: Trained = yield ask.train(drawn.clients)
+        answer: Trained = yield ask.train(drawn.clients, uploads=False)
         clients, finite = answer.clients, np.asarray(answer.finite, dtype=bool)
         prob = np.ones(len(clients))  # a broken change is passed on, to be rejected on the record
         norms = cast(Tensor, answer.delta).double().norm(dim=1).cpu().numpy() * view.weights[clients]  # U_i

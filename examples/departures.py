@@ -1,0 +1,39 @@
+"""Clients leave: keep their data in the objective, or drop it? Both answers, and Ruan's rule, which weighs the rounds left."""
+
+import turnout as to
+
+
+def fleet(on_departure: str) -> to.Fleet:
+    """Return a fleet that one client leaves early and one late, and one joins, with this rule for the departed."""
+    return to.Fleet(
+        membership=to.fleet.Scheduled(
+            departures={0: 10, 1: 56},  # client: the round before which it goes
+            arrivals={9: 30},
+            on_departure=on_departure,
+            departure_constant=2.0,
+        ),
+        work=to.fleet.RuanTraces(traces=5),
+    )
+
+
+study = to.Study(
+    name="departures",
+    data=to.data.Digits(
+        clients=10, partition=to.data.partition.Dirichlet(concentration=0.2, min_size=5, top_up=True), holdout=0.2
+    ),
+    model=to.models.Softmax(),
+    local=to.local.SGD(lr=0.1, batch_size=10, steps=5),
+    aggregation=to.aggregation.SchemeC(),
+    fleet=fleet("include"),
+    arms=[to.arm(rule, fleet=fleet(rule)) for rule in ("include", "exclude", "auto")],
+    rounds=60,
+    seeds=3,
+)
+
+if __name__ == "__main__":
+    result = study.run()
+    print(result.table())
+    print("accuracy is on the hold-outs of those in the objective, so the arms are not measured on the same clients")
+    rounds = result.loaded.rounds
+    for row in rounds[(rounds["seed"] == 0) & rounds["events"].astype(bool)].itertuples():
+        print(f"{row.arm:8} round {row.round:2}   accuracy {row.accuracy:.3f}   {'; '.join(row.events)}")

@@ -1,0 +1,64 @@
+"""Control variates: what SCAFFOLD remembers of each client, and how it is refreshed.
+
+    k_i  = c − c_i                                   added to every gradient of client i
+    c_i⁺ = c_i − c + Δ_i/(η_l‖a_i‖₁)    "average"    option II; the gradient at x is option I, "gradient"
+    c    ← c + Σ_{i∈S} p_i (c_i⁺ − c_i)              so that c = Σ_i p_i c_i always
+
+Differs from the paper: clients count by p_i and not 1/N, which is the same for equal data and without which unequal
+clients are pulled to the optimum of another objective; the division is by ‖a_i‖₁ and not τ_i, which is the same for
+plain SGD and keeps the control an average gradient under momentum, a pull or a decaying rate.
+Reference: Karimireddy et al. SCAFFOLD. ICML 2020. arXiv:1910.06378.
+"""
+
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.aggregation.fedvarp import shared_mean
+from turnout.coordinator.plan import Plan, State
+from turnout.protocols import View
+from turnout.requests import Costs, Probe, Probed, Steps, Trained
+from turnout.rows import Facts
+from turnout.streams import Ids
+
+
+def controls_for(state: State, view: View, clients: Ids) -> Tensor:
+    """Return k_i = c − c_i for these clients."""
+    weights = view.population.weights
+    if "table" not in state.local:
+        zero = torch.zeros_like(state.model)
+        state.local = {**state.local, "table": view.table(), "control": zero, "shares": weights}
+    elif not np.array_equal(state.local["shares"], weights):  # clients came or went
+        control = shared_mean(state.local["table"], weights).to(state.model.dtype)
+        state.local = {**state.local, "control": control, "shares": weights}
+    controls: Tensor = state.local["control"] - state.local["table"].take(clients)
+    return controls
+
+
+def refresh_controls(plan: Plan, view: View, state: State, facts: Facts, answer: Trained) -> Steps[Costs]:
+    """Bring the controls of those who answered up to date; return what that cost."""
+    if plan.local.control == "none":
+        return Costs()
+    table, control = state.local["table"], state.local["control"]
+    before, probes = table.take(facts.clients), 0
+    if plan.local.control == "gradient":
+        probed: Probed = yield Probe(
+            round=view.round,
+            streams=view.streams,
+            model=state.model,
+            buffers=state.buffers,
+            clients=facts.clients,
+            what="gradient",
+        )
+        after, probes = cast(Tensor, probed.gradient), probed.samples
+    else:
+        delta = cast(Tensor, answer.delta)
+        scale = delta.new_tensor(1.0 / (facts.local_lr * facts.local_work))
+        after = before - control + delta * scale[:, None]
+    table.put(facts.clients, after)
+    moved = control + after.new_tensor(facts.weights) @ (after - before)
+    state.local = {**state.local, "control": moved}
+    size = len(facts) * control.numel() * control.element_size()  # c goes down with the model, c_i⁺ − c_i comes back
+    return Costs(bytes_down=size, bytes_up=size, probe_evaluations=probes)

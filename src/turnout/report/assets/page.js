@@ -1,0 +1,141 @@
+"use strict";
+// Puts the pictures in their places and listens to the switches.
+const find = (name) => document.querySelector(`[data-picture="${name}"]`);
+const inside = (box, part) => box.querySelector(`[data-part="${part}"]`);
+
+function option(value, text, group) {
+  return made("option", { value, ...(group ? { "data-group": group } : {}) }, text);
+}
+function onChange(box, part, draw) {
+  const control = inside(box, part);
+  if (control) control.addEventListener("change", draw);
+}
+function switches(holder, entries, draw) {
+  let chosen = entries[0][0];
+  for (const [value, text] of entries) {
+    const button = made("button", { type: "button", "data-value": value, "aria-pressed": String(value === chosen) }, text);
+    button.addEventListener("click", () => {
+      chosen = value;
+      holder.querySelectorAll("button").forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
+      draw();
+    });
+    holder.append(button);
+  }
+  return () => chosen;
+}
+
+function curvesPicture() {
+  const box = find("curves");
+  if (!box) return;
+  const metric = inside(box, "metric"), band = inside(box, "band"), log = inside(box, "log");
+  let group = null;
+  data.metrics.forEach((each, i) => {
+    if (!group || group.label !== each.group) metric.append((group = made("optgroup", { label: each.group })));
+    group.append(option(i, each.label));
+  });
+  band.value = data.arms.length > 6 ? "none" : "std";
+  const axis = switches(inside(box, "axis"), data.axes.map(([, label], i) => [i, label]), () => draw());
+  function draw() {
+    const chosen = data.metrics[metric.value], at = axis();
+    const curves = chosen.curves.map((c) => {
+      const curve = { arm: c.arm, x: c.x[at], mean: c.mean };
+      if (c.seeds > 1 && band.value === "std") Object.assign(curve, { low: c.mean.map((m, i) => (m === null ? null : m - c.std[i])), high: c.mean.map((m, i) => (m === null ? null : m + c.std[i])), half: c.std });
+      if (c.seeds > 1 && band.value === "range") Object.assign(curve, { low: c.low, high: c.high });
+      return curve;
+    });
+    const marks = data.marks.map((m) => ({ ...m, at: at === 0 ? m.round : costAt(chosen.curves, m, at) }));
+    const spec = { curves, xLabel: data.axes[at][1], yLabel: chosen.label, share: chosen.share, log: log.checked, marks };
+    lineChart(inside(box, "chart"), spec);
+    legend(inside(box, "legend"), chosen.curves.map((c) => c.arm));
+  }
+  ["metric", "band", "log"].forEach((part) => onChange(box, part, draw));
+  redraws.push(draw);
+}
+// an event's place on a cost axis: the mean over the arms in which it happened
+function costAt(curves, mark, axis) {
+  const found = curves.filter((c) => mark.arms.includes(c.arm)).map((c) => {
+    const i = c.x[0].findIndex((round) => round >= mark.round);
+    return i < 0 ? undefined : c.x[axis][i];
+  }).filter((v) => v !== undefined);
+  return found.length ? found.reduce((a, b) => a + b, 0) / found.length : undefined;
+}
+
+function rankPictures() {
+  for (const rank of data.ranks) {
+    const box = find(rank.key);
+    if (!box) continue;
+    redraws.push(() => {
+      lineChart(inside(box, "chart"), { curves: rank.curves, xLabel: rank.x, yLabel: rank.y, share: rank.share, xShare: true });
+      legend(inside(box, "legend"), rank.curves.map((c) => c.arm));
+    });
+  }
+}
+
+function mapPictures() {
+  const box = find("map");
+  if (!box) return;
+  const arm = inside(box, "arm"), seed = inside(box, "seed"), order = inside(box, "order"), quantity = inside(box, "quantity");
+  [...new Set(data.maps.runs.map((run) => run.arm))].forEach((each) => arm.append(option(each, data.arms[each])));
+  const runNow = () => data.maps.runs.find((run) => run.arm === +arm.value && run.seed === +seed.value);
+  function seeds() {
+    const before = seed.value;
+    seed.replaceChildren(...data.maps.runs.filter((run) => run.arm === +arm.value).map((run) => option(run.seed, run.seed)));
+    if ([...seed.options].some((each) => each.value === before)) seed.value = before;
+  }
+  seeds();
+  function draw() {
+    const run = runNow();
+    const known = run.held !== null;
+    order.querySelector('[value="sizes"]').disabled = !known;
+    if (!known && order.value === "sizes") order.value = "times_answered";
+    const told = heatMap(inside(box, "chart"), run, order.value, quantity.value);
+    quantity.querySelector('[value="all"]').disabled = told.binned;
+    if (told.binned && quantity.value === "all") quantity.value = "answered";
+    stateLegend(inside(box, "legend"), told.most);
+    const dots = find("shares"), labels = find("labels");
+    if (dots) { dots.hidden = !known; if (known) scatter(inside(dots, "chart"), run); inside(dots, "of").textContent = `${data.arms[run.arm]}, seed ${run.seed}`; }
+    if (labels) { labels.hidden = !known || !data.maps.held[run.held].labels; if (!labels.hidden) labelMap(inside(labels, "chart"), run, order.value); }
+  }
+  arm.addEventListener("change", () => { seeds(); draw(); });
+  ["seed", "order", "quantity"].forEach((part) => onChange(box, part, draw));
+  redraws.push(draw);
+}
+function stateLegend(box, most) {
+  if (most !== null) {
+    const ramp = made("span", { class: "ramp" });
+    return box.replaceChildren(made("span", { class: "box" }, "0 %", ramp, `${shown(most, true)} of the clients and rounds in a cell`));
+  }
+  box.replaceChildren(...data.maps.states.map((text, i) => {
+    const patch = made("i");
+    patch.style.background = `var(--${NAMES[i]})`;
+    return made("span", { class: "box" }, patch, text);
+  }));
+}
+
+function forestPicture() {
+  const box = find("forest");
+  if (box) redraws.push(() => forest(inside(box, "chart"), data.forest));
+}
+
+curvesPicture();
+forestPicture();
+mapPictures();
+rankPictures();
+const redraw = () => redraws.forEach((draw) => draw());
+redraw();
+let last = document.documentElement.clientWidth, waiting = 0;
+window.addEventListener("resize", () => {
+  if (document.documentElement.clientWidth === last) return;
+  last = document.documentElement.clientWidth;
+  cancelAnimationFrame(waiting);
+  waiting = requestAnimationFrame(redraw);
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+function printing(on) {
+  forced = on ? 690 : 0;
+  document.documentElement.toggleAttribute("data-print", on); // paper is light
+  redraw();
+}
+window.addEventListener("beforeprint", () => printing(true));
+window.addEventListener("afterprint", () => printing(false));
+document.documentElement.dataset.ready = "yes";
