@@ -1,4 +1,4 @@
-"""Clients leave: keep their data in the objective, or drop it? Both answers, and Ruan's rule, which weighs the rounds left."""
+"""Clients leave: keep their data in the objective, or drop it? Both answers beside Ruan's rule for it."""
 
 import turnout as to
 

@@ -14,11 +14,11 @@ recording = Path(os.environ.get("TURNOUT_DATA", ".")) / "availability-traces" / 
 if recording.is_file():
     about = "300 recorded phones"
     availability = to.fleet.Recorded(trace=to.fleet.read_recording(recording), assign="drawn")
-    clock = to.fleet.Deadline(seconds_per_step=30.0, phones=to.fleet.Phones(), idle_seconds=600)
+    clock = to.fleet.Deadline(seconds_per_step=50.0, phones=to.fleet.Phones(), idle_seconds=600)
 else:
     about = "a made-up fleet (set TURNOUT_DATA to use the FLASH recording)"
     availability = to.fleet.Diurnal(peak=0.3, trough=0.05, period_seconds=86_400, zones=3)
-    clock = to.fleet.Deadline(seconds_per_step=to.fleet.Lognormal(median=30.0, sigma=0.8), idle_seconds=600)
+    clock = to.fleet.Deadline(seconds_per_step=to.fleet.Lognormal(median=50.0, sigma=0.8), idle_seconds=600)
 
 
 def fleet(**limits: object) -> to.Fleet:
@@ -31,7 +31,7 @@ study = to.Study(
     data=to.data.Digits(clients=100, partition=to.data.partition.Shards(per_client=2)),  # about two digits each
     model=to.models.MLP(hidden=(32,)),
     selection=to.selection.Uniform(cohort_size=13),
-    local=to.local.SGD(lr=0.1, batch_size=5, epochs=5),
+    local=to.local.SGD(lr=0.1, batch_size=5, epochs=3),
     fleet=fleet(),
     arms=[
         to.arm("wait for all 13"),
@@ -39,7 +39,7 @@ study = to.Study(
         to.arm("10 min, partial work", fleet=fleet(deadline_seconds=600)),
         to.arm("10 min, or nothing", fleet=fleet(deadline_seconds=600, incomplete="drop")),
     ],
-    rounds=60,
+    rounds=40,
     seeds=3,
 )
 

@@ -23,7 +23,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up. A module may import from lower layers and from its own unit, never from a neighbour or above.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "streams", "memory", "rows", "protocols", "requests", "losses"}),
-    frozenset({"data", "models", "fleet", "filtering", "selection", "local", "aggregation", "server", "assist", "asynchrony"}),
+    frozenset(
+        {"data", "models", "fleet", "filtering", "selection", "local", "aggregation", "server", "assist", "asynchrony"}
+    ),
     frozenset({"coordinator", "catalogue"}),
     frozenset({"engine", "journal", "diagnostics"}),
     frozenset({"study"}),

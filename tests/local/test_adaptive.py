@@ -184,9 +184,10 @@ def test_convergence_correction_takes_the_bias_of_adaptive_clients_out(solver):
     p = np.array(sizes) / sum(sizes)
     optimum = (p[:, None] * np.array(e)).sum(0) / (p * h).sum()
     ways = [("none", FedAvg()), ("local", FedAvg()), ("joint", Joint())]
+    task = quadratic_task(h, e, sizes)  # one for all, so that they are answered together
     jobs = [
         (
-            quadratic_task(h, e, sizes),
+            task,
             Plan(
                 local=solver(lr=0.1, steps=5, batches="full", correction=correction),
                 rounds=60,

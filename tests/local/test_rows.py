@@ -82,4 +82,7 @@ def test_contract_rows_that_differ_in_what_is_switched_on_are_not_stacked():
         Adam(lr=1, steps=1, correction="joint").features,
     ]
     assert len(set(features)) == len(features)
+    for solver in (Adagrad, Yogi):
+        corrections = [solver(lr=1, steps=1, correction=c).features for c in ("none", "local", "joint")]
+        assert len(set(corrections)) == 3
     assert SGD(lr=1, steps=1, schedule=Inverse()).features == SGD(lr=2, epochs=2, schedule=Constant()).features

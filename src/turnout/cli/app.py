@@ -4,8 +4,6 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +13,12 @@ from rich.console import Console
 
 from turnout.cli.listing import described, found_rules, listed, listing_text, shown_text
 from turnout.cli.plain_json import json_text
+from turnout.cli.plainly import STOPPED, said_plainly
 from turnout.cli.progress import Board, duration, live, plain
+from turnout.cli.trace import trace_app
 from turnout.errors import ConfigError, TurnoutError
 from turnout.journal import load
 from turnout.study import Comparison, Result, Study, compare, load_study, resolved, to_toml
-
-STOPPED = 130  # what a shell reports after Ctrl-C
 
 app = typer.Typer(
     name="turnout",
@@ -30,6 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(trace_app)
 
 StudyName = Annotated[str, typer.Argument(metavar="FILE|NAME", help="a study file, or a name of `turnout ls studies`")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -44,19 +44,6 @@ def main(argv: list[str] | None = None) -> None:
 
 def _note(message: Warning | str, *_: Any, **__: Any) -> None:
     typer.echo(f"note: {message}", err=True)
-
-
-@contextmanager
-def said_plainly() -> Iterator[None]:
-    """Turn what a user can act on into a message and exit code 2, and Ctrl-C into 130."""
-    try:
-        yield
-    except TurnoutError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
-    except KeyboardInterrupt as error:
-        typer.echo("stopped", err=True)
-        raise typer.Exit(STOPPED) from error
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import typer
 
 from turnout.cli.plain_json import json_text
+from turnout.cli.plainly import said_plainly
 from turnout.errors import ConfigError
 from turnout.fleet.recordings import Kind, read_recording
 from turnout.fleet.trace_files import read_trace, write_trace
@@ -29,8 +30,6 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Show availability over time."""
-    from turnout.cli.app import said_plainly  # the app imports this module
-
     with said_plainly():
         trace = read_trace(file)
         if out is not None:
@@ -50,8 +49,6 @@ def convert(
     ] = False,
 ) -> None:
     """Make a trace of a published recording."""
-    from turnout.cli.app import said_plainly  # the app imports this module
-
     with said_plainly():
         trace = read_recording(source, states=_kind(states), keep_artefact=keep_artefact)
         write_trace(trace, out)

@@ -1,6 +1,6 @@
 """Requests that rules may make, and what they cost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -54,7 +54,7 @@ class Asker:
         one = np.array([SERVER])
         view, size = self.view, self.view.population.server_size
         alone = Population.of(np.array([size]))
-        there = View(round=view.round, rounds=view.rounds, streams=view.streams, population=alone, model=view.model)
+        there = replace(view, population=alone)
         steps = self.plan.local.asked(np.zeros(1, dtype=np.int64), there)
         return server_train(self.plan.local, view, one, steps)
 

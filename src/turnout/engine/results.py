@@ -1,5 +1,6 @@
 """Putting blocks together: sums and rows of each request, in an order that does not depend on who was faster."""
 
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,16 +34,18 @@ class Gather:
             r.model.new_empty(len(r.clients), layout.size) if r.coefficients is None else None for r in requests
         ]
         self.extras: list[Tensor | None] = [None] * len(requests)
+        self.making = threading.Lock()
         self.losses = [np.full(len(r.clients), np.nan) for r in requests]
         self.finite = [np.ones(len(r.clients), dtype=bool) for r in requests]
         self.norms: list[Floats | None] = [np.zeros(len(r.clients)) if r.wants_norms else None for r in requests]
 
     def extra_rows(self, owner: int) -> Tensor:
-        """Return the table of a request's second rows, made when the first comes."""
-        held = self.extras[owner]
-        if held is None:
-            request = self.requests[owner]
-            held = self.extras[owner] = request.model.new_zeros(len(request.clients), self.layout.size)
+        """Return the table of a request's second rows, made when the first comes; several workers may ask at once."""
+        with self.making:
+            held = self.extras[owner]
+            if held is None:
+                request = self.requests[owner]
+                held = self.extras[owner] = request.model.new_zeros(len(request.clients), self.layout.size)
         return held
 
     def part(self) -> "Part":

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class Attendance:
     num_clients: int
     rounds: Ids  # from 1; round 0 trains nobody
     up: list[Ids]  # by round
+    up_key: bytes  # the same for runs in which the same clients were up
     counts: Ids  # asked, by round
     clients: Ids
     states: NDArray[np.uint8]
@@ -48,13 +50,14 @@ class Attendance:
 def attendance(arm: Arm, seed: int) -> Attendance:
     """Read who took part in one run."""
     rounds, up, counts, facts = [], [], [], []
-    num_clients = 0
+    num_clients, key = 0, blake2b(digest_size=16)
     for round, total, up_blob, blob, rejected in rows_of(arm, seed, "round, num_clients, up, clients, rejected"):
         num_clients = max(num_clients, total)
         if round == 0:
             continue
         rounds.append(round)
         up.append(decode_ids(up_blob, total))
+        key.update(b"%d %d " % (round, len(up_blob)) + up_blob)
         asked = _asked(blob, rejected)
         counts.append(len(asked["client"]))
         facts.append(asked)
@@ -64,13 +67,14 @@ def attendance(arm: Arm, seed: int) -> Attendance:
         num_clients=num_clients,
         rounds=np.array(rounds, dtype=np.int64),
         up=up,
+        up_key=key.digest(),
         counts=np.array(counts, dtype=np.int64),
         clients=clients,
         states=whole["state"],
         times_up=np.bincount(np.concatenate([*up, clients[:0]]), minlength=num_clients),
         times_asked=np.bincount(clients, minlength=num_clients),
         times_answered=np.bincount(clients[came], minlength=num_clients),
-        weight=np.bincount(clients, weights=whole["coefficient"], minlength=num_clients),
+        weight=np.bincount(clients, weights=whole["coefficient"], minlength=num_clients).astype(np.float64),
     )
 
 

@@ -1,5 +1,6 @@
 """What the page holds as numbers: curves, ranks, maps and events, ready for JSON."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,13 +12,17 @@ from numpy.typing import NDArray
 
 from turnout.report import attendance, curves, fairness
 from turnout.report.attendance import Attendance
+from turnout.report.comparing import comparison_table
 from turnout.report.gather import Arm, Gathered, rounds_of
 from turnout.report.holdings import Holdings, data_key, holdings
 from turnout.report.packing import maps
-from turnout.report.tables import FAIR, PARTS, Table, comparison_table, ledger, over_seeds
+from turnout.report.tables import FAIR, PARTS, Table, ledger, over_seeds
 from turnout.streams import Floats
 
 DIGITS = 6
+SHORTAGE = re.compile(r"asked \d+ of (\d+): too few were up")
+RARE = 3  # rounds: what happens no more often gets an upright line
+MOST_LINES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +146,7 @@ def events(arms: Sequence[Arm]) -> tuple[Event, ...]:
         frame = rounds_of(arm)
         noted = frame[frame["events"].map(len) > 0]
         for seed, round, texts in zip(noted["seed"], noted["round"], noted["events"], strict=True):
-            for text in texts:
+            for text in map(_kind, texts):
                 rounds.setdefault(text, set()).add(int(round))
                 where.setdefault(text, set()).add(place)
                 runs.setdefault(text, set()).add((place, int(seed)))
@@ -150,6 +155,11 @@ def events(arms: Sequence[Arm]) -> tuple[Event, ...]:
         for text, at in rounds.items()
     ]
     return tuple(sorted(found, key=lambda event: event.rounds[0]))
+
+
+def _kind(text: str) -> str:
+    """Return an event's text; shortages of different sizes are one kind of event."""
+    return SHORTAGE.sub(r"fewer than \1 were asked: too few were up", text)
 
 
 def as_json(found: Contents) -> dict[str, Any]:
@@ -197,7 +207,12 @@ def _marks(found: Sequence[Event]) -> list[dict[str, Any]]:
         for round in event.rounds:
             texts.setdefault(round, []).append(event.text)
             arms.setdefault(round, set()).update(event.arms)
-    return [{"round": round, "texts": texts[round], "arms": sorted(arms[round])} for round in sorted(texts)]
+    rare = {round for event in found if len(event.rounds) <= RARE for round in event.rounds}
+    tall = rare if len(rare) <= MOST_LINES else set()
+    return [
+        {"round": round, "texts": texts[round], "arms": sorted(arms[round]), "tall": round in tall}
+        for round in sorted(texts)
+    ]
 
 
 def _ranks(found: Contents, places: dict[str, int]) -> list[dict[str, Any]]:
@@ -215,7 +230,7 @@ def _ranks(found: Contents, places: dict[str, int]) -> list[dict[str, Any]]:
             "curves": [_rank(rows, places[arm]) for arm, rows in by_arm.items()],
         }
         for key, by_arm, x_label, y_label, share in told
-        if by_arm
+        if any(rows.any() for rows in by_arm.values())
     ]
 
 

@@ -75,8 +75,8 @@ def curve(frame: pd.DataFrame) -> Curve:
     known = frame.pivot(index="round", columns="seed", values="evaluated").notna()  # the run has this round
     spoilt = (known & ~np.isfinite(values)).any(axis=1)
     counts = known.sum(axis=1)
-    std = values.std(axis=1, ddof=1).where(counts > 1, 0.0)
-    clean = [column.mask(spoilt) for column in (values.mean(axis=1), std, values.min(axis=1), values.max(axis=1))]
+    spread = values.std(axis=1, ddof=1).where(counts > 1, 0.0)
+    clean = [column.mask(spoilt) for column in (values.mean(axis=1), spread, values.min(axis=1), values.max(axis=1))]
     mean, std, low, high = (column.to_numpy(dtype=np.float64) for column in clean)
     costs = frame.groupby("round")[[axis for axis in AXES if axis != "round"]].mean()
     return Curve(

@@ -8,6 +8,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -53,53 +54,60 @@ Know = Callable[[Arm, int], Holdings | None]
 
 def maps(arms: Sequence[Arm], read: Read, know: Know, budget: int = BUDGET) -> dict[str, Any]:
     """Return the maps of as many seeds as fit, every arm of a seed together; the first seed always fits."""
-    ups: dict[bytes, int] = {}
-    known: dict[str, int] = {}
+    stores: dict[str, dict[bytes, int]] = {"ups": {}, "held": {}}
     page: dict[str, Any] = {"states": list(STATES.values()), "ups": [], "held": [], "runs": [], "left_out": 0}
-    spent, steps = 0, None
+    spent, steps = 0, Steps()
     seeds = list(dict.fromkeys(seed for arm in arms for seed in arm.seeds))
     for at, seed in enumerate(seeds):
         runs = [(place, read(arm, seed)) for place, arm in enumerate(arms) if seed in arm.seeds]
-        if steps is None:
+        if at == 0:
             steps = _steps([run for _, run in runs], budget)
-        cost = sum(_cost(run, steps) for _, run in runs)
-        if at and spent + cost > budget:
+        spent += _cost([run for _, run in runs], steps)
+        if at and spent > budget:
             page["left_out"] = len(seeds) - at
             break
-        spent += cost
         for place, run in runs:
-            held = _holding(know(arms[place], seed), run, steps, page["held"], known)
-            page["runs"].append({"arm": place, "seed": seed, "held": held, **_run(run, steps, ups, page["ups"])})
-    page["every_client"], page["every_round"] = (steps.clients, steps.rounds) if steps else (1, 1)
-    return page
+            held = _holding(know(arms[place], seed), run, steps)
+            entry = {"arm": place, "seed": seed, **_run(run, steps)}
+            entry["up"] = _stored(page["ups"], stores["ups"], entry["up"])
+            entry["held"] = None if held is None else _stored(page["held"], stores["held"], held)
+            page["runs"].append(entry)
+    return page | {"every_client": steps.clients, "every_round": steps.rounds}
+
+
+def _stored(page: list[Any], known: dict[bytes, int], entry: dict[str, Any]) -> int:
+    """Keep an entry once for all runs that share it; return its place."""
+    key = blake2b(json.dumps(entry).encode(), digest_size=16).digest()
+    if key not in known:
+        known[key] = len(page)
+        page.append(entry)
+    return known[key]
 
 
 def _steps(runs: Sequence[Attendance], budget: int) -> Steps:
     clients = max((every(run.num_clients, MOST_CLIENTS) for run in runs), default=1)
-    cost = sum(_cost(run, Steps(clients=clients)) for run in runs)
-    return Steps(clients=clients, rounds=every(cost, budget))
+    return Steps(clients=clients, rounds=every(_cost(runs, Steps(clients=clients)), budget))
 
 
-def _cost(run: Attendance, steps: Steps) -> int:
-    """Return about how many bytes of the page a run takes; runs with the same clients up take less."""
-    cells = run.num_clients * len(run.rounds) // 8 + 3 * len(run.clients)
-    return 4 * (cells // (steps.clients * steps.rounds) + 10 * run.num_clients // steps.clients) // 3
+def _cost(runs: Sequence[Attendance], steps: Steps) -> int:
+    """Return about how many bytes of the page the runs of a seed take; who was up is kept once."""
+    bits = {run.up_key: run.num_clients * len(run.rounds) // 8 for run in runs}
+    asked = sum(3 * len(run.clients) for run in runs)
+    by_client = sum(10 * run.num_clients for run in runs) // steps.clients
+    return 4 * ((sum(bits.values()) + asked) // (steps.clients * steps.rounds) + by_client) // 3
 
 
-def _run(run: Attendance, steps: Steps, ups: dict[bytes, int], stored: list[dict[str, Any]]) -> dict[str, Any]:
+def _run(run: Attendance, steps: Steps) -> dict[str, Any]:
     rounds = np.arange(0, len(run.rounds), steps.rounds)
-    kept = np.isin(np.repeat(np.arange(len(run.rounds)), run.counts), rounds) & (run.clients % steps.clients == 0)
-    owner = np.repeat(np.arange(len(run.rounds)), run.counts)[kept]
+    owner = np.repeat(np.arange(len(run.rounds)), run.counts)
+    kept = (owner % steps.rounds == 0) & (run.clients % steps.clients == 0)
     bits = b"".join(_bits(run, run.up[place], steps) for place in rounds)
-    if bits not in ups:
-        ups[bits] = len(stored)
-        stored.append(packed(np.frombuffer(bits, dtype=np.uint8)))
     some = slice(None, None, steps.clients)
     return {
         "clients": len(range(0, run.num_clients, steps.clients)),
         "rounds": packed(run.rounds[rounds]),
-        "up": ups[bits],
-        "counts": packed(np.bincount(owner, minlength=len(run.rounds))[rounds]),
+        "up": packed(np.frombuffer(bits, dtype=np.uint8)),
+        "counts": packed(np.bincount(owner[kept], minlength=len(run.rounds))[rounds]),
         "asked": packed(run.clients[kept] // steps.clients),
         "as": packed(run.states[kept]),
         "times_up": packed(run.times_up[some]),
@@ -115,23 +123,16 @@ def _bits(run: Attendance, up: Ids, steps: Steps) -> bytes:
     return np.packbits(mask[:: steps.clients], bitorder="little").tobytes()
 
 
-def _holding(
-    found: Holdings | None, run: Attendance, steps: Steps, stored: list[dict[str, Any]], known: dict[str, int]
-) -> int | None:
-    """Keep what clients hold once for all runs that share it; return its place."""
+def _holding(found: Holdings | None, run: Attendance, steps: Steps) -> dict[str, Any] | None:
     if found is None or len(found.sizes) != run.num_clients:
         return None
     some = slice(None, None, steps.clients)
     entry: dict[str, Any] = {"sizes": packed(found.sizes[some]), "total": int(found.sizes.sum())}
-    if found.labels is not None:
-        labels = found.labels[some]
-        shares = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
-        entry |= {"classes": labels.shape[1], "labels": packed(np.rint(LABEL_LEVELS * shares).astype(np.uint8))}
-    key = json.dumps(entry)
-    if key not in known:
-        known[key] = len(stored)
-        stored.append(entry)
-    return known[key]
+    if found.labels is None:
+        return entry
+    labels = found.labels[some]
+    shares = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
+    return entry | {"classes": labels.shape[1], "labels": packed(np.rint(LABEL_LEVELS * shares).astype(np.uint8))}
 
 
 def unpacked(entry: dict[str, str]) -> NDArray[Any]:

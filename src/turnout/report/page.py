@@ -11,6 +11,7 @@ from typing import Any
 
 from turnout.journal import Loaded
 from turnout.report import formats
+from turnout.report.comparing import final
 from turnout.report.contents import Contents, Event, as_json
 from turnout.report.holdings import UNKNOWN
 from turnout.report.packing import text_chunks
@@ -31,13 +32,15 @@ CURVES = f"""<div data-picture=curves><div class=controls>
 <label><input type=checkbox data-part=log> log scale</label></div>{CHART}</div>"""
 MAP = f"""<div data-picture=map><div class=controls>
 <label>arm <select data-part=arm></select></label><label>seed <select data-part=seed></select></label>
-<label>clients by <select data-part=order><option value=times_answered>times counted<option value=times_asked>times asked
+<label>clients by <select data-part=order><option value=times_answered>times counted
+<option value=times_asked>times asked
 <option value=times_up>times up<option value=share>share of the aggregation<option value=sizes>data size
 <option value=id>number</select></label>
 <label>show <select data-part=quantity><option value=all>everything<option value=up>up<option value=asked>asked
 <option value=answered>answered<option value=partial>answered in part<option value=dropped>dropped</select></label>
 </div>{CHART}</div>"""
 MOST_EVENTS = 40
+LARGE = 300  # clients or rounds that may not get a cell of their own on every screen
 
 
 def chunks(found: Contents) -> Iterator[str]:
@@ -48,7 +51,8 @@ def chunks(found: Contents) -> Iterator[str]:
         "<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n"
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n'
         '<meta name=viewport content="width=device-width, initial-scale=1">\n<meta name=referrer content=no-referrer>\n'
-        f'<link rel=icon href="data:,">\n<title>{title}</title>\n<style>\n{_asset("page.css")}</style>\n</head>\n<body>\n'
+        f'<link rel=icon href="data:,">\n<title>{title}</title>\n<style>\n{_asset("page.css")}</style>\n'
+        "</head>\n<body>\n"
     )
     yield _header(found)
     yield "<main>\n<noscript><p class=note>The pictures need JavaScript; words and tables do not.</p></noscript>\n"
@@ -78,9 +82,17 @@ def _header(found: Contents) -> str:
     return (
         f"<header>\n<h1>{LOGO}<span>{html.escape(gathered.title)}</span></h1>\n"
         f"<p class=about>{html.escape(_about(found))}</p>\n"
-        f"<div class=verdict><p class=words>{html.escape(gathered.verdict)}</p>"
+        f"<div class=verdict><p class=words>{html.escape(verdict(found))}</p>"
         f"<p class=rests>{html.escape(_rests_on(found))}</p></div>\n<nav>{links}</nav>\n</header>\n"
     )
+
+
+def verdict(found: Contents) -> str:
+    """Return the outcome in words; that nobody came is said first."""
+    unmoved = "No client's answer counted in any round, so no model was ever moved. "
+    trained = any(len(run.rounds) for run in found.attended.values())
+    moved = any(rows.any() for rows in found.counted.values())
+    return (unmoved if trained and not moved else "") + found.gathered.verdict
 
 
 def _about(found: Contents) -> str:
@@ -100,17 +112,11 @@ def _rests_on(found: Contents) -> str:
     if comparison is None:
         return f"Nothing is compared.{left_out}"
     base = next(row for row in comparison.rows if row.arm == comparison.baseline)
-    final = comparison_cell(found, base.arm)
+    final_value = final(base, comparison.metric.endswith("accuracy"))
     one = " One seed shows no spread: run more before believing it." if base.final.count == 1 else ""
-    last = f"{base.arm} ends at {final} over {formats.plural(base.final.count, 'seed')}."
+    last = f"{base.arm} ends at {final_value} over {formats.plural(base.final.count, 'seed')}."
     others = f" {formats.plural(len(comparison.rows) - 1, 'other arm')} held against it, seed by seed."
     return last + (others if len(comparison.rows) > 1 else "") + one + left_out
-
-
-def comparison_cell(found: Contents, arm: str) -> str:
-    """Return an arm's final value as the comparison shows it."""
-    table = found.table("comparison")
-    return next((row[2] for row in table.rows if row[0] == arm), formats.MISSING) if table else formats.MISSING
 
 
 def _sections(found: Contents) -> list[tuple[str, str, str]]:
@@ -170,11 +176,10 @@ def _participation(found: Contents) -> str:
     if not any(len(run.rounds) for run in found.attended.values()):
         return _lead("No round has been run yet.")
     nobody = all(len(run.clients) == 0 for run in found.attended.values())
-    lead = "Every client in every round. " + (
-        "No client was asked in any round."
-        if nobody
-        else "Large fleets are shown in cells of several clients and rounds."
-    )
+    large = any(run.num_clients > LARGE or len(run.rounds) > LARGE for run in found.attended.values())
+    lead = "Every client in every round."
+    lead += " No client was asked in any round." if nobody else ""
+    lead += " Where they are many, a cell stands for several clients and rounds." if large else ""
     return _lead(lead) + MAP + "".join(f"<p class=note>{html.escape(note)}</p>" for note in _left_out(found.maps))
 
 
@@ -195,8 +200,9 @@ def _counted(found: Contents) -> str:
         "An answer counts when it goes into the model. The lines put each arm's clients in order; the band is the "
         "range over seeds."
     )
-    ranks = f"<div data-picture=counted>{CHART}</div><div data-picture=shares-ranked>{CHART}</div>"
-    if any(run["held"] is not None for run in found.maps["runs"]):
+    moved = any(rows.any() for rows in found.counted.values())
+    ranks = f"<div data-picture=counted>{CHART}</div><div data-picture=shares-ranked>{CHART}</div>" if moved else ""
+    if moved and any(run["held"] is not None for run in found.maps["runs"]):
         text = "one dot a client; on the dashed line, a client counts for as much as it holds. Of"
         shares = f"<h3>Share of the aggregation against share of the data</h3><p class=note>{text} <span data-part=of>"
         text = "How much of a client's data each label is; darker is more. Clients stand in the order chosen above."
@@ -206,7 +212,7 @@ def _counted(found: Contents) -> str:
         known = f"<div data-picture=shares>{shares}</span>.</p><div class=chart data-part=chart></div></div>"
         known += f"{labels}</div></div>"
     else:
-        known = f"<p class=note>{UNKNOWN}</p>"
+        known = f"<p class=note>{UNKNOWN}</p>" if moved else ""
     return f"{lead}{table}<div class=pair>{ranks}</div>{known}"
 
 
@@ -277,4 +283,5 @@ def _said(value: Any) -> str:
 
 def _footer() -> str:
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    return f"<footer>Written by turnout {html.escape(version('turnout'))}, {made}. Nothing on this page is fetched.</footer>"
+    by = f"turnout {html.escape(version('turnout'))}"
+    return f"<footer>Written by {by}, {made}. Nothing on this page is fetched.</footer>"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from turnout.errors import ConfigError
 from turnout.report.contents import contents
+from turnout.report.figures import write_figures
 from turnout.report.gather import gather
 from turnout.report.page import chunks
 
@@ -23,4 +24,6 @@ def write_report(folders: Sequence[Path], out: Path, figures: Path | None = None
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", encoding="utf-8") as file:
         file.writelines(chunks(found))
+    if figures is not None:
+        write_figures(found, figures)
     return out

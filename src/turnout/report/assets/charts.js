@@ -105,7 +105,7 @@ function lineChart(chart, { curves, xLabel, yLabel, share, xShare, log, marks })
   if (left === right) [left, right] = [left - 0.5, right + 0.5];
   const yTicks = log ? logTicks(low, high) : ticks(low, high, height / 55);
   const texts = yTicks.map((v) => (share ? `${+(100 * v).toPrecision(4)} %` : plain(v)));
-  const margin = { left: 14 + 7 * Math.max(...texts.map((t) => t.length)), right: 16, top: 26, bottom: 40 };
+  const margin = { left: 14 + 7 * Math.max(...texts.map((t) => t.length)), right: 24, top: 26, bottom: 40 };
   const X = scale(left, right, margin.left, width - margin.right), Y = scale(low, high, height - margin.bottom, margin.top, log);
   const root = drawn("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${yLabel} against ${xLabel}` });
   if (shownCurves.length > 6) root.classList.add("many");
@@ -120,7 +120,7 @@ function lineChart(chart, { curves, xLabel, yLabel, share, xShare, log, marks })
   root.append(
     drawn("text", { x: width - margin.right, y: height - 4, "text-anchor": "end" }, xLabel),
     drawn("text", { x: 2, y: 12, class: "name" }, yLabel));
-  drawMarks(root, marks || [], shownCurves, X, margin.top, bottom);
+  drawMarks(root, marks || [], X, margin.top, bottom);
   for (const curve of shownCurves) drawCurve(root, curve, X, Y, log);
   const cross = drawn("line", { class: "axis", y1: margin.top, y2: bottom, visibility: "hidden" });
   root.append(cross);
@@ -144,11 +144,10 @@ function lineChart(chart, { curves, xLabel, yLabel, share, xShare, log, marks })
   root.addEventListener("pointerleave", () => { cross.setAttribute("visibility", "hidden"); hideTip(chart); });
 }
 
-function drawMarks(root, marks, curves, X, top, bottom) {
-  const tall = marks.length <= 12;
+function drawMarks(root, marks, X, top, bottom) {
   for (const mark of marks) {
     if (mark.at === undefined) continue;
-    const line = drawn("line", { class: tall ? "mark event" : "axis event", x1: X(mark.at), x2: X(mark.at), y1: tall ? top : bottom - 6, y2: bottom });
+    const line = drawn("line", { class: mark.tall ? "mark event" : "axis event", x1: X(mark.at), x2: X(mark.at), y1: mark.tall ? top : bottom - 5, y2: bottom });
     line.append(drawn("title", {}, `round ${mark.round}: ${mark.texts.join("; ")}`));
     root.append(line);
   }
@@ -174,7 +173,7 @@ function drawCurve(root, curve, X, Y, log) {
 }
 
 // rows: [{arm, mean, low, high}], differences from the baseline
-function forest(chart, { rows, label, points, baseline }) {
+function forest(chart, { rows, label, points }) {
   chart.replaceChildren();
   const width = widthOf(chart), line = 30, narrow = width < 620;
   const left = narrow ? 12 : Math.min(330, width * 0.32), top = 8, height = top + rows.length * (narrow ? line + 16 : line) + 44;
@@ -195,7 +194,7 @@ function forest(chart, { rows, label, points, baseline }) {
     const most = Math.floor((narrow ? width - 20 : left - 16) / 7.2), name = data.arms[row.arm];
     const short = name.length > most ? name.slice(0, most - 1) + "…" : name;
     root.append(drawn("text", { class: "name", x: narrow ? left : left - 12, y: narrow ? y - 14 : y + 4, "text-anchor": narrow ? "start" : "end" }, short));
-    if (row.low !== null) root.append(drawn("line", { class: `arm c${row.arm % 7}`, x1: X(row.low * factor), x2: X(row.high * factor), y1: y, y2: y }));
+    if (row.low !== null) root.append(drawn("line", { class: classOf(row.arm), x1: X(row.low * factor), x2: X(row.high * factor), y1: y, y2: y }));
     root.append(drawn("circle", { class: `c${row.arm % 7} dot`, cx: X(row.mean * factor), cy: y, r: 5 }));
   });
   chart.append(root);

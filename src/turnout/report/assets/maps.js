@@ -51,19 +51,19 @@ function canvasIn(chart, width, height, label) {
   const pen = canvas.getContext("2d");
   pen.scale(zoom, zoom);
   pen.font = '12px system-ui, "Liberation Sans", sans-serif';
-  return [canvas, pen];
+  return [canvas, pen, (at) => Math.round(at * zoom) / zoom]; // the last puts an edge on a pixel
 }
 const cut = (count, bins) => Array.from({ length: bins + 1 }, (_, i) => Math.floor((i * count) / bins));
 
-function heatMap(chart, run, by, quantity) {
+function heatMap(chart, run, by, orderName, quantity) {
   const rounds = numbers(run.rounds), T = rounds.length, N = run.clients, states = matrix(run), order = orderOf(run, by);
   const width = widthOf(chart), narrow = width < 560, left = N <= 40 ? 34 : 12, top = 10, bottom = 34;
-  const cellWidth = Math.min(40, (width - left - 8) / T), columns = cellWidth >= 2 ? T : Math.floor((width - left - 8) / 2);
+  const cellWidth = Math.min(80, (width - left - 8) / T), columns = cellWidth >= 2 ? T : Math.floor((width - left - 8) / 2);
   const tallest = narrow ? 320 : 460, cellHeight = N <= tallest ? Math.max(1, Math.min(18, Math.floor(tallest / N))) : 2;
   const rowsShown = N <= tallest ? N : tallest / 2, binned = columns < T || rowsShown < N;
   const across = columns < T ? (width - left - 8) / columns : cellWidth;
   const height = top + rowsShown * cellHeight + bottom;
-  const [canvas, pen] = canvasIn(chart, width, height, "clients by rounds");
+  const [canvas, pen, snap] = canvasIn(chart, width, height, "clients by rounds");
   const palette = NAMES.map(css), low = rgb("low"), high = rgb("high");
   const chosen = QUANTITIES[binned && quantity === "all" ? "answered" : quantity];
   const rowCuts = cut(N, rowsShown), columnCuts = cut(T, columns);
@@ -85,7 +85,7 @@ function heatMap(chart, run, by, quantity) {
       const part = most ? sums[r * columns + c] / most : 0;
       pen.fillStyle = `rgb(${low.map((v, k) => Math.round(v + (high[k] - v) * part)).join(",")})`;
     } else pen.fillStyle = palette[states[c * N + order[r]]];
-    const x0 = left + Math.round(c * across * 2) / 2, x1 = left + Math.round((c + 1) * across * 2) / 2;
+    const x0 = snap(left + c * across), x1 = snap(left + (c + 1) * across);
     pen.fillRect(x0, top + r * cellHeight, x1 - x0 - gap, cellHeight - gap);
   }
   const ink = css("soft"), end = top + rowsShown * cellHeight;
@@ -97,7 +97,7 @@ function heatMap(chart, run, by, quantity) {
     if (Number.isInteger(v) && t >= 0) pen.fillText(String(v), xOf(t), end + 15);
   }
   pen.textAlign = "left";
-  pen.fillText("rounds", left, end + 30);
+  pen.fillText(`rounds; clients by ${orderName}${narrow || by === "id" ? "" : ", most on top"}`, left, end + 30);
   if (left > 20 && cellHeight >= 11) {
     pen.textAlign = "right";
     order.forEach((i, r) => pen.fillText(String(i * data.maps.every_client), left - 6, top + r * cellHeight + cellHeight / 2 + 4));
@@ -164,9 +164,9 @@ function scatter(chart, run) {
 // clients by labels: how much of a client's data each label is
 function labelMap(chart, run, by) {
   const held = data.maps.held[run.held], C = held.classes, N = run.clients, shares = numbers(held.labels), order = orderOf(run, by);
-  const width = widthOf(chart), left = 34, columns = Math.min(N, Math.floor((width - left - 8) / 2)), across = Math.min(28, (width - left - 8) / columns);
+  const width = widthOf(chart), left = 34, columns = Math.min(N, Math.floor((width - left - 8) / 2)), across = Math.min(50, (width - left - 8) / columns);
   const cellHeight = Math.max(3, Math.min(18, Math.floor(260 / C))), height = 6 + C * cellHeight + 26, cuts = cut(N, columns);
-  const [canvas, pen] = canvasIn(chart, width, height, "labels by clients");
+  const [canvas, pen, snap] = canvasIn(chart, width, height, "labels by clients");
   const low = rgb("low"), high = rgb("high"), at = (c, l) => {
     let sum = 0;
     for (let k = cuts[c]; k < cuts[c + 1]; k++) sum += shares[order[k] * C + l];
@@ -175,7 +175,8 @@ function labelMap(chart, run, by) {
   for (let c = 0; c < columns; c++) for (let l = 0; l < C; l++) {
     const part = Math.sqrt(at(c, l));
     pen.fillStyle = `rgb(${low.map((v, k) => Math.round(v + (high[k] - v) * part)).join(",")})`;
-    pen.fillRect(left + Math.round(c * across * 2) / 2, 6 + l * cellHeight, Math.max(1, across - (across > 5 ? 1 : 0)), cellHeight - (cellHeight > 5 ? 1 : 0));
+    const x0 = snap(left + c * across), x1 = snap(left + (c + 1) * across);
+    pen.fillRect(x0, 6 + l * cellHeight, x1 - x0 - (across > 5 ? 1 : 0), cellHeight - (cellHeight > 5 ? 1 : 0));
   }
   pen.fillStyle = css("soft"); pen.textAlign = "right";
   const step = Math.max(1, Math.ceil(13 / cellHeight));

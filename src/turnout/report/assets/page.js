@@ -88,7 +88,7 @@ function mapPictures() {
     const known = run.held !== null;
     order.querySelector('[value="sizes"]').disabled = !known;
     if (!known && order.value === "sizes") order.value = "times_answered";
-    const told = heatMap(inside(box, "chart"), run, order.value, quantity.value);
+    const told = heatMap(inside(box, "chart"), run, order.value, order.selectedOptions[0].textContent.trim(), quantity.value);
     quantity.querySelector('[value="all"]').disabled = told.binned;
     if (told.binned && quantity.value === "all") quantity.value = "answered";
     stateLegend(inside(box, "legend"), told.most);

@@ -1,0 +1,106 @@
+"""What each solver and each rule costs beside plain FedAvg, on W2. python -m benchmarks.rules [--json FILE].
+
+And how fast rows are combined, beside a plain `torch.mv` on the same matrix. Exit code 0 when every bar is met.
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.reporting import print_table, write_json
+from benchmarks.timing import Contender, measure
+from benchmarks.turnout_rounds import TurnoutRounds, plan_of, task_of
+from benchmarks.workloads import WORKLOADS
+from turnout.aggregation import FedNova, FedVARP, SchemeC
+from turnout.coordinator import Plan
+from turnout.coordinator.round import _combine  # the very sum a round does
+from turnout.coordinator.training import Outcome
+from turnout.requests import Trained
+from turnout.rows import Facts
+from turnout.server import FedAdam, FedExP
+
+LEAST_THROUGHPUT = 0.5  # of torch.mv
+
+
+def variants(plan: Plan) -> dict[str, tuple[Plan, float]]:
+    """Return each variant of plain FedAvg with its bar, as times the plain round."""
+    local = plan.local
+    return {
+        "momentum": (replace(plan, local=replace(local, momentum=0.9)), 1.35),  # type: ignore[type-var]
+        "proximal": (replace(plan, local=replace(local, prox_strength=0.1)), 1.35),  # type: ignore[type-var]
+        "controls": (replace(plan, local=replace(local, control="average")), 1.35),  # type: ignore[type-var]
+        "FedNova": (replace(plan, aggregation=FedNova()), 1.05),
+        "scheme C": (replace(plan, aggregation=SchemeC()), 1.05),
+        "FedExP": (replace(plan, server=FedExP()), 1.05),
+        "FedAdam": (replace(plan, server=FedAdam()), 1.05),
+        "FedVARP": (replace(plan, aggregation=FedVARP()), 1.25),
+    }
+
+
+def throughput(plan: Plan, rows: int, size: int) -> tuple[Contender, Contender, int]:
+    """Return the sum of a round and a plain matrix-vector product on the same rows, and the bytes they read."""
+    delta, shares = torch.randn(rows, size), np.full(rows, 1.0 / rows)
+    turned, weights = delta.t(), torch.full((rows,), 1.0 / rows)
+    ones = np.ones(rows, dtype=np.int64)
+    facts = Facts(
+        clients=np.arange(rows),
+        weights=shares,
+        num_examples=ones,
+        asked_steps=ones,
+        local_steps=ones,
+        local_work=shares,
+        local_lr=shares,
+        multiplicity=ones,
+        inclusion_prob=None,
+        num_clients=rows,
+    )
+    answer = Trained(clients=facts.clients, steps=ones, loss=shares, finite=ones > 0, delta=delta)
+    outcome = Outcome(ones, ones, facts, answer, shares)
+
+    class Bare:
+        aggregation: dict[str, object] = {}  # noqa: RUF012
+
+    def combine() -> None:
+        for _ in _combine(plan, None, Bare(), outcome, None):  # type: ignore[arg-type]
+            raise AssertionError("a weighted sum asks for nothing")
+
+    return Contender("turnout", combine), Contender("torch.mv", lambda: torch.mv(turned, weights)), delta.nbytes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    given = parser.parse_args()
+    work = WORKLOADS["W2"]
+    task, plan = task_of(work), plan_of(work)
+    some = variants(plan)
+    entrants = {"plain": TurnoutRounds(task, plan)} | {n: TurnoutRounds(task, p) for n, (p, _) in some.items()}
+    timings = measure([Contender(name, e.round) for name, e in entrants.items()], repetitions=given.repetitions)
+    for entrant in entrants.values():
+        entrant.close()
+    plain, rows, figures = timings["plain"].median, [], {}
+    for name, (_, bar) in some.items():
+        ratio = float(np.median(np.array(timings[name].seconds) / np.array(timings["plain"].seconds)))
+        rows.append([name, timings[name].median, ratio, f"< {bar:g}", "met" if ratio < bar else "NOT MET"])
+        figures[name] = timings[name].as_json() | {"times_plain": ratio, "bar": bar, "met": ratio < bar}
+    print_table(
+        f"W2, beside plain FedAvg at {plain:.4g} s a round", ["rule", "seconds", "times plain", "bar", ""], rows
+    )
+    ours, theirs, size = throughput(plan, 100, task.layout.size)
+    speed = measure([ours, theirs], repetitions=given.repetitions)
+    share = speed["torch.mv"].median / speed["turnout"].median
+    met = share >= LEAST_THROUGHPUT
+    table = [[name, size / timing.median / 1e9] for name, timing in speed.items()]
+    print_table(f"Combining 100 rows: {share:.2f} of torch.mv, bar {LEAST_THROUGHPUT:g}", ["", "GB a second"], table)
+    figures["combine"] = {"share_of_mv": share, "bar": LEAST_THROUGHPUT, "met": met}
+    write_json(given.json, {"plain_seconds": plain, **figures})
+    return 0 if all(figure["met"] for figure in figures.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""Figures and tables as files of their own: SVG, PNG where something can draw it, CSV and LaTeX."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from turnout.report import curves, svg
+from turnout.report.attendance import ANSWERED, PARTIAL, STATES, UP, Attendance
+from turnout.report.contents import Contents
+from turnout.streams import Floats
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+QUIET = ("--headless", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking")
+ZOOM = 2  # PNG pixels per SVG pixel
+MOST_ROWS, MOST_COLUMNS = 300, 500  # cells of a map
+CELLS = ("#eceef1", "#c3ccd6", "#f0c24b", "#6cbcec", "#0072b2", "#d55e00")
+RAMP = ("#eceef1", "#004a78")
+NO_PNG = "No PNG was written: that needs chromium on the path, or pip install cairosvg. The figures are there as SVG."
+
+
+def write_figures(found: Contents, folder: Path) -> list[Path]:
+    """Write every figure and table, and return the files; a warning says so where PNG cannot be drawn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in drawings(found):
+        written.append(folder / f"{name}.svg")
+        written[-1].write_text(text, encoding="utf-8")
+    written += _pictures(list(written))
+    for table in found.tables:
+        csv, tex = folder / f"{table.name}.csv", folder / f"{table.name}.tex"
+        table.raw.to_csv(csv, index=False)
+        tex.write_text(table.latex(), encoding="utf-8")
+        written += [csv, tex]
+    long = folder / "curves.csv"
+    _long(found.curves).to_csv(long, index=False)
+    return [*written, long]
+
+
+def drawings(found: Contents) -> Iterator[tuple[str, str]]:
+    """Yield (name, SVG) of each figure."""
+    places = {arm.name: place for place, arm in enumerate(found.gathered.arms)}
+    axes = curves.used_axes(found.curves)
+    marks = sorted({round for event in found.events if len(event.rounds) <= 3 for round in event.rounds})
+    for metric, by_arm in found.curves.items():
+        for axis in axes if metric in ("loss", "accuracy") else axes[:1]:
+            name = f"curves-{_slug(metric)}-{_slug(axis.removeprefix('cumulative_'))}"
+            yield name, _curves(metric, by_arm, axis, places, marks if axis == "round" else [])
+    yield from _differences(found, places)
+    ranks = (
+        ("counted", found.counted, "clients, most often first", "times its answer counted", False),
+        ("aggregation", found.shares, "clients, largest share first", "share of the aggregation", True),
+        ("fairness", found.accuracies, "clients, lowest first", "accuracy on the client's own hold-out", True),
+    )
+    for name, by_name, x_label, y_label, percent in ranks:
+        if by_name:
+            lines = [_ranked(arm, rows, places[arm]) for arm, rows in by_name.items()]
+            named = svg.Axes(x_label=x_label, y_label=y_label, x_percent=True, y_percent=percent)
+            yield name, svg.line_figure(lines, named)
+    for at, (arm, run) in enumerate(found.attended.items()):
+        if run.num_clients and len(run.rounds):
+            yield f"participation-{at + 1}-{_slug(arm)}", participation(run)
+
+
+def _curves(
+    metric: str, by_arm: dict[str, curves.Curve], axis: str, places: dict[str, int], marks: Sequence[int]
+) -> str:
+    lines = []
+    for arm, curve in by_arm.items():
+        x = curve.round.astype(np.float64) if axis == "round" else curve.costs[axis]
+        band = (curve.mean - curve.std, curve.mean + curve.std) if curve.seeds.max() > 1 else (None, None)
+        lines.append(svg.Line(name=arm, place=places[arm], x=x, y=curve.mean, low=band[0], high=band[1]))
+    percent = metric in curves.SHARES
+    named = svg.Axes(x_label=curves.AXES[axis], y_label=curves.label_of(metric), y_percent=percent, marks=marks)
+    return svg.line_figure(lines, named)
+
+
+def _differences(found: Contents, places: dict[str, int]) -> Iterator[tuple[str, str]]:
+    comparison = found.gathered.comparison
+    told = [] if comparison is None else [(r.arm, r.difference) for r in comparison.rows if r.difference is not None]
+    if comparison is None or not told:
+        return
+    points = comparison.metric.endswith("accuracy")
+    factor = 100 if points else 1
+    rows = [
+        (arm, places[arm], factor * d.mean, *(None if v is None else factor * v for v in (d.low, d.high)))
+        for arm, d in told
+    ]
+    unit = f"points of {comparison.metric}" if points else comparison.metric
+    yield "differences", svg.interval_figure(rows, f"{unit} from {comparison.baseline}")
+
+
+def _ranked(arm: str, rows: Floats, place: int) -> svg.Line:
+    band = (rows.min(0), rows.max(0)) if len(rows) > 1 else (None, None)
+    x = np.linspace(0, 1, rows.shape[1])
+    return svg.Line(name=arm, place=place, x=x, y=rows.mean(0), low=band[0], high=band[1])
+
+
+def participation(run: Attendance) -> str:
+    """Return the map of one run, clients that counted most often on top; many are put together in cells."""
+    order = np.lexsort((np.arange(run.num_clients), -run.times_answered))
+    labels = ("rounds", "clients, those that counted most often on top", int(run.rounds[-1]))
+    if run.num_clients <= MOST_ROWS and len(run.rounds) <= MOST_COLUMNS:
+        pixels = np.array([_rgb(colour) for colour in CELLS], dtype=np.uint8)[states(run)[order]]
+        return svg.cell_figure(pixels, [(STATES[state], CELLS[state]) for state in STATES], labels)
+    shares = binned(run, order)
+    most = float(shares.max())
+    low, high = (np.array(_rgb(colour), dtype=np.float64) for colour in RAMP)
+    part = (shares / most if most > 0 else shares)[:, :, None]
+    pixels = np.rint(low + (high - low) * part).astype(np.uint8)
+    legend = [("nobody answered", RAMP[0]), (f"{100 * most:.3g} % of the clients and rounds of a cell did", RAMP[1])]
+    return svg.cell_figure(pixels, legend, labels)
+
+
+def states(run: Attendance) -> NDArray[np.uint8]:
+    """Return the state of every client (rows) in every round (columns)."""
+    table = np.zeros((run.num_clients, len(run.rounds)), dtype=np.uint8)
+    for column, up in enumerate(run.up):
+        table[up, column] = UP
+    table[run.clients, np.repeat(np.arange(len(run.rounds)), run.counts)] = run.states
+    return table
+
+
+def binned(run: Attendance, order: NDArray[np.int64]) -> Floats:
+    """Return the share of each cell's clients and rounds in which a client answered."""
+    rows, columns = min(run.num_clients, MOST_ROWS), min(len(run.rounds), MOST_COLUMNS)
+    place = np.empty(run.num_clients, dtype=np.int64)
+    place[order] = np.arange(run.num_clients) * rows // run.num_clients
+    column = np.arange(len(run.rounds)) * columns // len(run.rounds)
+    came = np.isin(run.states, (PARTIAL, ANSWERED))
+    at = place[run.clients] * columns + np.repeat(column, run.counts)
+    counts = np.bincount(at[came], minlength=rows * columns).reshape(rows, columns)
+    cells = np.outer(np.bincount(place, minlength=rows), np.bincount(column, minlength=columns))
+    shares: Floats = counts / np.maximum(cells, 1)
+    return shares
+
+
+def _long(found: dict[str, dict[str, curves.Curve]]) -> pd.DataFrame:
+    """Return every point of every curve, one a row."""
+    parts = [
+        pd.DataFrame(
+            {
+                "arm": arm,
+                "metric": metric,
+                "round": curve.round,
+                **curve.costs,
+                "seeds": curve.seeds,
+                "mean": curve.mean,
+                "std": curve.std,
+                "min": curve.low,
+                "max": curve.high,
+            }
+        )
+        for metric, by_arm in found.items()
+        for arm, curve in by_arm.items()
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "metric", "round"])
+
+
+def _pictures(drawn: Sequence[Path]) -> list[Path]:
+    draw = _drawer()
+    if draw is None:
+        warnings.warn(NO_PNG, stacklevel=3)
+        return []
+    pictures = [file.with_suffix(".png") for file in drawn]
+    return [picture for file, picture in zip(drawn, pictures, strict=True) if draw(file, picture)]
+
+
+def _drawer() -> Callable[[Path, Path], bool] | None:
+    """Return what turns an SVG file into a PNG file here; None if nothing does."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is not None:
+        return lambda file, picture: _by_browser(browser, file, picture)
+    try:
+        import cairosvg
+    except ImportError:
+        return None
+
+    def by_cairo(file: Path, picture: Path) -> bool:
+        cairosvg.svg2png(url=str(file), write_to=str(picture), scale=ZOOM)
+        return picture.is_file()
+
+    return by_cairo
+
+
+def _by_browser(browser: str, file: Path, picture: Path) -> bool:
+    size = re.search(r'width="(\d+)" height="(\d+)"', file.read_text(encoding="utf-8")[:400])
+    assert size is not None
+    rootless = () if os.name == "nt" or os.geteuid() else ("--no-sandbox",)
+    with tempfile.TemporaryDirectory() as profile:
+        command = [browser, *QUIET, *rootless, f"--user-data-dir={profile}", f"--force-device-scale-factor={ZOOM}"]
+        command += [
+            f"--window-size={size[1]},{size[2]}",
+            f"--screenshot={picture.absolute()}",
+            file.absolute().as_uri(),
+        ]
+        subprocess.run(command, check=False, capture_output=True, timeout=60)
+    return picture.is_file()
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "x"
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

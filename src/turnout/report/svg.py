@@ -1,0 +1,237 @@
+"""Drawings for papers, as SVG: lines with bands, intervals, and a map of cells. Nothing but text is needed to write one."""
+
+import base64
+import html
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.report import formats
+from turnout.streams import Floats
+
+WIDTH = 640
+HEIGHT = 380
+LEFT, RIGHT, TOP, BOTTOM = 64, 20, 30, 44
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1b1f24")  # Okabe and Ito
+DASHES = ("", "6 3", "2 3")
+LINE_HEIGHT = 18
+LETTER_WIDTH = 6.8  # of the font, about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line, with a band where low and high are given."""
+
+    name: str
+    place: int  # of its arm: decides colour and dash
+    x: Floats
+    y: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """What the two axes say."""
+
+    x_label: str
+    y_label: str
+    x_percent: bool = False
+    y_percent: bool = False
+    marks: Sequence[int] = field(default=())  # upright lines
+
+
+def ticks(low: float, high: float, wanted: float) -> list[float]:
+    """Return round numbers from low to high, about as many as wanted."""
+    raw = (high - low) / max(wanted, 1)
+    power = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
+    step = next((m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999), 10 * power)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [at * step for at in range(first, last + 1)]
+
+
+def line_figure(lines: Sequence[Line], axes: Axes) -> str:
+    """Return a figure of lines."""
+    legend = list(_legend([(line.name, line.place) for line in lines]))
+    rows = 1 + max((row for row, *_ in legend), default=-1)
+    height = HEIGHT + rows * LINE_HEIGHT
+    left, right = _range([line.x for line in lines], 0.0)
+    values = [each for line in lines for each in (line.y, line.low, line.high) if each is not None]
+    low, high = _range(values, 0.04)
+    x_of, y_of = _scale(left, right, LEFT, WIDTH - RIGHT), _scale(low, high, HEIGHT - BOTTOM, TOP)
+    parts = [*_grid((left, right), (low, high), axes)]
+    parts += [_upright(x_of(mark)) for mark in axes.marks if left <= mark <= right]
+    parts += [part for line in lines for part in _line(line, x_of, y_of)]
+    parts += [part for row, x, name, place in legend for part in _key(x, HEIGHT + row * LINE_HEIGHT, name, place)]
+    return _svg(WIDTH, height, parts)
+
+
+def interval_figure(rows: Sequence[tuple[str, int, float, float | None, float | None]], label: str) -> str:
+    """Return a figure of (name, place, mean, low, high), one row each, with a line at zero."""
+    left = int(min(260, 20 + LETTER_WIDTH * max((len(name) for name, *_ in rows), default=0)))
+    height = 20 + 28 * len(rows) + BOTTOM
+    ends = np.array([0.0, *(v for _, _, *values in rows for v in values if v is not None)])
+    low, high = _range([ends], 0.05)
+    x_of = _scale(low, high, left, WIDTH - RIGHT)
+    bottom = height - BOTTOM
+    parts = [_rule(x_of(v), 10, x_of(v), bottom, "#d9dde2") for v in ticks(low, high, 6)]
+    parts += [_text(x_of(v), bottom + 16, formats.number(v), "middle") for v in ticks(low, high, 6)]
+    parts += [_rule(x_of(0), 10, x_of(0), bottom, "#5b6470"), _text(WIDTH - RIGHT, height - 6, label, "end")]
+    for at, (name, place, mean, start, end) in enumerate(rows):
+        y = 24 + 28 * at
+        short = name if len(name) * LETTER_WIDTH < left - 10 else name[: int((left - 18) / LETTER_WIDTH)] + "…"
+        parts.append(_text(left - 8, y + 4, short, "end"))
+        if start is not None and end is not None:
+            parts.append(_rule(x_of(start), y, x_of(end), y, _colour(place), 2, _dash(place)))
+        parts.append(f'<circle cx="{x_of(mean):.1f}" cy="{y}" r="4.5" fill="{_colour(place)}"/>')
+    return _svg(WIDTH, height, parts)
+
+
+def cell_figure(pixels: NDArray[np.uint8], legend: Sequence[tuple[str, str]], labels: tuple[str, str, int]) -> str:
+    """Return a map of cells: (rows, columns, RGB), a legend of (text, colour), and the labels (x, y, last round)."""
+    rows, columns, _ = pixels.shape
+    height = min(420, max(60, rows * 14))
+    wide = WIDTH - LEFT - RIGHT
+    image = base64.b64encode(png(pixels)).decode("ascii")
+    parts = [
+        f'<image x="{LEFT}" y="{TOP}" width="{wide}" height="{height}" preserveAspectRatio="none" '
+        f'style="image-rendering:pixelated" href="data:image/png;base64,{image}"/>',
+        _text(4, 16, labels[1], "start"),
+        _text(WIDTH - RIGHT, TOP + height + 34, labels[0], "end"),
+    ]
+    x_of = _scale(0.5, columns + 0.5, LEFT, WIDTH - RIGHT)
+    for mark in ticks(1, max(labels[2], 2), 8):
+        if mark == int(mark) and mark <= labels[2]:
+            at = x_of(mark * columns / labels[2])
+            parts.append(_text(at, TOP + height + 16, formats.number(mark), "middle"))
+    keys = list(_legend([(text, 0) for text, _ in legend]))
+    for (row, x, text, _), (_, colour) in zip(keys, legend, strict=True):
+        y = TOP + height + 44 + row * LINE_HEIGHT
+        parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}" stroke="#d9dde2"/>')
+        parts.append(_text(x + 18, y + 11, text, "start"))
+    return _svg(WIDTH, TOP + height + 50 + (1 + max((k[0] for k in keys), default=0)) * LINE_HEIGHT, parts)
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Return an RGB picture as a PNG file."""
+    rows, columns, _ = pixels.shape
+    raw = np.concatenate([np.zeros((rows, 1), dtype=np.uint8), pixels.reshape(rows, -1)], axis=1).tobytes()
+    header = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(raw, 9)), (b"IEND", b""))
+    chunks = (struct.pack(">I", len(b)) + n + b + struct.pack(">I", zlib.crc32(n + b)) for n, b in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+class _Scale:
+    def __init__(self, low: float, high: float, start: float, end: float) -> None:
+        self.low, self.step, self.start = low, (end - start) / (high - low), start
+
+    def __call__(self, value: float) -> float:
+        return self.start + (float(value) - self.low) * self.step
+
+
+def _scale(low: float, high: float, start: float, end: float) -> _Scale:
+    return _Scale(low, high, start, end)
+
+
+def _range(values: Sequence[Floats], pad: float) -> tuple[float, float]:
+    known = np.concatenate([np.asarray(each, dtype=np.float64) for each in values]) if values else np.zeros(0)
+    known = known[np.isfinite(known)]
+    if not len(known):
+        return 0.0, 1.0
+    low, high = float(known.min()), float(known.max())
+    if low == high:
+        return low - 0.5, high + 0.5
+    return low - pad * (high - low), high + pad * (high - low)
+
+
+def _grid(across: tuple[float, float], up: tuple[float, float], axes: Axes) -> Iterator[str]:
+    x_of, y_of = _scale(*across, LEFT, WIDTH - RIGHT), _scale(*up, HEIGHT - BOTTOM, TOP)
+    for value in ticks(*up, 6):
+        yield _rule(LEFT, y_of(value), WIDTH - RIGHT, y_of(value), "#d9dde2")
+        text = f"{100 * value:.4g} %" if axes.y_percent else _short(value)
+        yield _text(LEFT - 6, y_of(value) + 4, text, "end")
+    yield _rule(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "#5b6470")
+    for value in ticks(*across, 7):
+        text = f"{100 * value:.4g} %" if axes.x_percent else _short(value)
+        yield _text(x_of(value), HEIGHT - BOTTOM + 16, text, "middle")
+    yield _text(4, 16, axes.y_label, "start")
+    yield _text(WIDTH - RIGHT, HEIGHT - 10, axes.x_label, "end")
+
+
+def _short(value: float) -> str:
+    for size, letter in ((1e9, " G"), (1e6, " M")):
+        if abs(value) >= size:
+            return formats.signed(f"{value / size:.4g}{letter}")
+    return formats.signed(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
+
+
+def _line(line: Line, x_of: _Scale, y_of: _Scale) -> Iterator[str]:
+    known = np.isfinite(line.y)
+    cuts = np.flatnonzero(np.diff(known.astype(np.int8))) + 1
+    for run in np.split(np.arange(len(known)), cuts):
+        if not len(run) or not known[run[0]]:
+            continue
+        points = [f"{x_of(line.x[i]):.1f},{y_of(line.y[i]):.1f}" for i in run]
+        if line.low is not None and line.high is not None and len(run) > 1:
+            over = [f"{x_of(line.x[i]):.1f},{y_of(line.high[i]):.1f}" for i in run]
+            under = [f"{x_of(line.x[i]):.1f},{y_of(line.low[i]):.1f}" for i in run[::-1]]
+            band = " ".join([*over, *under])
+            yield f'<polygon points="{band}" fill="{_colour(line.place)}" fill-opacity="0.15"/>'
+        if len(run) == 1:
+            x, y = points[0].split(",")
+            yield f'<circle cx="{x}" cy="{y}" r="3" fill="{_colour(line.place)}"/>'
+        else:
+            dash = _dash(line.place)
+            yield f'<polyline points="{" ".join(points)}" fill="none" stroke="{_colour(line.place)}" stroke-width="2"{dash}/>'
+
+
+def _legend(names: Sequence[tuple[str, int]]) -> Iterator[tuple[int, int, str, int]]:
+    """Yield (row, x, name, place): names from left to right, on as many rows as they need."""
+    row, x = 0, LEFT
+    for name, place in names:
+        wide = int(44 + LETTER_WIDTH * len(name))
+        if x > LEFT and x + wide > WIDTH:
+            row, x = row + 1, LEFT
+        yield row, x, name, place
+        x += wide
+
+
+def _key(x: int, y: int, name: str, place: int) -> Iterator[str]:
+    yield _rule(x, y + 6, x + 24, y + 6, _colour(place), 2.5, _dash(place))
+    yield _text(x + 30, y + 10, name, "start")
+
+
+def _colour(place: int) -> str:
+    return COLOURS[place % len(COLOURS)]
+
+
+def _dash(place: int) -> str:
+    dash = DASHES[place // len(COLOURS) % len(DASHES)]
+    return f' stroke-dasharray="{dash}"' if dash else ""
+
+
+def _upright(x: float) -> str:
+    return _rule(x, TOP, x, HEIGHT - BOTTOM, "#5b6470", 1, ' stroke-dasharray="2 3"')
+
+
+def _rule(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1, more: str = "") -> str:
+    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line {ends} stroke="{colour}" stroke-width="{width}"{more}/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{html.escape(text)}</text>'
+
+
+def _svg(width: int, height: int, parts: Sequence[str]) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'font-family="Helvetica, Arial, Liberation Sans, sans-serif" font-size="12" fill="#1b1f24">'
+    )
+    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", ""])

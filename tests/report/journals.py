@@ -1,0 +1,69 @@
+"""Journals for the tests of the report, written by hand: no training."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnout.journal import Journal, RunInfo
+from turnout.requests import Costs, Record
+
+FACTS = {"engine": "vectorised", "versions": {"python": "3.11"}, "machine": {"cores": 2}}
+CONFIG: dict[str, Any] = {"rounds": 4, "seeds": 1, "target": None, "data": {"use": "elsewhere"}}
+
+
+def record(round: int, rng: np.random.Generator, num_clients: int, cohort: int, **changes: Any) -> Record:
+    """Return a round in which most of the cohort answers, some in part and some not at all."""
+    up = np.flatnonzero(rng.random(num_clients) < 0.5) if round else np.zeros(0, dtype=np.int64)
+    asked = np.sort(rng.choice(up, min(cohort, len(up)), replace=False)) if len(up) else up
+    asked_steps = np.full(len(asked), 6)
+    steps = rng.choice([0, 3, 6], len(asked), p=[0.2, 0.3, 0.5])
+    came = steps > 0
+    coefficients = np.where(came, rng.random(len(asked)), 0.0)
+    facts: dict[str, Any] = {
+        "up": up,
+        "asked": asked,
+        "multiplicity": np.ones_like(asked),
+        "answered": asked[came],
+        "asked_steps": asked_steps,
+        "local_steps": steps,
+        "coefficients": coefficients,
+        "losses": np.where(came, 1.0, np.nan),
+        "metrics": {
+            "loss": 2.0 / (1 + round) + 0.1 * rng.random(),
+            "accuracy": min(1.0, 0.1 * round + 0.05 * rng.random()),
+        },
+        "costs": Costs(
+            bytes_down=400 * len(asked), bytes_up=300 * int(came.sum()), gradient_evaluations=int(steps.sum())
+        )
+        if round
+        else Costs(),
+    }
+    return Record(round=round, num_clients=num_clients, **{**facts, **changes})
+
+
+def write(
+    folder: Path,
+    *,
+    arms: Sequence[str] = ("FedAvg", "FedNova"),
+    seeds: int = 3,
+    rounds: int = 4,
+    num_clients: int = 12,
+    cohort: int = 4,
+    study: str = "phones",
+    config: Mapping[str, Any] | None = None,
+    finished: bool = True,
+    **changes: Any,
+) -> Path:
+    """Write a study's journal and return its folder; `changes` replace facts of every round after the first."""
+    with Journal.create(folder, study=study, config={**CONFIG, **(config or {})}, facts=FACTS) as journal:
+        for place, arm in enumerate(arms):
+            for seed in range(seeds):
+                rng = np.random.default_rng([seed, place])
+                run = journal.begin(RunInfo(arm=arm, seed=seed, rounds=rounds, config={**CONFIG, **(config or {})}))
+                for round in range(rounds + 1):
+                    journal.write([(run, record(round, rng, num_clients, cohort, **(changes if round else {})))])
+                if finished:
+                    journal.finish(run)
+    return folder
