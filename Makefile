@@ -22,6 +22,7 @@ $(VENV)/.installed-%: pyproject.toml
 
 demo: $(VENV)/.installed-dev
 	@$(BIN)/turnout run demo --out runs/demo
+	@$(BIN)/turnout report runs/demo
 	@echo "Everything it found is in runs/demo. The command is $(BIN)/turnout."
 
 # Two workers with one operation thread each: tests are many and small.
@@ -36,7 +37,7 @@ lint: $(VENV)/.installed-dev
 # All three are measured whatever the first says; a bar that is not met fails the target at the end.
 bench: $(VENV)/.installed-dev
 	@mkdir -p runs/bench; status=0; \
-	for part in run many_runs million; do \
+	for part in run many_runs million rules filtering fleet; do \
 		$(BIN)/python -m benchmarks.$$part --json runs/bench/$$part.json || status=1; done; \
 	echo "The figures are in runs/bench/*.json"; exit $$status
 

@@ -79,6 +79,7 @@ def test_contract_the_flags_are_frozen() -> None:
         "ls": ["--json", "axis"],
         "show": ["--json", "name"],
         "compare": ["--baseline", "--json", "--metric", "--target", "runs"],
+        "report": ["--figures", "--json", "--out", "-o", "runs"],
         "trace show": ["--json", "--out", "file"],
         "trace convert": ["--keep-artefact", "--out", "--states", "-o", "source"],
     }

@@ -276,7 +276,7 @@ def test_error_no_samples_to_score_on():
     task = point_task([1.0, 2.0], 0.0)
     bare = Task(federation=replace(task.federation, server=None), module=task.module, loss=task.loss)
     for engine in (Sequential(), Vectorised("cpu", block=4)):
-        with pytest.raises(ConfigError, match=r"Greedy on = \"server\" needs samples at the server.*data\.server_samples"):
+        with pytest.raises(ConfigError, match=r"needs samples at the server to score.*data\.server_samples"):
             run(bare, Plan(local=LOCAL, rounds=1, filtering=Greedy()), engine=engine)
 
 

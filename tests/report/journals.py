@@ -1,10 +1,15 @@
-"""Journals for the tests of the report, written by hand: no training."""
+"""Journals for the tests of the report, written by hand: no training. And what a written page holds."""
 
+import json
+import re
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from turnout.journal import Journal, RunInfo
 from turnout.requests import Costs, Record
@@ -67,3 +72,22 @@ def write(
                 if finished:
                     journal.finish(run)
     return folder
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """Return the numbers that a page carries."""
+    (text,) = re.findall(r"<script type=application/json id=data>(.*?)</script>", page, flags=re.DOTALL)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def ask(folder: Path, query: str) -> pd.DataFrame:
+    """Return what the journal's database says, past turnout's own reading."""
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as database:
+        return pd.read_sql(query, database)
+
+
+def change(folder: Path, statement: str, *values: Any) -> None:
+    """Change the journal's database behind turnout's back."""
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as database, database:
+        database.execute(statement, values)

@@ -115,9 +115,7 @@ def test_contract_protocols_are_not_rules() -> None:
 
 
 def test_error_an_unknown_rule_is_answered_with_a_suggestion() -> None:
-    message = (
-        r"There is no selection rule 'unifrom'. Did you mean uniform\? There are .*: see `turnout ls selection`"
-    )
+    message = r"There is no selection rule 'unifrom'. Did you mean uniform\? There are .*: see `turnout ls selection`"
     with pytest.raises(ConfigError, match=message):
         rule_named("selection", "unifrom")
 

@@ -183,6 +183,22 @@ def compare_runs(
             _print_comparison(found)
 
 
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders that turnout run wrote")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="the file to write; report.html in the folder")
+    ] = None,
+    figures: Annotated[Path | None, typer.Option("--figures", help="a folder for figures and tables as files")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one page that says what happened, in words first."""
+    from turnout.cli.report import report as write_report  # drawing is imported only when asked for
+
+    with said_plainly():
+        write_report([_folder(run) for run in runs], out, figures, as_json=as_json)
+
+
 def _folder(run: Path) -> Path:
     if run.is_dir():
         return run

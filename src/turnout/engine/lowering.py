@@ -9,22 +9,31 @@ import operator
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from turnout.engine.layers import LAYERS, CannotLower, Op, Pass, Sink, linear
+from turnout.engine.tally import Tally
 from turnout.losses import Loss
 from turnout.models.layout import Layout
+
+
+class Batch(NamedTuple):
+    """One mini-batch per row."""
+
+    x: Tensor  # (rows, batch, …)
+    y: Tensor
+    weights: Tensor | None  # (rows, batch), where batches differ in size; None: all samples count alike
 
 
 class Program(Protocol):
     """A forward and backward pass over a stack of rows."""
 
-    def run(self, params: Sequence[Tensor], x: Tensor, y: Tensor, weights: Tensor | None, sink: Sink) -> Tensor:
-        """Give every row's gradients to the sink and return the rows' losses."""
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: Tally) -> None:
+        """Give every row's gradients to the sink and its loss to the tally."""
         ...
 
 
@@ -53,8 +62,9 @@ class Lowered:
         out: Tensor = values[self.result]
         return out
 
-    def run(self, params: Sequence[Tensor], x: Tensor, y: Tensor, weights: Tensor | None, sink: Sink) -> Tensor:
-        """Give every row's gradients to the sink and return the rows' losses."""
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: Tally) -> None:
+        """Give every row's gradients to the sink and its loss to the tally."""
+        x, y, weights = batch
         token = torch.zeros((), device=x.device, requires_grad=True)
         run = Pass(params, sink, token)
         rows = row_losses(self.loss, self.forward(run, x), y, weights)
@@ -62,7 +72,7 @@ class Lowered:
         for slot, leaf in run.leaves.items():
             if leaf.grad is not None:
                 sink.plain(slot, leaf.grad)
-        return rows.detach()
+        tally.add(rows.detach())
 
 
 class Mapped:
@@ -85,14 +95,15 @@ class Mapped:
         mapped: Callable[..., tuple[tuple[Tensor, ...], Tensor]] = self.own.mapped
         return mapped
 
-    def run(self, params: Sequence[Tensor], x: Tensor, y: Tensor, weights: Tensor | None, sink: Sink) -> Tensor:
-        """Give every row's gradients to the sink and return the rows' losses."""
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: Tally) -> None:
+        """Give every row's gradients to the sink and its loss to the tally."""
+        x, y, weights = batch
         if weights is None:
             weights = torch.full(x.shape[:2], 1.0 / x.shape[1], dtype=params[0].dtype, device=x.device)
         grads, losses = self._mapped()(tuple(params), x, y, weights)
         for slot, grad in enumerate(grads):
             sink.plain(slot, grad)
-        return losses.detach()
+        tally.add(losses.detach())
 
 
 def row_losses(loss: Loss, out: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
@@ -103,7 +114,7 @@ def row_losses(loss: Loss, out: Tensor, y: Tensor, weights: Tensor | None) -> Te
 
 
 def _compile(module: nn.Module, slots: dict[str, int]) -> tuple[list[Instruction], int]:
-    chain = _chain(module)
+    chain = sequential_layers(module)
     if chain is not None:  # no tracing, and no import of what tracing needs
         return _compile_chain(chain, slots)
     try:
@@ -137,14 +148,14 @@ def _compile(module: nn.Module, slots: dict[str, int]) -> tuple[list[Instruction
     return program, result
 
 
-def _chain(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]] | None:
+def sequential_layers(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]] | None:
     """Return the layers of a plain nn.Sequential, nested or not, with their names; None for anything else."""
     if type(module) is not nn.Sequential:
         return None
     layers: list[tuple[str, nn.Module]] = []
     for name, child in module.named_children():
         path = f"{prefix}{name}"
-        inner = _chain(child, f"{path}.")
+        inner = sequential_layers(child, f"{path}.")
         if inner is None and type(child) not in LAYERS and type(child) is not nn.Linear:
             return None
         layers += [(path, child)] if inner is None else inner

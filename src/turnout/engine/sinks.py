@@ -54,10 +54,13 @@ class FusedSGD:
         names = {*settings.same, *settings.varied}
         self.velocity = [torch.zeros_like(p) for p in params] if "momentum" in names else None
         self.params: Sequence[Tensor] = ()
+        self.is_steady = "lr_decay" not in names  # the same numbers at every step
         self.by_dim: dict[int, dict[str, Tensor | float]] = {}
 
     def enter(self, params: Sequence[Tensor], step: int) -> None:
         """Begin a step on these rows."""
+        if params is self.params and self.is_steady:
+            return
         self.params = params
         for dims in {p.dim() for p in params}:
             now = self.settings.shaped(len(params[0]), dims)

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from turnout.data.federation import Slab
-from turnout.engine.lowering import Program
+from turnout.engine.lowering import Batch, Program
 from turnout.engine.sinks import Collected, FusedSGD, RowSettings
+from turnout.engine.tally import Tally
 from turnout.local.batches import draw_batches
 from turnout.local.sgd import SGD
+from turnout.losses import Loss
 from turnout.models.layout import Layout
 from turnout.protocols import Local
 from turnout.requests import Train
@@ -86,7 +88,7 @@ def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
     return jobs.take(np.argsort(-jobs.steps, kind="stable"))
 
 
-def train_block(program: Program, layout: Layout, jobs: Jobs) -> BlockResult:
+def train_block(program: Program, layout: Layout, jobs: Jobs, loss: Loss) -> BlockResult:
     """Train a block of rows and return their changes."""
     first = jobs.requests[0]
     bases = _bases(layout, jobs)
@@ -99,11 +101,12 @@ def train_block(program: Program, layout: Layout, jobs: Jobs) -> BlockResult:
         sink = FusedSGD(settings, params, bases, controls)
     else:
         sink = Collected(first.local, settings, params, bases, controls)
-    totals = torch.zeros(rows, dtype=torch.float64, device=first.model.device)
-    for step, active, x, y, weights in _batches(jobs):
-        now = params if active == rows else [p[:active] for p in params]
+    tally, now = Tally(rows, loss, first.model.device), params
+    for step, batch in enumerate(_batches(jobs)):
+        if len(batch.y) != len(now[0]):
+            now = [p[: len(batch.y)] for p in params]
         sink.enter(now, step)
-        totals[:active] += program.run(now, x, y, weights, sink)
+        program.run(now, batch, sink, tally)
         sink.leave()
     deltas = [torch.sub(base, param, out=param).view(rows, -1) for base, param in zip(bases, params, strict=True)]
     extras = None
@@ -111,7 +114,7 @@ def train_block(program: Program, layout: Layout, jobs: Jobs) -> BlockResult:
         pairs = [first.local.finish(d, s) for d, s in zip(deltas, sink.flat_state(), strict=True)]
         deltas = [delta for delta, _ in pairs]
         extras = [extra for _, extra in pairs if extra is not None] or None
-    return BlockResult(jobs, deltas, extras, totals.cpu().numpy() / np.maximum(jobs.steps, 1))
+    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1))
 
 
 def is_plain_sgd(local: Local) -> bool:
@@ -138,8 +141,8 @@ def _controls(layout: Layout, jobs: Jobs) -> list[Tensor] | None:
     return [stack[:, s.start : s.stop].reshape(-1, *s.stored_shape) for s in layout.slots]
 
 
-def _batches(jobs: Jobs) -> Iterator[tuple[int, int, Tensor, Tensor, Tensor | None]]:
-    """Yield (step, active rows, x, y, weights) with x and y shaped (rows, batch, …)."""
+def _batches(jobs: Jobs) -> Iterator[Batch]:
+    """Yield the batches of each step, for the rows that are still at work."""
     local, model = jobs.requests[0].local, jobs.requests[0].model
     drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches)
     where = _store_rows(jobs, drawn.positions)
@@ -148,18 +151,14 @@ def _batches(jobs: Jobs) -> Iterator[tuple[int, int, Tensor, Tensor, Tensor | No
     store = jobs.slabs[0]
     per_step = max(1, len(jobs) * width * store.x[0].numel() * store.x.element_size())
     chunk = max(1, GATHER_BYTES // per_step)
-    weights = None
     for begin in range(0, num_steps, chunk):
         steps = range(begin, min(begin + chunk, num_steps))
         x, y = _gather(jobs, where, active, steps)
-        at = 0
-        for step in steps:
+        sizes = [int(active[step]) * width for step in steps]
+        for step, now, then in zip(steps, torch.split(x, sizes), torch.split(y, sizes), strict=True):
             rows = int(active[step])
-            if not drawn.is_full:
-                weights = _weights(drawn.counts[:rows, step], width, model)
-            here = slice(at, at + rows * width)
-            at = here.stop
-            yield step, rows, x[here].view(rows, width, *x.shape[1:]), y[here].view(rows, width, *y.shape[1:]), weights
+            weights = None if drawn.is_full else _weights(drawn.counts[:rows, step], width, model)
+            yield Batch(now.view(rows, width, *x.shape[1:]), then.view(rows, width, *y.shape[1:]), weights)
 
 
 def _weights(counts: Ids, width: int, like: Tensor) -> Tensor:

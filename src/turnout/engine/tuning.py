@@ -55,7 +55,7 @@ def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int) -> list[W
 def choose(ways: list[Way], measure: Callable[[Way, int], float]) -> tuple[Way, dict[str, float]]:
     """Return the fastest way by trying each, within the budget, and the seconds per client-step each took.
 
-    A first try of one step pays for buffers and weeds out what is hopeless; the rest are timed over three steps.
+    A first try of one step pays for buffers and weeds out what is hopeless; the rest are timed over eight steps.
     """
     seconds: dict[Way, float] = {}
     started = time.perf_counter()
@@ -63,11 +63,11 @@ def choose(ways: list[Way], measure: Callable[[Way, int], float]) -> tuple[Way, 
         first = measure(way, 1)
         if seconds and first > 4 * min(seconds.values()):
             continue
-        seconds[way] = min(measure(way, 3), measure(way, 3))
+        seconds[way] = min(measure(way, 8), measure(way, 8))
         if time.perf_counter() - started > BUDGET_SECONDS:
             break
     # operation threads wait for each other and suffer when anything else takes a core: they must win clearly
-    best = min(seconds, key=lambda way: seconds[way] * (1.15 if way.threads > 1 else 1.0))
+    best = min(seconds, key=lambda way: seconds[way] * (1.1 if way.threads > 1 else 1.0))
     return best, {way.describe(): round(value, 5) for way, value in seconds.items()}
 
 

@@ -17,12 +17,14 @@ import numpy as np
 import torch
 
 from turnout.data.federation import Slab
+from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.layers import CannotLower
-from turnout.engine.lowering import Lowered, Mapped, Program
+from turnout.engine.lowering import Batch, Lowered, Mapped, Program
 from turnout.engine.measure import Gauge, Nowhere
 from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
 from turnout.engine.stacked import Jobs, collect_jobs, train_block
+from turnout.engine.tally import Tally
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, tuning_key
 from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
@@ -52,6 +54,9 @@ def _program(task: Task) -> Program | None:
     """Return the module lowered, or mapped, or None where it can be neither."""
     if task.layout.buffers or not task.layout.slots or Worker(task).is_random:
         return None  # clients' buffers and dropout masks are their own
+    plain = dense_layers(task.module, task.layout, task.loss)
+    if plain is not None:
+        return Dense(plain)
     try:
         return Lowered(task.module, task.layout, task.loss)
     except CannotLower as reason:
@@ -75,7 +80,7 @@ def _try_out(mapped: Mapped, task: Task) -> None:
     flat = task.layout.flatten(task.module)
     params = [flat[s.start : s.stop].view(1, *s.stored_shape).repeat(2, *[1] * len(s.shape)) for s in task.layout.slots]
     x, y = (t[row : row + 1].expand(2, 2, *t.shape[1:]) for t in (slab.x, slab.y))
-    mapped.run(params, x, y, None, Nowhere())
+    mapped.run(params, Batch(x, y, None), Nowhere(), Tally(2, task.loss, x.device))
 
 
 class Vectorised:
@@ -136,20 +141,21 @@ class Vectorised:
         gather = Gather(prepared.task.layout, requests)
         with operation_threads(way.threads):
             if way.stacked:
-                assert prepared.program is not None
-                self._run_blocks(prepared.program, collect_jobs(requests, slabs), way, gather)
+                self._run_blocks(prepared, collect_jobs(requests, slabs), way, gather)
             else:
                 self._run_alone(prepared, requests, slabs, way, gather)
         return gather.answers()
 
-    def _run_blocks(self, program: Program, jobs: Jobs, way: Way, gather: Gather) -> None:
+    def _run_blocks(self, prepared: Prepared, jobs: Jobs, way: Way, gather: Gather) -> None:
+        program, loss = prepared.program, prepared.task.loss
+        assert program is not None
         bounds = [(at, min(at + way.block, len(jobs))) for at in range(0, len(jobs), way.block)]
         parts = [gather.part() for _ in bounds]
 
         def run(number: int) -> None:
             low, high = bounds[number]
             block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
-            parts[number].add_block(train_block(program, gather.layout, block))
+            parts[number].add_block(train_block(program, gather.layout, block, loss))
 
         self._side_by_side(run, len(bounds), way.workers)
         for part in parts:

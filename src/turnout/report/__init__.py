@@ -1,5 +1,5 @@
 """Tables, figures and pages of a study."""
 
-from turnout.report.write import write_report
+from turnout.report.write import Written, write_all, write_report
 
-__all__ = ["write_report"]
+__all__ = ["Written", "write_all", "write_report"]

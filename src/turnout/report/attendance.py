@@ -1,6 +1,5 @@
 """Who took part in one run: every client's state in every round, and how often each counted."""
 
-import json
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -51,17 +50,17 @@ def attendance(arm: Arm, seed: int) -> Attendance:
     """Read who took part in one run."""
     rounds, up, counts, facts = [], [], [], []
     num_clients, key = 0, blake2b(digest_size=16)
-    for round, total, up_blob, blob, rejected in rows_of(arm, seed, "round, num_clients, up, clients, rejected"):
+    for round, total, up_blob, blob in rows_of(arm, seed, "round, num_clients, up, clients"):
         num_clients = max(num_clients, total)
         if round == 0:
             continue
         rounds.append(round)
         up.append(decode_ids(up_blob, total))
         key.update(b"%d %d " % (round, len(up_blob)) + up_blob)
-        asked = _asked(blob, rejected)
+        asked = _asked(blob)
         counts.append(len(asked["client"]))
         facts.append(asked)
-    whole = {name: np.concatenate([fact[name] for fact in facts]) for name in facts[0]} if facts else _asked(None, None)
+    whole = {name: np.concatenate([fact[name] for fact in facts]) for name in facts[0]} if facts else _asked(None)
     clients, came = whole["client"], np.isin(whole["state"], (PARTIAL, ANSWERED))
     return Attendance(
         num_clients=num_clients,
@@ -78,17 +77,16 @@ def attendance(arm: Arm, seed: int) -> Attendance:
     )
 
 
-def _asked(blob: bytes | None, rejected: str | None) -> dict[str, NDArray[Any]]:
+def _asked(blob: bytes | None) -> dict[str, NDArray[Any]]:
     """Return who was asked in a round, the state each ended in, and what it counted for."""
     if blob is None:
         none = np.zeros(0, dtype=np.int64)
         return {"client": none, "state": none.astype(np.uint8), "coefficient": np.zeros(0)}
     told = decode_clients(blob)
-    turned_away = np.isin(told["client"], [int(client) for client in json.loads(rejected)] if rejected else [])
     whole = told["local_steps"] >= told["asked_steps"]
     state = np.where(whole, ANSWERED, PARTIAL)
     state = np.where(told["answered"], state, DROPPED)
-    on_the_way = ~told["answered"] & (told["asked_steps"] == 0) & ~turned_away  # a server that does not wait
+    on_the_way = ~told["answered"] & (told["asked_steps"] == 0)  # a server that does not wait
     state = np.where(on_the_way, ASKED, state)
     return {"client": told["client"], "state": state.astype(np.uint8), "coefficient": told["coefficient"]}
 

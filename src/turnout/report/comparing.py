@@ -29,14 +29,13 @@ def comparison_table(found: Comparison) -> Table:
     points = found.metric.endswith("accuracy")
     unit = "points" if points else "difference"
     used = _costs_shown(found)
-    headings = ["arm", "seeds", f"final {found.metric}", f"{unit} from {found.baseline} [{SURE}]", "p (Holm)"]
+    pairs = [f"{unit} from {found.baseline} [{SURE}]", "p (Holm)"] if len(found.rows) > 1 else []
     rows = [
         [
             row.arm,
             str(row.final.count),
             final(row, points),
-            _difference(row, points),
-            formats.p_value(row.holm_p),
+            *((_difference(row, points), formats.p_value(row.holm_p)) if pairs else ()),
             *(_reached(row.to_target[name], say) for name, (_, say) in used.items()),
         ]
         for row in found.rows
@@ -44,7 +43,7 @@ def comparison_table(found: Comparison) -> Table:
     return Table(
         name="comparison",
         title=f"Final {found.metric}",
-        headings=[*headings, *(heading for heading, _ in used.values())],
+        headings=["arm", "seeds", f"final {found.metric}", *pairs, *(heading for heading, _ in used.values())],
         rows=rows,
         raw=pd.DataFrame([_raw(row) for row in found.rows]),
         notes=_notes(found, points),
@@ -67,7 +66,7 @@ def _costs_shown(found: Comparison) -> dict[str, tuple[str, Say]]:
 
 
 def _notes(found: Comparison, points: bool) -> list[str]:
-    notes = [METHODS]
+    notes = [METHODS if len(found.rows) > 1 else "mean ± standard deviation over seeds"]
     if found.target is not None:
         shown = formats.percent(found.target, 2) if points else formats.number(found.target, 4)
         late = any(0 < row.to_target["round"].reached < row.to_target["round"].seeds for row in found.rows)

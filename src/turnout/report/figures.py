@@ -7,6 +7,9 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,8 @@ from turnout.streams import Floats
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 QUIET = ("--headless", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking")
 ZOOM = 2  # PNG pixels per SVG pixel
-MOST_ROWS, MOST_COLUMNS = 300, 500  # cells of a map
+MOST_CLIENTS, MOST_ROUNDS = 300, 500  # that get a cell each
+ROWS, COLUMNS = 120, 200  # cells of a map of more
 CELLS = ("#eceef1", "#c3ccd6", "#f0c24b", "#6cbcec", "#0072b2", "#d55e00")
 RAMP = ("#eceef1", "#004a78")
 NO_PNG = "No PNG was written: that needs chromium on the path, or pip install cairosvg. The figures are there as SVG."
@@ -51,6 +55,8 @@ def drawings(found: Contents) -> Iterator[tuple[str, str]]:
     axes = curves.used_axes(found.curves)
     marks = sorted({round for event in found.events if len(event.rounds) <= 3 for round in event.rounds})
     for metric, by_arm in found.curves.items():
+        if metric in curves.COUNTS:  # the maps say more
+            continue
         for axis in axes if metric in ("loss", "accuracy") else axes[:1]:
             name = f"curves-{_slug(metric)}-{_slug(axis.removeprefix('cumulative_'))}"
             yield name, _curves(metric, by_arm, axis, places, marks if axis == "round" else [])
@@ -90,10 +96,10 @@ def _differences(found: Contents, places: dict[str, int]) -> Iterator[tuple[str,
         return
     points = comparison.metric.endswith("accuracy")
     factor = 100 if points else 1
-    rows = [
-        (arm, places[arm], factor * d.mean, *(None if v is None else factor * v for v in (d.low, d.high)))
-        for arm, d in told
-    ]
+    rows: list[svg.Interval] = []
+    for arm, d in told:
+        low, high = (None if end is None else factor * end for end in (d.low, d.high))
+        rows.append((arm, places[arm], factor * d.mean, low, high))
     unit = f"points of {comparison.metric}" if points else comparison.metric
     yield "differences", svg.interval_figure(rows, f"{unit} from {comparison.baseline}")
 
@@ -108,7 +114,7 @@ def participation(run: Attendance) -> str:
     """Return the map of one run, clients that counted most often on top; many are put together in cells."""
     order = np.lexsort((np.arange(run.num_clients), -run.times_answered))
     labels = ("rounds", "clients, those that counted most often on top", int(run.rounds[-1]))
-    if run.num_clients <= MOST_ROWS and len(run.rounds) <= MOST_COLUMNS:
+    if run.num_clients <= MOST_CLIENTS and len(run.rounds) <= MOST_ROUNDS:
         pixels = np.array([_rgb(colour) for colour in CELLS], dtype=np.uint8)[states(run)[order]]
         return svg.cell_figure(pixels, [(STATES[state], CELLS[state]) for state in STATES], labels)
     shares = binned(run, order)
@@ -131,7 +137,7 @@ def states(run: Attendance) -> NDArray[np.uint8]:
 
 def binned(run: Attendance, order: NDArray[np.int64]) -> Floats:
     """Return the share of each cell's clients and rounds in which a client answered."""
-    rows, columns = min(run.num_clients, MOST_ROWS), min(len(run.rounds), MOST_COLUMNS)
+    rows, columns = min(run.num_clients, ROWS), min(len(run.rounds), COLUMNS)
     place = np.empty(run.num_clients, dtype=np.int64)
     place[order] = np.arange(run.num_clients) * rows // run.num_clients
     column = np.arange(len(run.rounds)) * columns // len(run.rounds)
@@ -176,19 +182,15 @@ def _pictures(drawn: Sequence[Path]) -> list[Path]:
 
 def _drawer() -> Callable[[Path, Path], bool] | None:
     """Return what turns an SVG file into a PNG file here; None if nothing does."""
+    if find_spec("cairosvg") is not None:
+        return _by_cairo
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is not None:
-        return lambda file, picture: _by_browser(browser, file, picture)
-    try:
-        import cairosvg
-    except ImportError:
-        return None
+    return None if browser is None else partial(_by_browser, browser)
 
-    def by_cairo(file: Path, picture: Path) -> bool:
-        cairosvg.svg2png(url=str(file), write_to=str(picture), scale=ZOOM)
-        return picture.is_file()
 
-    return by_cairo
+def _by_cairo(file: Path, picture: Path) -> bool:
+    import_module("cairosvg").svg2png(url=str(file), write_to=str(picture), scale=ZOOM)
+    return picture.is_file()
 
 
 def _by_browser(browser: str, file: Path, picture: Path) -> bool:

@@ -21,6 +21,7 @@ from turnout.streams import Ids
 
 BUDGET = 5_000_000  # bytes of the page for all maps
 MOST_CLIENTS = 20_000
+PER_CLIENT = 14  # bytes of the page for one client's counts and share
 LABEL_LEVELS = 255
 LETTERS = {"B": "<u1", "H": "<u2", "I": "<u4", "f": "<f4"}
 
@@ -62,7 +63,7 @@ def maps(arms: Sequence[Arm], read: Read, know: Know, budget: int = BUDGET) -> d
         runs = [(place, read(arm, seed)) for place, arm in enumerate(arms) if seed in arm.seeds]
         if at == 0:
             steps = _steps([run for _, run in runs], budget)
-        spent += _cost([run for _, run in runs], steps)
+        spent += sum(_costs([run for _, run in runs], steps))
         if at and spent > budget:
             page["left_out"] = len(seeds) - at
             break
@@ -85,16 +86,18 @@ def _stored(page: list[Any], known: dict[bytes, int], entry: dict[str, Any]) -> 
 
 
 def _steps(runs: Sequence[Attendance], budget: int) -> Steps:
-    clients = max((every(run.num_clients, MOST_CLIENTS) for run in runs), default=1)
-    return Steps(clients=clients, rounds=every(_cost(runs, Steps(clients=clients)), budget))
+    most = min(MOST_CLIENTS, budget // (2 * PER_CLIENT * max(1, len(runs))))  # at most half of it for counts
+    clients = max((every(run.num_clients, most) for run in runs), default=1)
+    cells, counts = _costs(runs, Steps(clients=clients))
+    return Steps(clients=clients, rounds=every(cells, budget - counts))
 
 
-def _cost(runs: Sequence[Attendance], steps: Steps) -> int:
-    """Return about how many bytes of the page the runs of a seed take; who was up is kept once."""
+def _costs(runs: Sequence[Attendance], steps: Steps) -> tuple[int, int]:
+    """Return about how many bytes the maps of a seed take, and the counts beside them; who was up is kept once."""
     bits = {run.up_key: run.num_clients * len(run.rounds) // 8 for run in runs}
     asked = sum(3 * len(run.clients) for run in runs)
-    by_client = sum(10 * run.num_clients for run in runs) // steps.clients
-    return 4 * ((sum(bits.values()) + asked) // (steps.clients * steps.rounds) + by_client) // 3
+    cells = 4 * (sum(bits.values()) + asked) // (3 * steps.clients * steps.rounds)
+    return cells, sum(PER_CLIENT * run.num_clients for run in runs) // steps.clients
 
 
 def _run(run: Attendance, steps: Steps) -> dict[str, Any]:

@@ -39,6 +39,12 @@ MAP = f"""<div data-picture=map><div class=controls>
 <label>show <select data-part=quantity><option value=all>everything<option value=up>up<option value=asked>asked
 <option value=answered>answered<option value=partial>answered in part<option value=dropped>dropped</select></label>
 </div>{CHART}</div>"""
+HELD = """<div data-picture=shares><h3>Share of the aggregation against share of the data</h3>
+<p class=lead>One dot a client; on the dashed line, a client counts for as much as it holds.
+This is <span data-part=of></span>.</p><div class=chart data-part=chart></div></div>
+<div data-picture=labels><h3>Who holds which label</h3>
+<p class=lead>How much of a client's data each label is: the stronger the colour, the more. Clients stand in the order
+chosen above.</p><div class=chart data-part=chart></div></div>"""
 MOST_EVENTS = 40
 LARGE = 300  # clients or rounds that may not get a cell of their own on every screen
 
@@ -165,7 +171,10 @@ def _curves(found: Contents) -> str:
     if not found.curves:
         return ""
     marks = " Thin upright lines and ticks are events; they are listed below." if found.events else ""
-    lead = "The mean over seeds, and a band. Choose what to show, and what to hold it against. Names switch arms off."
+    seeds = max(len(arm.seeds) for arm in found.gathered.arms)
+    lead = "The mean over seeds, and a band." if seeds > 1 else "One seed, so no band."
+    lead += " Choose what to show, and what to hold it against."
+    lead += " Names switch arms off." if len(found.gathered.arms) > 1 else ""
     return _lead(lead + marks) + CURVES
 
 
@@ -185,35 +194,25 @@ def _participation(found: Contents) -> str:
 
 def _left_out(maps: dict[str, Any]) -> Iterator[str]:
     if maps["every_client"] > 1:
-        yield f"To keep the page small, every {maps['every_client']}th client is on the map."
+        yield f"To keep the page small, one client in {maps['every_client']} is on the map."
     if maps["every_round"] > 1:
-        yield f"To keep the page small, every {maps['every_round']}th round is on the map."
+        yield f"To keep the page small, one round in {maps['every_round']} is on the map."
     if maps["left_out"]:
-        yield f"To keep the page small, {formats.plural(maps['left_out'], 'later seed')} are not on the map."
+        yield f"To keep the page small, the map leaves out {formats.plural(maps['left_out'], 'later seed')}."
 
 
 def _counted(found: Contents) -> str:
     table = _table(found, "participation")
     if not table:
         return ""
-    lead = _lead(
-        "An answer counts when it goes into the model. The lines put each arm's clients in order; the band is the "
-        "range over seeds."
-    )
-    moved = any(rows.any() for rows in found.counted.values())
-    ranks = f"<div data-picture=counted>{CHART}</div><div data-picture=shares-ranked>{CHART}</div>" if moved else ""
-    if moved and any(run["held"] is not None for run in found.maps["runs"]):
-        text = "one dot a client; on the dashed line, a client counts for as much as it holds. Of"
-        shares = f"<h3>Share of the aggregation against share of the data</h3><p class=note>{text} <span data-part=of>"
-        text = "How much of a client's data each label is; darker is more. Clients stand in the order chosen above."
-        labels = (
-            f"<div data-picture=labels><h3>Who holds which label</h3>{_lead(text)}<div class=chart data-part=chart>"
-        )
-        known = f"<div data-picture=shares>{shares}</span>.</p><div class=chart data-part=chart></div></div>"
-        known += f"{labels}</div></div>"
-    else:
-        known = f"<p class=note>{UNKNOWN}</p>" if moved else ""
-    return f"{lead}{table}<div class=pair>{ranks}</div>{known}"
+    lead = "An answer counts when it goes into the model."
+    if not any(rows.any() for rows in found.counted.values()):
+        return _lead(lead) + table
+    lead += " The lines put each arm's clients in order; the band is the range over seeds."
+    ranks = f"<div data-picture=counted>{CHART}</div><div data-picture=shares-ranked>{CHART}</div>"
+    known = any(run["held"] is not None for run in found.maps["runs"])
+    held = HELD if known else f"<p class=note>{UNKNOWN}</p>"
+    return f"{_lead(lead)}{table}<div class=pair>{ranks}</div>{held}"
 
 
 def _fairness(found: Contents) -> str:

@@ -1,4 +1,4 @@
-"""Drawings for papers, as SVG: lines with bands, intervals, and a map of cells. Nothing but text is needed to write one."""
+"""Drawings for papers, as SVG: lines with bands, intervals, and a map of cells."""
 
 import base64
 import html
@@ -16,9 +16,10 @@ from turnout.streams import Floats
 
 WIDTH = 640
 HEIGHT = 380
-LEFT, RIGHT, TOP, BOTTOM = 64, 20, 30, 44
+LEFT, RIGHT, TOP, BOTTOM = 64, 24, 30, 44
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1b1f24")  # Okabe and Ito
 DASHES = ("", "6 3", "2 3")
+FAINT, FIRM = 'stroke="#d9dde2"', 'stroke="#5b6470"'
 LINE_HEIGHT = 18
 LETTER_WIDTH = 6.8  # of the font, about
 
@@ -46,6 +47,9 @@ class Axes:
     marks: Sequence[int] = field(default=())  # upright lines
 
 
+Interval = tuple[str, int, float, float | None, float | None]  # name, place, mean, low, high
+
+
 def ticks(low: float, high: float, wanted: float) -> list[float]:
     """Return round numbers from low to high, about as many as wanted."""
     raw = (high - low) / max(wanted, 1)
@@ -66,28 +70,29 @@ def line_figure(lines: Sequence[Line], axes: Axes) -> str:
     x_of, y_of = _scale(left, right, LEFT, WIDTH - RIGHT), _scale(low, high, HEIGHT - BOTTOM, TOP)
     parts = [*_grid((left, right), (low, high), axes)]
     parts += [_upright(x_of(mark)) for mark in axes.marks if left <= mark <= right]
-    parts += [part for line in lines for part in _line(line, x_of, y_of)]
+    drawn = [part for line in lines for part in _line(line, x_of, y_of)]
+    parts += sorted(drawn, key=lambda part: not part.startswith("<polygon"))  # every line over every band
     parts += [part for row, x, name, place in legend for part in _key(x, HEIGHT + row * LINE_HEIGHT, name, place)]
     return _svg(WIDTH, height, parts)
 
 
-def interval_figure(rows: Sequence[tuple[str, int, float, float | None, float | None]], label: str) -> str:
-    """Return a figure of (name, place, mean, low, high), one row each, with a line at zero."""
+def interval_figure(rows: Sequence[Interval], label: str) -> str:
+    """Return a figure of intervals, one row each, with a line at zero."""
     left = int(min(260, 20 + LETTER_WIDTH * max((len(name) for name, *_ in rows), default=0)))
     height = 20 + 28 * len(rows) + BOTTOM
     ends = np.array([0.0, *(v for _, _, *values in rows for v in values if v is not None)])
     low, high = _range([ends], 0.05)
     x_of = _scale(low, high, left, WIDTH - RIGHT)
     bottom = height - BOTTOM
-    parts = [_rule(x_of(v), 10, x_of(v), bottom, "#d9dde2") for v in ticks(low, high, 6)]
+    parts = [_rule(x_of(v), 10, x_of(v), bottom, FAINT) for v in ticks(low, high, 6)]
     parts += [_text(x_of(v), bottom + 16, formats.number(v), "middle") for v in ticks(low, high, 6)]
-    parts += [_rule(x_of(0), 10, x_of(0), bottom, "#5b6470"), _text(WIDTH - RIGHT, height - 6, label, "end")]
+    parts += [_rule(x_of(0), 10, x_of(0), bottom, FIRM), _text(WIDTH - RIGHT, height - 6, label, "end")]
     for at, (name, place, mean, start, end) in enumerate(rows):
         y = 24 + 28 * at
         short = name if len(name) * LETTER_WIDTH < left - 10 else name[: int((left - 18) / LETTER_WIDTH)] + "…"
         parts.append(_text(left - 8, y + 4, short, "end"))
         if start is not None and end is not None:
-            parts.append(_rule(x_of(start), y, x_of(end), y, _colour(place), 2, _dash(place)))
+            parts.append(_rule(x_of(start), y, x_of(end), y, _stroke(place)))
         parts.append(f'<circle cx="{x_of(mean):.1f}" cy="{y}" r="4.5" fill="{_colour(place)}"/>')
     return _svg(WIDTH, height, parts)
 
@@ -153,10 +158,10 @@ def _range(values: Sequence[Floats], pad: float) -> tuple[float, float]:
 def _grid(across: tuple[float, float], up: tuple[float, float], axes: Axes) -> Iterator[str]:
     x_of, y_of = _scale(*across, LEFT, WIDTH - RIGHT), _scale(*up, HEIGHT - BOTTOM, TOP)
     for value in ticks(*up, 6):
-        yield _rule(LEFT, y_of(value), WIDTH - RIGHT, y_of(value), "#d9dde2")
+        yield _rule(LEFT, y_of(value), WIDTH - RIGHT, y_of(value), FAINT)
         text = f"{100 * value:.4g} %" if axes.y_percent else _short(value)
         yield _text(LEFT - 6, y_of(value) + 4, text, "end")
-    yield _rule(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "#5b6470")
+    yield _rule(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, FIRM)
     for value in ticks(*across, 7):
         text = f"{100 * value:.4g} %" if axes.x_percent else _short(value)
         yield _text(x_of(value), HEIGHT - BOTTOM + 16, text, "middle")
@@ -187,8 +192,7 @@ def _line(line: Line, x_of: _Scale, y_of: _Scale) -> Iterator[str]:
             x, y = points[0].split(",")
             yield f'<circle cx="{x}" cy="{y}" r="3" fill="{_colour(line.place)}"/>'
         else:
-            dash = _dash(line.place)
-            yield f'<polyline points="{" ".join(points)}" fill="none" stroke="{_colour(line.place)}" stroke-width="2"{dash}/>'
+            yield f'<polyline points="{" ".join(points)}" fill="none" {_stroke(line.place)}/>'
 
 
 def _legend(names: Sequence[tuple[str, int]]) -> Iterator[tuple[int, int, str, int]]:
@@ -203,7 +207,7 @@ def _legend(names: Sequence[tuple[str, int]]) -> Iterator[tuple[int, int, str, i
 
 
 def _key(x: int, y: int, name: str, place: int) -> Iterator[str]:
-    yield _rule(x, y + 6, x + 24, y + 6, _colour(place), 2.5, _dash(place))
+    yield _rule(x, y + 6, x + 24, y + 6, _stroke(place))
     yield _text(x + 30, y + 10, name, "start")
 
 
@@ -211,18 +215,17 @@ def _colour(place: int) -> str:
     return COLOURS[place % len(COLOURS)]
 
 
-def _dash(place: int) -> str:
+def _stroke(place: int) -> str:
     dash = DASHES[place // len(COLOURS) % len(DASHES)]
-    return f' stroke-dasharray="{dash}"' if dash else ""
+    return f'stroke="{_colour(place)}" stroke-width="2"' + (f' stroke-dasharray="{dash}"' if dash else "")
 
 
 def _upright(x: float) -> str:
-    return _rule(x, TOP, x, HEIGHT - BOTTOM, "#5b6470", 1, ' stroke-dasharray="2 3"')
+    return _rule(x, TOP, x, HEIGHT - BOTTOM, FIRM + ' stroke-dasharray="2 3"')
 
 
-def _rule(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1, more: str = "") -> str:
-    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} stroke="{colour}" stroke-width="{width}"{more}/>'
+def _rule(x1: float, y1: float, x2: float, y2: float, stroke: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {stroke}/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

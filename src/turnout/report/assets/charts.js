@@ -90,20 +90,21 @@ const tipRow = (name, value, arm) => {
 };
 
 // curves: [{arm, x, mean, low, high}]; low and high may be absent
-function lineChart(chart, { curves, xLabel, yLabel, share, xShare, log, marks }) {
+function lineChart(chart, { curves, xLabel, yLabel, share, xShare, fromZero, log, marks }) {
   chart.replaceChildren();
   const shownCurves = curves.filter((curve) => !hidden.has(curve.arm) && curve.mean.some((v) => v !== null));
   if (!shownCurves.length) return void chart.append(made("p", { class: "note" }, "Nothing was measured here."));
   const width = widthOf(chart), height = Math.round(Math.max(230, Math.min(360, width * 0.42)));
   const values = shownCurves.flatMap((c) => [...c.mean, ...(c.low || []), ...(c.high || [])]).filter((v) => v !== null && (!log || v > 0));
   let low = Math.min(...values), high = Math.max(...values);
+  if (fromZero) low = Math.min(0, low);
   if (share && !log) [low, high] = [Math.max(0, low), Math.min(1, high)];
   if (low === high) [low, high] = low === 0 ? [0, 1] : log ? [low / 2, low * 2] : [low - Math.abs(low) * 0.1, high + Math.abs(high) * 0.1];
   if (!log) { const pad = (high - low) * 0.04; [low, high] = [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad]; }
   const xs = shownCurves.flatMap((c) => c.x);
   let left = Math.min(...xs), right = Math.max(...xs);
   if (left === right) [left, right] = [left - 0.5, right + 0.5];
-  const yTicks = log ? logTicks(low, high) : ticks(low, high, height / 55);
+  const yTicks = log ? logTicks(low, high) : ticks(low, high, height / 45);
   const texts = yTicks.map((v) => (share ? `${+(100 * v).toPrecision(4)} %` : plain(v)));
   const margin = { left: 14 + 7 * Math.max(...texts.map((t) => t.length)), right: 24, top: 26, bottom: 40 };
   const X = scale(left, right, margin.left, width - margin.right), Y = scale(low, high, height - margin.bottom, margin.top, log);
@@ -121,7 +122,9 @@ function lineChart(chart, { curves, xLabel, yLabel, share, xShare, log, marks })
     drawn("text", { x: width - margin.right, y: height - 4, "text-anchor": "end" }, xLabel),
     drawn("text", { x: 2, y: 12, class: "name" }, yLabel));
   drawMarks(root, marks || [], X, margin.top, bottom);
-  for (const curve of shownCurves) drawCurve(root, curve, X, Y, log);
+  const bands = drawn("g"), lines = drawn("g"); // every line over every band
+  for (const curve of shownCurves) drawCurve(bands, lines, curve, X, Y, log);
+  root.append(bands, lines);
   const cross = drawn("line", { class: "axis", y1: margin.top, y2: bottom, visibility: "hidden" });
   root.append(cross);
   chart.append(root);
@@ -153,7 +156,7 @@ function drawMarks(root, marks, X, top, bottom) {
   }
 }
 
-function drawCurve(root, curve, X, Y, log) {
+function drawCurve(bands, lines, curve, X, Y, log) {
   const good = (v) => v !== null && (!log || v > 0);
   const runs = [];
   curve.mean.forEach((v, i) => {
@@ -165,10 +168,10 @@ function drawCurve(root, curve, X, Y, log) {
     if (curve.low && run.length > 1) {
       const over = run.map((i) => `${X(curve.x[i]).toFixed(1)},${Y(curve.high[i]).toFixed(1)}`);
       const under = run.map((i) => `${X(curve.x[i]).toFixed(1)},${Y(floor(curve.low[i], i)).toFixed(1)}`).reverse();
-      root.append(drawn("polygon", { class: `c${curve.arm % 7} band`, "data-arm": curve.arm, points: [...over, ...under].join(" ") }));
+      bands.append(drawn("polygon", { class: `c${curve.arm % 7} band`, "data-arm": curve.arm, points: [...over, ...under].join(" ") }));
     }
-    if (run.length === 1) root.append(drawn("circle", { class: `c${curve.arm % 7} dot`, "data-arm": curve.arm, cx: X(curve.x[run[0]]), cy: Y(curve.mean[run[0]]), r: 3.5 }));
-    else root.append(drawn("polyline", { class: classOf(curve.arm), "data-arm": curve.arm, points: run.map((i) => `${X(curve.x[i]).toFixed(1)},${Y(curve.mean[i]).toFixed(1)}`).join(" ") }));
+    if (run.length === 1) lines.append(drawn("circle", { class: `c${curve.arm % 7} dot`, "data-arm": curve.arm, cx: X(curve.x[run[0]]), cy: Y(curve.mean[run[0]]), r: 3.5 }));
+    else lines.append(drawn("polyline", { class: classOf(curve.arm), "data-arm": curve.arm, points: run.map((i) => `${X(curve.x[i]).toFixed(1)},${Y(curve.mean[i]).toFixed(1)}`).join(" ") }));
   }
 }
 

@@ -65,7 +65,7 @@ function rankPictures() {
     const box = find(rank.key);
     if (!box) continue;
     redraws.push(() => {
-      lineChart(inside(box, "chart"), { curves: rank.curves, xLabel: rank.x, yLabel: rank.y, share: rank.share, xShare: true });
+      lineChart(inside(box, "chart"), { curves: rank.curves, xLabel: rank.x, yLabel: rank.y, share: rank.share, xShare: true, fromZero: true });
       legend(inside(box, "legend"), rank.curves.map((c) => c.arm));
     });
   }
@@ -103,7 +103,7 @@ function mapPictures() {
 function stateLegend(box, most) {
   if (most !== null) {
     const ramp = made("span", { class: "ramp" });
-    return box.replaceChildren(made("span", { class: "box" }, "0 %", ramp, `${shown(most, true)} of the clients and rounds in a cell`));
+    return box.replaceChildren(made("span", { class: "box" }, "0\u00a0%", ramp, `${shown(most, true)} of the clients and rounds in a cell`));
   }
   box.replaceChildren(...data.maps.states.map((text, i) => {
     const patch = made("i");

@@ -1,0 +1,32 @@
+"""What `turnout report` does."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from turnout.cli.plain_json import json_text
+from turnout.report import write_all
+
+NAME = "report.html"
+
+
+def report(folders: Sequence[Path], out: Path | None, figures: Path | None, *, as_json: bool = False) -> None:
+    """Write the report of some studies and say where it is and what it says.
+
+    Args:
+        folders: what `turnout run` wrote.
+        out: the file; None is report.html, in the study's folder if there is one study, else here.
+        figures: where figures and tables go as files of their own; None writes none.
+        as_json: print JSON.
+    """
+    page = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
+    written = write_all(folders, page, figures)
+    if as_json:
+        drawn = [str(file) for file in written.figures]
+        typer.echo(json_text({"report": str(written.page), "verdict": written.verdict, "figures": drawn}))
+        return
+    typer.echo(written.verdict)
+    if figures is not None:
+        typer.echo(f"{len(written.figures)} figures and tables are in {figures}")
+    typer.echo(f"open {written.page}")

@@ -1,0 +1,86 @@
+"""Plain networks by hand: flatten, linear layers with or without ReLU, cross-entropy at the end.
+
+The commonest small models need no autograd at all: one forward and one backward pass written out, with nothing
+between the matrix products but what they need. Anything else is lowered or mapped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from turnout.engine.layers import Sink
+from turnout.engine.lowering import Batch, sequential_layers
+from turnout.engine.tally import Tally
+from turnout.losses import Loss, cross_entropy
+from turnout.models.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One linear layer: the slots of its parameters, and whether a ReLU follows."""
+
+    weight: int
+    bias: int | None
+    rectify: bool
+
+
+def dense_layers(module: nn.Module, layout: Layout, loss: Loss) -> list[Layer] | None:
+    """Return the linear layers of a plain network that ends in cross-entropy; None for any other module."""
+    chain = sequential_layers(module)
+    if loss is not cross_entropy or chain is None:
+        return None
+    slots = {slot.name: i for i, slot in enumerate(layout.slots)}
+    layers: list[Layer] = []
+    for place, (name, layer) in enumerate(chain):
+        if type(layer) is nn.Flatten and place == 0 and (layer.start_dim, layer.end_dim) == (1, -1):
+            continue
+        if type(layer) is nn.Linear:
+            after = chain[place + 1][1] if place + 1 < len(chain) else None
+            layers.append(Layer(slots[f"{name}.weight"], slots.get(f"{name}.bias"), type(after) is nn.ReLU))
+        elif type(layer) is not nn.ReLU or type(chain[place - 1][1]) is not nn.Linear or place == 0:
+            return None
+    return layers if layers and not layers[-1].rectify else None
+
+
+class Dense:
+    """A plain network over a stack of rows."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.layers = layers
+        self.minus_one = torch.full((1, 1, 1), -1.0)
+
+    @torch.no_grad()
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: Tally) -> None:
+        """Give every row's gradients to the sink and its loss to the tally."""
+        x, y, weights = batch
+        h = x.flatten(2) if x.dim() > 3 else x
+        seen = []
+        for layer in self.layers:
+            seen.append(h)
+            weight = params[layer.weight]
+            h = (
+                torch.bmm(h, weight)
+                if layer.bias is None
+                else torch.baddbmm(params[layer.bias].unsqueeze(1), h, weight)
+            )
+            if layer.rectify:
+                h.relu_()
+        tally.add_outputs(h, y, weights)
+        errors = self._errors(h, y, weights)
+        for place in range(len(self.layers) - 1, -1, -1):
+            layer, inputs = self.layers[place], seen[place]
+            below = torch.bmm(errors, params[layer.weight].transpose(1, 2)) if place else None
+            sink.linear(layer.weight, layer.bias, inputs, errors)
+            if below is not None:
+                rectified = self.layers[place - 1].rectify
+                errors = torch.ops.aten.threshold_backward(below, inputs, 0) if rectified else below
+
+    def _errors(self, out: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+        """Return softmax(out) − onehot(y), scaled by 1/batch or by the weights."""
+        if self.minus_one.dtype != out.dtype or self.minus_one.device != out.device:
+            self.minus_one = self.minus_one.to(out)
+        errors = torch.softmax(out, 2)
+        errors.scatter_add_(2, y.unsqueeze(2), self.minus_one.expand(*y.shape, 1))
+        return errors.div_(y.shape[1]) if weights is None else errors.mul_(weights.unsqueeze(2))

@@ -1,0 +1,204 @@
+"""The numbers on the page, against the journal read another way."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.report.journals import ask, change, data_of, write
+from turnout.journal import load
+from turnout.report import write_report
+from turnout.report.attendance import ANSWERED, ASKED, AWAY, DROPPED, PARTIAL, UP
+from turnout.report.contents import contents
+from turnout.report.fairness import edges, jain, ranked, summary
+from turnout.report.figures import states
+from turnout.report.gather import gather
+from turnout.report.packing import Steps, _run, maps, unpacked
+
+ACCURACIES = np.array([0.9, np.nan, 0.2, 0.5, 0.8, 0.1, 0.6, 0.7, 0.3, 0.4, 1.0])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "phones")
+
+
+def page_of(*folders: Path) -> str:
+    return write_report(folders, folders[0].parent / "report.html").read_text(encoding="utf-8")
+
+
+def test_contract_a_curve_is_the_mean_and_spread_of_the_journals_rows(folder: Path) -> None:
+    found = data_of(page_of(folder))
+    rows = ask(folder, "SELECT arm, round, accuracy FROM round JOIN run ON run.id = round.run")
+    metric = next(each for each in found["metrics"] if each["label"] == "accuracy")
+    assert [curve["arm"] for curve in metric["curves"]] == [0, 1]
+    for curve in metric["curves"]:
+        mine = rows[rows["arm"] == found["arms"][curve["arm"]]].groupby("round")["accuracy"]
+        assert curve["x"][0] == [0, 1, 2, 3, 4]
+        for name, wanted in (("mean", mine.mean()), ("std", mine.std()), ("low", mine.min()), ("high", mine.max())):
+            np.testing.assert_allclose(curve[name], wanted, rtol=1e-5)
+
+
+def test_contract_a_cost_axis_is_the_sum_of_the_rounds_so_far(folder: Path) -> None:
+    found = data_of(page_of(folder))
+    assert [axis for axis, _ in found["axes"]] == ["round", "cumulative_bytes", "cumulative_gradient_evaluations"]
+    query = "SELECT seed, round, bytes_down + bytes_up AS b FROM round JOIN run ON run.id = run WHERE arm = 'FedNova'"
+    rows = ask(folder, query).pivot(index="round", columns="seed", values="b")
+    curve = next(each for each in found["metrics"] if each["label"] == "loss")["curves"][1]
+    np.testing.assert_allclose(curve["x"][1], rows.cumsum().mean(axis=1), rtol=1e-5)
+
+
+def test_contract_the_map_holds_what_each_client_did(folder: Path) -> None:
+    """Rebuilt from the page's bits and lists as its script does, against the journal's own frames."""
+    found, loaded = data_of(page_of(folder))["maps"], load(folder)
+    assert [(run["arm"], run["seed"]) for run in found["runs"]] == [(a, s) for s in range(3) for a in range(2)]
+    for run in found["runs"]:
+        arm, seed = loaded.arms[run["arm"]], run["seed"]
+        bits = unpacked(found["ups"][run["up"]]).reshape(4, -1)
+        table = np.unpackbits(bits, axis=1, count=12, bitorder="little")
+        at = np.repeat(np.arange(4), unpacked(run["counts"]))
+        table[at, unpacked(run["asked"])] = unpacked(run["as"])
+        np.testing.assert_array_equal(table, by_hand(loaded.clients, loaded, arm, seed))
+
+
+def by_hand(clients: pd.DataFrame, loaded: object, arm: str, seed: int) -> np.ndarray:
+    table = np.full((4, 12), AWAY, dtype=np.uint8)
+    for round in range(1, 5):
+        table[round - 1, loaded.up(arm, seed, round)] = UP  # type: ignore[attr-defined]
+    for row in clients[(clients["arm"] == arm) & (clients["seed"] == seed)].itertuples():
+        state = DROPPED if not row.answered else ANSWERED if row.local_steps == row.asked_steps else PARTIAL
+        table[row.round - 1, row.client] = state
+    return table
+
+
+def test_contract_counts_and_shares_are_sums_over_the_journal(folder: Path) -> None:
+    found, loaded = data_of(page_of(folder))["maps"], load(folder)
+    for run in found["runs"]:
+        mine = loaded.clients[
+            (loaded.clients["arm"] == loaded.arms[run["arm"]]) & (loaded.clients["seed"] == run["seed"])
+        ]
+        asked = mine.groupby("client").size().reindex(range(12), fill_value=0)
+        answered = mine[mine["answered"]].groupby("client").size().reindex(range(12), fill_value=0)
+        weight = mine.groupby("client")["coefficient"].sum().reindex(range(12), fill_value=0)
+        np.testing.assert_array_equal(unpacked(run["times_asked"]), asked)
+        np.testing.assert_array_equal(unpacked(run["times_answered"]), answered)
+        np.testing.assert_allclose(unpacked(run["share"]), weight / weight.sum(), rtol=1e-6)
+
+
+def test_contract_the_ledger_is_the_sum_of_all_rounds(folder: Path) -> None:
+    table = contents(gather([folder])).table("costs")
+    assert table is not None
+    query = "SELECT arm, seed, sum(bytes_up) AS up FROM round JOIN run ON run.id = run GROUP BY arm, seed"
+    sums = ask(folder, query).groupby("arm")["up"]
+    raw = table.raw.set_index("arm")
+    np.testing.assert_allclose(raw["cumulative_bytes_up_mean"], sums.mean())
+    np.testing.assert_allclose(raw["cumulative_bytes_up_std"], sums.std())
+
+
+def test_golden_a_server_that_does_not_wait_leaves_clients_asked(tmp_path: Path) -> None:
+    facts = {"up": [0, 1], "asked": [0, 1, 2], "multiplicity": [1, 1, 1], "answered": [1], "asked_steps": [0, 4, 4]}
+    facts |= {"local_steps": [0, 4, 0], "rejected": {2: "not finite"}}
+    changes = {name: value if name == "rejected" else np.array(value) for name, value in facts.items()}
+    floats = {"coefficients": np.array([0.0, 1.0, 0.0]), "losses": np.array([np.nan, 1.0, np.nan])}
+    folder = write(tmp_path / "phones", arms=("A",), seeds=1, rounds=1, num_clients=4, **changes, **floats)
+    run = contents(gather([folder])).attended["A"]
+    assert states(run)[:, 0].tolist() == [ASKED, ANSWERED, DROPPED, AWAY]
+
+
+def test_golden_worst_best_and_jain_leave_out_clients_without_a_hold_out() -> None:
+    found = summary(ACCURACIES)
+    assert found["client_accuracy_worst"] == pytest.approx(0.1)
+    assert found["client_accuracy_best"] == pytest.approx(1.0)
+    assert found["client_accuracy_mean"] == pytest.approx(0.55)
+    assert found["client_accuracy_jain"] == pytest.approx(5.5**2 / (10 * 3.85))
+
+
+def test_golden_jain_is_one_when_all_are_alike_and_one_nth_when_one_has_all() -> None:
+    assert jain(np.full(5, 0.3)) == pytest.approx(1.0)
+    assert jain(np.array([0.0, 0.0, 0.7, 0.0])) == pytest.approx(0.25)
+    assert np.isnan(jain(np.zeros(3)))
+
+
+def test_golden_a_tenth_of_eleven_clients_is_two() -> None:
+    assert edges(np.arange(11.0)) == (0.5, 9.5)
+
+
+def test_golden_ranks_stretch_few_clients_without_inventing_values() -> None:
+    (found,) = ranked([np.array([0.0, 1.0])], ranks=5)
+    assert found.tolist() == [0.0, 0.0, 0.0, 1.0, 1.0]
+
+
+def test_contract_fairness_over_rounds_is_a_curve(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", num_clients=11, client_accuracy=ACCURACIES)
+    found = data_of(page_of(folder))
+    worst = next(each for each in found["metrics"] if each["label"] == "accuracy, worst 10 % of clients")
+    assert worst["group"] == "fairness"
+    assert worst["curves"][0]["x"][0] == [1, 2, 3, 4]
+    assert worst["curves"][0]["mean"] == [0.1] * 4
+
+
+def test_contract_filter_acceptance_is_kept_over_considered_else_over_up(tmp_path: Path) -> None:
+    up = np.arange(8)
+    common = {"arms": ("A",), "seeds": 1, "rounds": 2, "up": up, "asked": up[:0], "multiplicity": up[:0]}
+    nobody = dict.fromkeys(("answered", "asked_steps", "local_steps"), up[:0])
+    floats = {"coefficients": np.zeros(0), "losses": np.zeros(0)}
+    for metrics, wanted in (({"filter_kept": 2.0}, 0.25), ({"filter_kept": 2.0, "filter_considered": 4.0}, 0.5)):
+        folder = write(tmp_path / str(wanted), metrics={"loss": 1.0, **metrics}, **common, **nobody, **floats)
+        found = contents(gather([folder])).curves["filter_acceptance"]["A"]
+        assert found.mean.tolist() == [wanted, wanted]
+
+
+def test_contract_a_model_that_diverged_leaves_a_gap(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones")
+    change(
+        folder, "UPDATE round SET loss = NULL WHERE round > 2 AND run = (SELECT min(id) FROM run)"
+    )  # one seed of three
+    loss = next(each for each in data_of(page_of(folder))["metrics"] if each["label"] == "loss")
+    assert [value is None for value in loss["curves"][0]["mean"]] == [False, False, False, True, True]
+    assert None not in loss["curves"][1]["mean"]
+
+
+def test_contract_unfinished_runs_are_left_out_where_others_are_finished(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", arms=("A",), seeds=3)
+    change(folder, "UPDATE run SET status = 'failed' WHERE seed = 2")
+    (arm,) = gather([folder]).arms
+    assert (arm.seeds, arm.unfinished) == ((0, 1), 1)
+    assert "1 run not finished." in page_of(folder)
+
+
+def test_contract_two_studies_with_one_arm_name_keep_both(tmp_path: Path) -> None:
+    folders = [write(tmp_path / name, study=name, arms=("FedAvg",)) for name in ("phones", "hospitals")]
+    assert data_of(page_of(*folders))["arms"] == ["phones: FedAvg", "hospitals: FedAvg"]
+
+
+def test_contract_what_does_not_fit_is_left_out_and_said(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", arms=("A",), seeds=3, rounds=200, num_clients=100)
+    arms = gather([folder]).arms
+    read = {seed: contents(gather([folder])).attended["A"] for seed in (0, 1, 2)}
+    whole = maps(arms, lambda arm, seed: read[seed], lambda arm, seed: None)
+    assert (len(whole["runs"]), whole["left_out"], whole["every_round"]) == (3, 0, 1)
+    small = maps(arms, lambda arm, seed: read[seed], lambda arm, seed: None, budget=5_000)
+    assert (len(small["runs"]), small["left_out"], small["every_client"]) == (1, 2, 1)
+    assert small["every_round"] > 1
+    assert unpacked(small["runs"][0]["rounds"]).tolist() == list(range(1, 201, small["every_round"]))
+    assert len(json.dumps(small["runs"]) + json.dumps(small["ups"])) < 6_000
+
+
+def test_golden_every_other_client_keeps_its_own_bits(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", arms=("A",), seeds=1, num_clients=9)
+    run = contents(gather([folder])).attended["A"]
+    entry = _run(run, Steps(clients=2, rounds=3))
+    assert entry["clients"] == 5
+    assert unpacked(entry["rounds"]).tolist() == [1, 4]
+    bits = np.unpackbits(unpacked(entry["up"]).reshape(2, 1), axis=1, count=5, bitorder="little")
+    for row, place in enumerate((0, 3)):
+        assert np.flatnonzero(bits[row]).tolist() == [client // 2 for client in run.up[place] if client % 2 == 0]
+    kept = [
+        client // 2
+        for place in (0, 3)
+        for client in np.split(run.clients, np.cumsum(run.counts))[place]
+        if client % 2 == 0
+    ]
+    assert unpacked(entry["asked"]).tolist() == kept
