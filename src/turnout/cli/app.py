@@ -186,9 +186,7 @@ def compare_runs(
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders that turnout run wrote")],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="the file to write; report.html in the folder")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="the file; report.html in the folder")] = None,
     figures: Annotated[Path | None, typer.Option("--figures", help="a folder for figures and tables as files")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -10,8 +10,7 @@ import pandas as pd
 
 from turnout.errors import TurnoutError
 from turnout.journal import Journal, Loaded, load
-from turnout.study.compare import Comparison, compare
-from turnout.study.compare import _names as names_of_arms
+from turnout.study.compare import Comparison, compare, names_of_arms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

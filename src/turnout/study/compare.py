@@ -267,7 +267,7 @@ def _arms(studies: Sequence[Loaded], metric: str) -> tuple[dict[str, Curves], li
     """Return each arm's finished curves, under a name of its own."""
     arms: dict[str, Curves] = {}
     unfinished = 0
-    for study, names in zip(studies, _names(studies), strict=True):
+    for study, names in zip(studies, names_of_arms(studies), strict=True):
         done = study.runs[study.runs["status"] == "finished"]
         unfinished += len(study.runs) - len(done)
         wanted = set(zip(done["arm"], done["seed"], strict=True))
@@ -281,7 +281,7 @@ def _arms(studies: Sequence[Loaded], metric: str) -> tuple[dict[str, Curves], li
     return arms, [f"unfinished runs left out: {unfinished}"] if unfinished else []
 
 
-def _names(studies: Sequence[Loaded]) -> list[dict[str, str]]:
+def names_of_arms(studies: Sequence[Loaded]) -> list[dict[str, str]]:
     """Return what each study's arms are called: by the study too where two studies share an arm's name."""
     everywhere = [arm for study in studies for arm in study.arms]
     taken: dict[str, int] = {}
