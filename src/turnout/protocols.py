@@ -5,7 +5,7 @@ A method that needs to ask clients first is a generator (`Steps`): it yields req
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -365,6 +365,16 @@ class Ask(Protocol):
 
 
 Aggregation = Linear | Rowwise
+
+
+def is_rowwise(rule: Aggregation) -> TypeGuard[Rowwise]:
+    """Whether an aggregation needs the rows; a protocol's own isinstance is too slow for every round."""
+    return hasattr(rule, "combine")
+
+
+def is_observer(rule: object) -> TypeGuard[Observer]:
+    """Whether a local rule adapts to how training goes."""
+    return hasattr(rule, "observe")
 
 
 class Server(Protocol):

@@ -43,8 +43,23 @@ def purpose_word(purpose: str) -> int:
     return int.from_bytes(blake2b(purpose.encode(), digest_size=8).digest(), "little")
 
 
-def _word(value: int) -> Bits:
-    return np.array([value & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
+WORD = 0xFFFFFFFFFFFFFFFF
+STRIDE = int(GAMMA)
+
+
+def _mix_one(word: int) -> int:
+    """Return SplitMix64's finaliser of one word, without an array."""
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & WORD
+    return word ^ (word >> 31)
+
+
+@lru_cache(maxsize=65_536)
+def _stem(seed: int, purpose: str, round: int) -> int:
+    """Return the key of all clients' draws for one purpose in one round, before the client is mixed in."""
+    key = _mix_one(((seed & WORD) + STRIDE) & WORD)
+    key = _mix_one(((key ^ purpose_word(purpose)) + STRIDE) & WORD)
+    return _mix_one(((key ^ (round & WORD)) + STRIDE) & WORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +70,7 @@ class Streams:
 
     def keys(self, purpose: str, round: int = 0, clients: Ids | int = SERVER) -> Bits:
         """Return one key per client."""
-        key = mix(_word(self.seed) + GAMMA)
-        key = mix((key ^ _word(purpose_word(purpose))) + GAMMA)
-        key = mix((key ^ _word(round)) + GAMMA)
+        key = np.uint64(_stem(self.seed, purpose, round))
         ids = np.atleast_1d(np.asarray(clients, dtype=np.int64)).astype(np.uint64)
         keys: Bits = mix((key ^ ids) + GAMMA)
         return keys

@@ -18,7 +18,7 @@ from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.settle import settle
 from turnout.coordinator.training import planned
 from turnout.local.batches import samples_used
-from turnout.protocols import Choice, Combined, Memory, Rowwise, View
+from turnout.protocols import Choice, Combined, Linear, Memory, View, is_rowwise
 from turnout.requests import Costs, Record, Steps, Train, Trained
 from turnout.rows import Facts, Rows, Step
 from turnout.streams import Floats, Ids
@@ -136,12 +136,12 @@ def _server_step(
     weight = plan.asynchrony.weight(staleness)
     facts = _facts(view, used)
     state.last_losses[facts.clients] = used["loss"]
-    if isinstance(plan.aggregation, Rowwise):
+    if is_rowwise(plan.aggregation):
         weighed = used["rows"] * used["rows"].new_tensor(weight)[:, None]
         rows = Rows(facts, weighed, None, used["loss"])
         combined: Combined = yield from settle(plan.aggregation.combine(rows, state.aggregation, view, ask))
     else:
-        share = plan.aggregation.coefficients(facts) * weight
+        share = cast(Linear, plan.aggregation).coefficients(facts) * weight
         direction = used["rows"].new_tensor(share) @ used["rows"]
         combined = Combined(direction=direction, coefficients=share, memory=state.aggregation)
     state.aggregation = combined.memory

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from turnout.coordinator.plan import Plan
 from turnout.errors import ConfigError
-from turnout.protocols import Population, Rowwise
+from turnout.protocols import Population, is_rowwise
 
 
 def problems(plan: Plan) -> Iterator[str]:
@@ -15,7 +15,7 @@ def problems(plan: Plan) -> Iterator[str]:
         if own is not None:
             yield from (f"{type(rule).__name__} on {axis}: {text}" for text in own(plan))
     membership = plan.fleet.membership
-    if membership is not None and getattr(membership, "reboots_fast", False) and isinstance(plan.aggregation, Rowwise):
+    if membership is not None and getattr(membership, "reboots_fast", False) and is_rowwise(plan.aggregation):
         yield (
             f"A fast reboot boosts coefficients, and {type(plan.aggregation).__name__} has none to boost. "
             'Set fleet.membership.reboot = "vanilla", or aggregate with FedAvg, FedNova or a scheme.'

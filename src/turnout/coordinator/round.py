@@ -24,7 +24,7 @@ from turnout.coordinator.records import empty_record, round_record
 from turnout.coordinator.settle import settle
 from turnout.coordinator.training import Outcome, train_cohort
 from turnout.local import SGD
-from turnout.protocols import Choice, Combined, Kept, Observer, Population, Rowwise, View
+from turnout.protocols import Choice, Combined, Kept, Memory, Population, View, is_observer, is_rowwise
 from turnout.requests import Costs, Evaluate, Evaluated, Steps, Trained
 from turnout.rows import Rows, Step
 from turnout.streams import SERVER, Streams
@@ -62,28 +62,32 @@ def _view(plan: Plan, population: Population, state: State, streams: Streams) ->
     )
 
 
+def _with(view: View, memory: Memory) -> View:
+    """Return the view with a rule's own memory in it."""
+    return replace(view, memory=memory) if memory else view
+
+
 def _client_round(plan: Plan, population: Population, view: View, state: State) -> Steps[None]:
     sizes, meter = population.sizes, Meter()
     events = yield from meter.watch(change_members(plan, population, view, state), sizes)
-    view = replace(view, population=admitted(plan, population, state), restart=state.restart)
-    ask = Asker(plan, replace(view, memory=state.local), state)
+    if plan.fleet.membership is not None:
+        view = replace(view, population=admitted(plan, population, state), restart=state.restart)
+    ask = Asker(plan, _with(view, state.local), state)
     up = plan.fleet.availability.up(view)
-    kept: Kept = yield from meter.watch(
-        settle(plan.filtering.keep(up, replace(view, memory=state.filtering), ask)), sizes
-    )
+    kept: Kept = yield from meter.watch(settle(plan.filtering.keep(up, _with(view, state.filtering), ask)), sizes)
     state.filtering = {**state.filtering, **kept.memory}
     choice: Choice = yield from meter.watch(
-        settle(plan.selection.choose(kept.clients, replace(view, memory=state.selection), ask)), sizes
+        settle(plan.selection.choose(kept.clients, _with(view, state.selection), ask)), sizes
     )
     state.selection = {**state.selection, **choice.memory}
     held = choice.trained if choice.trained is not None else kept.trained
-    outcome = yield from train_cohort(plan, replace(view, memory=state.local), choice, state, held)
+    outcome = yield from train_cohort(plan, _with(view, state.local), choice, state, held)
     outcome.metrics |= kept.metrics
     to_measure = yield from meter.watch(_advance(plan, view, state, outcome, ask), sizes)
     state.round, state.sim_seconds = view.round, state.sim_seconds + outcome.round_seconds
     measured = yield from _measure(plan, view.population, state, to_measure)
     record = round_record(plan, view, up, choice, outcome, measured, meter.costs(state.model))
-    yield replace(record, events=(*events, *record.events))
+    yield replace(record, events=(*events, *record.events)) if events else record
 
 
 def _buffered_round(plan: Plan, view: View, state: State) -> Steps[None]:
@@ -128,7 +132,7 @@ def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker)
     if answer is None:
         return state.model
     state.last_losses[answer.clients] = answer.loss
-    if isinstance(plan.local, Observer):
+    if is_observer(plan.local):
         share = outcome.facts.weights * outcome.facts.multiplicity
         loss = float((share * answer.loss).sum() / share.sum())
         state.local = {**state.local, **plan.local.observe(state.local, view, loss)}
@@ -149,7 +153,7 @@ def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker)
 
 def _combine(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker) -> Steps[Combined]:
     answer = cast(Trained, outcome.answer)
-    if isinstance(plan.aggregation, Rowwise):
+    if is_rowwise(plan.aggregation):
         rows = Rows(outcome.facts, cast(Tensor, answer.delta), answer.extra, answer.loss)
         combined: Combined = yield from settle(plan.aggregation.combine(rows, state.aggregation, view, ask))
         return combined

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from turnout.coordinator.controls import controls_for, refresh_controls
 from turnout.coordinator.plan import Plan, State
-from turnout.protocols import Choice, Rowwise, Timing, View
+from turnout.protocols import Choice, Linear, Timing, View, is_rowwise
 from turnout.requests import Costs, Steps, Train, Trained
 from turnout.rows import Facts
 from turnout.streams import Floats, Ids
@@ -81,8 +81,8 @@ def train_cohort(plan: Plan, view: View, choice: Choice, state: State, held: Tra
     while here.any():
         kept = facts.keep(here)
         outcome.coefficients = None
-        if not isinstance(plan.aggregation, Rowwise):
-            outcome.coefficients = plan.aggregation.coefficients(kept)
+        if not is_rowwise(plan.aggregation):
+            outcome.coefficients = cast(Linear, plan.aggregation).coefficients(kept)
             if kept.boost is not None:
                 outcome.coefficients = outcome.coefficients * kept.boost
         if held is not None:
