@@ -1,0 +1,87 @@
+"""Sums are reduced block by block, and what a plain network needs is written out by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.conftest import blob_federation, blob_task
+from turnout import losses
+from turnout.engine import Task, Vectorised
+from turnout.engine.dense import Dense, dense_layers
+from turnout.engine.lowering import Lowered
+from turnout.engine.tally import MOST_HELD, Tally
+from turnout.local import SGD
+from turnout.protocols import Population, View
+from turnout.requests import Train
+from turnout.streams import Streams
+
+
+def request(task, coefficients):
+    clients = np.arange(task.federation.num_clients)
+    model = task.layout.flatten(task.module)
+    population = Population.of(task.federation.sizes)
+    view = View(round=1, rounds=1, streams=Streams(0), population=population, model=model)
+    local = SGD(lr=0.1, batch_size=5, epochs=1)
+    return Train(
+        round=1,
+        streams=Streams(0),
+        model=model,
+        buffers=None,
+        clients=clients,
+        steps=local.asked(clients, view),
+        local=local,
+        settings=local.settings(clients, view),
+        coefficients=coefficients,
+        buffer_weights=population.weights,
+    )
+
+
+@pytest.mark.parametrize("block", [1, 3, 100])
+def test_engine_the_sum_is_that_of_the_rows_and_no_rows_are_kept(block):
+    task = blob_task(7)
+    shares = np.linspace(-1, 2, 7)
+    engine = Vectorised("cpu", block=block)
+    (rows,) = engine.answer([(task, request(task, None))])
+    (summed,) = engine.answer([(task, request(task, shares))])
+    assert summed.delta is None  # memory does not grow with the cohort
+    assert rows.reduced is None
+    assert torch.allclose(summed.reduced, torch.tensor(shares) @ rows.delta, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("layers", "is_dense"),
+    [
+        ([nn.Linear(4, 3)], True),
+        ([nn.Flatten(), nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 3)], True),
+        ([nn.Linear(4, 5), nn.Linear(5, 3)], True),
+        ([nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)], False),
+        ([nn.Linear(4, 3), nn.ReLU()], False),
+        ([nn.ReLU(), nn.Linear(4, 3)], False),
+    ],
+)
+def test_engine_plain_networks_by_hand_give_autograds_numbers(layers, is_dense):
+    module = nn.Sequential(*layers).double()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5, generator=generator)
+    task = Task(federation=blob_federation(6), module=module, loss=losses.cross_entropy)
+    found = dense_layers(module, task.layout, task.loss)
+    assert (found is not None) is is_dense
+    assert dense_layers(module, task.layout, losses.squared_error) is None
+    by_hand, by_autograd = Vectorised("cpu", block=4), Vectorised("cpu", block=4)
+    prepared = by_autograd._prepare(task)
+    prepared.program = Lowered(module, task.layout, task.loss)
+    (mine,) = by_hand.answer([(task, request(task, None))])
+    (theirs,) = by_autograd.answer([(task, request(task, None))])
+    assert isinstance(by_hand._prepare(task).program, Dense) is is_dense
+    assert torch.allclose(mine.delta, theirs.delta, rtol=0, atol=1e-12)
+    assert np.allclose(mine.loss, theirs.loss, rtol=0, atol=1e-12)
+
+
+def test_golden_the_tally_adds_what_it_held_back():
+    tally = Tally(2, losses.squared_error, torch.device("cpu"))
+    for _ in range(MOST_HELD + 3):  # loss 4 and 9 a step, then the second row is done
+        tally.add_outputs(torch.tensor([[[2.0]], [[3.0]]]), torch.zeros(2, 1, 1), None)
+    tally.add_outputs(torch.tensor([[[1.0], [5.0]]]), torch.zeros(1, 2, 1), torch.tensor([[1.0, 0.0]]))
+    assert tally.sums().tolist() == [4.0 * (MOST_HELD + 3) + 1.0, 9.0 * (MOST_HELD + 3)]
