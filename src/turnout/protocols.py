@@ -5,7 +5,7 @@ A method that needs to ask clients first is a generator (`Steps`): it yields req
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -287,7 +287,6 @@ class Local(Protocol):
         ...
 
 
-@runtime_checkable
 class Observer(Protocol):
     """A local rule that adapts to how training goes."""
 
@@ -317,7 +316,6 @@ class Linear(Protocol):
         ...
 
 
-@runtime_checkable
 class Rowwise(Protocol):
     """An aggregation that needs the rows themselves, or remembers some."""
 
@@ -367,16 +365,6 @@ class Ask(Protocol):
 Aggregation = Linear | Rowwise
 
 
-def is_rowwise(rule: Aggregation) -> TypeGuard[Rowwise]:
-    """Whether an aggregation needs the rows; a protocol's own isinstance is too slow for every round."""
-    return hasattr(rule, "combine")
-
-
-def is_observer(rule: object) -> TypeGuard[Observer]:
-    """Whether a local rule adapts to how training goes."""
-    return hasattr(rule, "observe")
-
-
 class Server(Protocol):
     """How the model moves."""
 
@@ -398,11 +386,6 @@ class Moved:
     memory: Memory = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)  # e.g. the server learning rate that was used
     evaluate: Tensor | None = None  # what to evaluate instead of the model (FedExP's average of two iterates)
-
-
-def no_memory() -> Memory:
-    """Return the memory of a rule that remembers nothing."""
-    return {}
 
 
 def as_tensor(values: Floats, like: Tensor) -> Tensor:

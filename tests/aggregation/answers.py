@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from turnout.protocols import Combined, Population, Rowwise, View
+from turnout.coordinator.settle import is_rowwise
+from turnout.protocols import Combined, Population, View
 from turnout.rows import Facts, Rows
 from turnout.streams import Streams
 
@@ -46,7 +47,7 @@ def combined(rule, given: Facts, delta, here: View, memory=None, extra=None) -> 
     delta = torch.as_tensor(np.asarray(delta, dtype=float))
     if delta.dim() == 1:
         delta = delta[:, None]
-    if isinstance(rule, Rowwise):
+    if is_rowwise(rule):
         return rule.combine(Rows(given, delta, extra), memory or {}, here, None)
     coefficients = rule.coefficients(given)
     return Combined(direction=torch.as_tensor(coefficients) @ delta, coefficients=coefficients, memory=memory or {})

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tests.conftest import quadratic_task
 from turnout.coordinator import Plan, State
-from turnout.coordinator.settle import settle
+from turnout.coordinator.settle import is_rowwise, settle
 from turnout.data.federation import from_clients
 from turnout.engine import Engine, Run, Sequential, Task, drive
-from turnout.protocols import Combined, Population, Rowwise, View
+from turnout.protocols import Combined, Population, View
 from turnout.requests import Record, Trained
 from turnout.rows import Facts, Rows
 from turnout.streams import SERVER, Streams
@@ -68,7 +68,7 @@ class ByHand:
 
 def combined(rule: Any, rows: Rows, memory: Any = None, *, root: Any = None, **view: Any) -> Combined:
     """Return what the coordinator would make of these rows."""
-    if not isinstance(rule, Rowwise):
+    if not is_rowwise(rule):
         coefficients = rule.coefficients(rows.facts)
         return Combined(direction=torch.from_numpy(coefficients) @ rows.delta, coefficients=coefficients)
     steps = settle(rule.combine(rows, {} if memory is None else memory, view_of(rows, **view), ByHand(root)))

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from turnout.coordinator.asking import Asker, Meter
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.settle import settle
+from turnout.coordinator.settle import is_rowwise, settle
 from turnout.coordinator.training import planned
 from turnout.local.batches import samples_used
-from turnout.protocols import Choice, Combined, Linear, Memory, View, is_rowwise
+from turnout.protocols import Choice, Combined, Linear, Memory, View
 from turnout.requests import Costs, Record, Steps, Train, Trained
 from turnout.rows import Facts, Rows, Step
 from turnout.streams import Floats, Ids

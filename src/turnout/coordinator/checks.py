@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from turnout.coordinator.plan import Plan
+from turnout.coordinator.settle import is_rowwise
 from turnout.errors import ConfigError
-from turnout.protocols import Population, is_rowwise
+from turnout.protocols import Population
 
 
 def problems(plan: Plan) -> Iterator[str]:

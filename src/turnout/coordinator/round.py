@@ -21,10 +21,10 @@ from turnout.coordinator.checks import check
 from turnout.coordinator.members import admitted, change_members
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.records import empty_record, round_record
-from turnout.coordinator.settle import settle
+from turnout.coordinator.settle import is_observer, is_rowwise, settle
 from turnout.coordinator.training import Outcome, train_cohort
 from turnout.local import SGD
-from turnout.protocols import Choice, Combined, Kept, Memory, Population, View, is_observer, is_rowwise
+from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
 from turnout.requests import Costs, Evaluate, Evaluated, Steps, Trained
 from turnout.rows import Rows, Step
 from turnout.streams import SERVER, Streams

@@ -1,8 +1,9 @@
-"""A rule may be a plain function or a generator that asks first."""
+"""How a rule is met: it may be a plain function or a generator that asks first, and may or may not need rows."""
 
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
+from turnout.protocols import Aggregation, Observer, Rowwise
 from turnout.requests import Request, Steps
 
 T = TypeVar("T")
@@ -14,3 +15,13 @@ def settle(result: T | Generator[Request, Any, T]) -> Steps[T]:
         settled: T = yield from result
         return settled
     return result
+
+
+def is_rowwise(rule: Aggregation) -> TypeGuard[Rowwise]:
+    """Whether an aggregation needs the rows; a protocol's own isinstance is too slow for every round."""
+    return hasattr(rule, "combine")
+
+
+def is_observer(rule: object) -> TypeGuard[Observer]:
+    """Whether a local rule adapts to how training goes."""
+    return hasattr(rule, "observe")

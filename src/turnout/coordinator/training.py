@@ -9,7 +9,8 @@ from torch import Tensor
 
 from turnout.coordinator.controls import controls_for, refresh_controls
 from turnout.coordinator.plan import Plan, State
-from turnout.protocols import Choice, Linear, Timing, View, is_rowwise
+from turnout.coordinator.settle import is_rowwise
+from turnout.protocols import Choice, Linear, Timing, View
 from turnout.requests import Costs, Steps, Train, Trained
 from turnout.rows import Facts
 from turnout.streams import Floats, Ids
