@@ -7,7 +7,8 @@ from torch import nn
 
 from tests.conftest import blob_federation, blob_task
 from turnout import losses
-from turnout.engine import Task, Vectorised
+from turnout.data.federation import from_clients
+from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.lowering import Lowered
 from turnout.engine.tally import MOST_HELD, Tally
@@ -85,3 +86,26 @@ def test_golden_the_tally_adds_what_it_held_back():
         tally.add_outputs(torch.tensor([[[2.0]], [[3.0]]]), torch.zeros(2, 1, 1), None)
     tally.add_outputs(torch.tensor([[[1.0], [5.0]]]), torch.zeros(1, 2, 1), torch.tensor([[1.0, 0.0]]))
     assert tally.sums().tolist() == [4.0 * (MOST_HELD + 3) + 1.0, 9.0 * (MOST_HELD + 3)]
+
+
+def even_task():
+    """Clients of ten samples each, so that batches of five are all full and no weights are needed."""
+    rng = np.random.default_rng(0)
+    pairs = [(torch.tensor(rng.normal(size=(10, 4))), torch.tensor(rng.integers(0, 3, 10))) for _ in range(6)]
+    module = blob_task(1).module
+    return Task(federation=from_clients(pairs, num_classes=3), module=module, loss=losses.cross_entropy)
+
+
+def test_engine_full_batches_take_the_mean_as_the_reference_does():
+    task = even_task()
+    (reference,) = Sequential().answer([(task, request(task, None))])
+    engine = Vectorised("cpu", block=4)
+    (mine,) = engine.answer([(task, request(task, None))])
+    assert isinstance(engine._prepare(task).program, Dense)
+    assert torch.allclose(mine.delta, reference.delta, rtol=0, atol=1e-12)
+    assert np.allclose(mine.loss, reference.loss, rtol=0, atol=1e-12)
+    lowered = Vectorised("cpu", block=4)
+    lowered._prepare(task).program = Lowered(task.module, task.layout, task.loss)
+    (theirs,) = lowered.answer([(task, request(task, None))])
+    assert torch.allclose(theirs.delta, reference.delta, rtol=0, atol=1e-12)
+    assert np.allclose(theirs.loss, reference.loss, rtol=0, atol=1e-12)
