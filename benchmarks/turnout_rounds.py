@@ -32,11 +32,11 @@ FOREVER = 10**9  # rounds, and rounds between measurements: only training is tim
 class TurnoutRounds:
     """One or several runs of a plan on a task, advanced one round at a time."""
 
-    def __init__(self, task: Task, plan: Plan, seeds: Sequence[int] = (0,)) -> None:
+    def __init__(self, task: Task, plan: Plan, seeds: Sequence[int] = (0,), engine: Vectorised | None = None) -> None:
         self.task = task
         self.folder = tempfile.TemporaryDirectory(prefix="turnout-bench-")
         os.environ["TURNOUT_CACHE"] = f"{self.folder.name}/cache"  # block size and threads are measured afresh
-        self.engine = Vectorised()
+        self.engine = engine or Vectorised()
         self.journal = Journal.create(Path(self.folder.name) / "journal", study="benchmark", config={}, facts={})
         infos = [RunInfo(arm="FedAvg", seed=seed, rounds=plan.rounds, config={}) for seed in seeds]
         self.ids = [self.journal.begin(info) for info in infos]

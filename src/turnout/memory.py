@@ -28,6 +28,7 @@ class RowTable:
         self.bytes = num_rows * self.size * like.element_size()
         self.path: str | None = None
         self.rows: Tensor | None = None
+        self.waiting: Tensor | None = None
         if self.bytes <= budget:
             self.rows = torch.zeros(num_rows, self.size, dtype=self.dtype, device=self.device)
         else:
@@ -41,22 +42,36 @@ class RowTable:
         """Whether the table lies in a file."""
         return self.path is not None
 
+    def spare(self, count: int) -> Tensor:
+        """Return memory for so many rows on their way into the table: the same each time, as fresh memory is slow."""
+        if self.waiting is None or len(self.waiting) < count:
+            self.waiting = torch.empty(count, self.size, dtype=self.dtype, device=self.device)
+        return self.waiting if len(self.waiting) == count else self.waiting[:count]
+
     def take(self, rows: Ids) -> Tensor:
         """Return a copy of these rows."""
         if self.rows is not None:
-            return self.rows[torch.from_numpy(rows)]
+            return self.rows.index_select(0, torch.from_numpy(rows).to(self.device))
         mapped = self._map("r")
         return torch.from_numpy(np.ascontiguousarray(mapped[rows])).to(self.device)
 
+    def columns(self, rows: Ids, start: int, out: Tensor) -> Tensor:
+        """Copy a part of these rows, from this column on, to `out`, and return it."""
+        if self.rows is None:
+            return out.copy_(self.take(rows)[:, start : start + out.shape[1]])
+        part = self.rows[:, start : start + out.shape[1]]
+        return torch.index_select(part, 0, torch.from_numpy(rows).to(self.device), out=out)
+
     def put(self, rows: Ids, values: Tensor) -> None:
-        """Write these rows."""
+        """Write these rows; values in the table's spare memory are written at once where they are all its rows."""
         self.seen[rows] = True
         self.changed[rows] = True
-        if self.rows is not None:
-            self.rows[torch.from_numpy(rows)] = values
-            return
-        mapped = self._map("r+")
-        mapped[rows] = values.detach().cpu().numpy()
+        if self.rows is not None and values is self.waiting and np.array_equal(rows, np.arange(self.num_rows)):
+            self.rows, self.waiting = self.waiting, self.rows
+        elif self.rows is not None:
+            self.rows.index_copy_(0, torch.from_numpy(rows).to(self.device), values)
+        else:
+            self._map("r+")[rows] = values.detach().cpu().numpy()
 
     def _map(self, mode: str) -> np.ndarray:
         assert self.path is not None

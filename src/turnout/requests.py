@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from turnout.memory import RowTable
 from turnout.protocols import Local
 from turnout.streams import Floats, Ids, Streams
 
@@ -28,9 +30,27 @@ class Train:
     coefficients: Floats | None  # given: return only Σ c_i Δ_i, reduced block by block; None: return the rows
     buffer_weights: Floats  # how clients' buffers are averaged
     wants_norms: bool = False  # return ‖Δ_i‖² too
-    controls: Tensor | None = None  # k_i added to every gradient of client i, one row per client
+    controls: "Controls | None" = None  # k_i, added to every gradient of client i
+    into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
     uploads: bool = True  # whether every client sends its row: a rule may look at norms first, and few send
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
+    sent: int = 0  # where a rule asks and not the round: how many models went out, to those who never answer too
+    sim_seconds: float = 0.0  # and how long it takes by the fleet's clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controls:
+    """Control variates k_i = c − c_i, worked out where they are used: a cohort's would take as much as its rows."""
+
+    common: Tensor  # c
+    table: RowTable  # c_i
+    scale: Floats | None = None  # s_i, given: return the next controls s_i Δ_i − k_i, too
+    weights: Floats | None = None  # p_i, given with the scale: and Σ p_i s_i Δ_i
+
+    def columns(self, clients: Ids, start: int, out: Tensor) -> Tensor:
+        """Write a part of these clients' k_i, from this column on, to `out`, and return it."""
+        own = self.table.columns(clients, start, out)
+        return torch.sub(self.common[start : start + out.shape[1]], own, out=out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +66,10 @@ class Trained:
     extra: Tensor | None = None  # second rows, where the local solver sends them
     square_norms: Floats | None = None
     buffers: Tensor | None = None  # Σ w_i buffers_i
+    controls: Tensor | None = None  # the next controls, one row per client
+    control_sum: Tensor | None = None  # Σ p_i s_i Δ_i
+    round: int | None = None  # which it answers; None: the one that was asked last
+    num_examples: Ids | None = None  # what clients say they hold; None: they were not asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,3 +143,26 @@ def test_contract_fedvarp_remembers_a_hundred_thousand_clients_within_two_gibiby
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 2 << 30
     assert not list(tmp_path.glob("turnout-*.rows"))  # and the file is gone
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [1, 4]])
+def test_contract_rows_in_the_spare_memory_are_written_like_any_others(order):
+    ids = np.array(order)
+    for table in places():
+        for start in (1.0, 100.0):
+            spare = table.spare(len(ids))
+            spare.copy_(start + torch.arange(len(ids) * 3, dtype=torch.float64).view(-1, 3))
+            values = spare.clone()
+            table.put(ids, spare)
+            table.spare(6).fill_(-1.0)  # the next rows on their way leave the table alone
+            assert torch.equal(table.take(ids), values)
+        rest = np.setdiff1d(np.arange(6), ids)
+        assert torch.equal(table.take(rest), torch.zeros(len(rest), 3, dtype=torch.float64))
+
+
+def test_contract_a_part_of_the_columns_is_that_part_of_the_rows():
+    ids = np.array([4, 0])
+    for table in places():
+        table.put(np.arange(6), torch.arange(18, dtype=torch.float64).view(6, 3))
+        part = table.columns(ids, 1, torch.empty(2, 2, dtype=torch.float64))
+        assert torch.equal(part, table.take(ids)[:, 1:3])

@@ -1,5 +1,7 @@
 """Sums are reduced block by block, and what a plain network needs is written out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,17 +15,18 @@ from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.lowering import Lowered
 from turnout.engine.tally import MOST_HELD, Tally
 from turnout.local import SGD
+from turnout.memory import RowTable
 from turnout.protocols import Population, View
-from turnout.requests import Train
+from turnout.requests import Controls, Train
 from turnout.streams import Streams
 
 
-def request(task, coefficients):
+def request(task, coefficients, local=None, **more):
     clients = np.arange(task.federation.num_clients)
     model = task.layout.flatten(task.module)
     population = Population.of(task.federation.sizes)
     view = View(round=1, rounds=1, streams=Streams(0), population=population, model=model)
-    local = SGD(lr=0.1, batch_size=5, epochs=1)
+    local = local or SGD(lr=0.1, batch_size=5, epochs=1)
     return Train(
         round=1,
         streams=Streams(0),
@@ -35,6 +38,7 @@ def request(task, coefficients):
         settings=local.settings(clients, view),
         coefficients=coefficients,
         buffer_weights=population.weights,
+        **more,
     )
 
 
@@ -109,3 +113,60 @@ def test_engine_full_batches_take_the_mean_as_the_reference_does():
     (theirs,) = lowered.answer([(task, request(task, None))])
     assert torch.allclose(theirs.delta, reference.delta, rtol=0, atol=1e-12)
     assert np.allclose(theirs.loss, reference.loss, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.5, 0.01])
+def test_engine_a_velocity_that_is_held_scaled_comes_to_the_same_over_many_steps(momentum):
+    task = blob_task(5)
+    local = SGD(lr=0.05, batch_size=4, steps=(20, 90), momentum=momentum, weight_decay=0.1, prox_strength=0.2)
+    (mine,) = Vectorised("cpu", block=3).answer([(task, request(task, None, local))])
+    (theirs,) = Sequential().answer([(task, request(task, None, local))])
+    assert torch.allclose(mine.delta, theirs.delta, rtol=0, atol=1e-11)
+
+
+def controls_of(task, seed):
+    """Controls with a row of their own for every client."""
+    generator = torch.Generator().manual_seed(seed)
+    model = task.layout.flatten(task.module)
+    clients = task.federation.num_clients
+    table = RowTable(clients, model)
+    table.put(np.arange(clients), torch.randn(clients, model.numel(), generator=generator, dtype=model.dtype))
+    common = torch.randn(model.numel(), generator=generator, dtype=model.dtype)
+    shares = np.random.default_rng(seed).random(clients)
+    return Controls(common=common, table=table, scale=np.linspace(1, 2, clients), weights=shares)
+
+
+@pytest.mark.parametrize("block", [1, 4, 100])
+def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block):
+    task = blob_task(7)
+    local = SGD(lr=0.05, batch_size=5, epochs=1, control="average")
+    shares = np.full(7, 1 / 7)
+    asked = [request(task, shares, local, controls=controls_of(task, seed)) for seed in (0, 1)]
+    answers = Vectorised("cpu", block=block).answer([(task, one) for one in asked])
+    for one, mine in zip(asked, answers, strict=True):
+        alone = request(task, None, local, controls=replace(one.controls, scale=None))
+        (rows,) = Sequential().answer([(task, alone)])
+        held = one.controls.table.take(one.clients)
+        scaled = rows.delta * torch.tensor(one.controls.scale)[:, None]
+        assert torch.allclose(mine.controls, scaled - (one.controls.common - held), rtol=0, atol=1e-11)
+        assert torch.allclose(mine.control_sum, torch.tensor(one.controls.weights) @ scaled, rtol=0, atol=1e-11)
+        assert torch.allclose(mine.reduced, torch.tensor(shares) @ rows.delta, rtol=0, atol=1e-11)
+
+
+def test_engine_a_block_does_not_feel_what_the_last_one_left_behind():
+    task = blob_task(6)
+    engine = Vectorised("cpu", block=2)
+    rolling = SGD(lr=0.1, batch_size=5, epochs=2, momentum=0.9)
+    (first,) = engine.answer([(task, request(task, None, rolling))])
+    engine.answer([(task, request(task, None))])
+    (again,) = engine.answer([(task, request(task, None, rolling))])
+    assert torch.equal(first.delta, again.delta)
+
+
+def test_contract_rows_go_to_the_memory_that_was_named():
+    task = blob_task(4)
+    room = torch.full((6, task.layout.size), torch.nan, dtype=torch.float64)
+    (answer,) = Vectorised("cpu", block=3).answer([(task, request(task, None, into=room))])
+    assert answer.delta.data_ptr() == room.data_ptr()
+    assert torch.isfinite(room[:4]).all()
+    assert torch.isnan(room[4:]).all()

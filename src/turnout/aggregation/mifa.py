@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from turnout.aggregation.fedvarp import Recollection, client_shares, recollect, round_rate
+from turnout.aggregation.fedvarp import Recollection, client_shares, exchange, recollect, round_rate
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
 
@@ -39,9 +39,8 @@ class MIFA:
         kept = recollect(memory, view, client_shares(view.population, self.weighting == "ratio"))
         shares = kept.shares[facts.clients]
         fresh = rows.delta / as_tensor(facts.local_lr, rows.delta)[:, None]  # G_i
-        change = fresh - kept.table.take(facts.clients)
-        kept.table.put(facts.clients, fresh)
-        kept = Recollection(kept.table, kept.shares, kept.mean + as_tensor(shares, change) @ change)
+        change = exchange(kept.table, facts.clients, fresh, shares[None])[0]
+        kept = Recollection(kept.table, kept.shares, kept.mean + change)
         missing = int(np.count_nonzero((kept.shares > 0) & ~kept.table.seen))
         rate = 0.0 if self.wait and missing > 0 else round_rate(facts)
         return Combined(

@@ -10,6 +10,7 @@ plain SGD and keeps the control an average gradient under momentum, a pull or a 
 Reference: Karimireddy et al. SCAFFOLD. ICML 2020. arXiv:1910.06378.
 """
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -19,13 +20,13 @@ from torch import Tensor
 from turnout.aggregation.fedvarp import shared_mean
 from turnout.coordinator.plan import Plan, State
 from turnout.protocols import View
-from turnout.requests import Costs, Probe, Probed, Steps, Trained
+from turnout.requests import Controls, Costs, Probe, Probed, Steps, Trained
 from turnout.rows import Facts
-from turnout.streams import Ids
+from turnout.streams import Floats
 
 
-def controls_for(state: State, view: View, clients: Ids) -> Tensor:
-    """Return k_i = c − c_i for these clients."""
+def controls_for(state: State, view: View, facts: Facts | None = None) -> Controls:
+    """Return k_i = c − c_i; with the facts of a cohort that is asked for good, its next controls are asked for too."""
     weights = view.population.weights
     if "table" not in state.local:
         zero = torch.zeros_like(state.model)
@@ -33,17 +34,25 @@ def controls_for(state: State, view: View, clients: Ids) -> Tensor:
     elif not np.array_equal(state.local["shares"], weights):  # clients came or went
         control = shared_mean(state.local["table"], weights).to(state.model.dtype)
         state.local = {**state.local, "control": control, "shares": weights}
-    controls: Tensor = state.local["control"] - state.local["table"].take(clients)
-    return controls
+    controls = Controls(common=state.local["control"], table=state.local["table"])
+    return controls if facts is None else replace(controls, scale=_scale(facts), weights=facts.weights)
+
+
+def _scale(facts: Facts) -> Floats:
+    """Return s_i, which makes an average gradient of a change: 1/(η_l‖a_i‖₁)."""
+    scale: Floats = 1.0 / (facts.local_lr * facts.local_work)
+    return scale
 
 
 def refresh_controls(plan: Plan, view: View, state: State, facts: Facts, answer: Trained) -> Steps[Costs]:
     """Bring the controls of those who answered up to date; return what that cost."""
     if plan.local.control == "none":
         return Costs()
-    table, control = state.local["table"], state.local["control"]
-    before, probes = table.take(facts.clients), 0
-    if plan.local.control == "gradient":
+    table, control, probes = state.local["table"], state.local["control"], 0
+    if plan.local.control == "average" and answer.controls is not None:
+        after, average = answer.controls, cast(Tensor, answer.control_sum)
+        moved = control * (1.0 - float(facts.weights.sum())) + average
+    elif plan.local.control == "gradient":
         probed: Probed = yield Probe(
             round=view.round,
             streams=view.streams,
@@ -53,12 +62,12 @@ def refresh_controls(plan: Plan, view: View, state: State, facts: Facts, answer:
             what="gradient",
         )
         after, probes = cast(Tensor, probed.gradient), probed.samples
-    else:
-        delta = cast(Tensor, answer.delta)
-        scale = delta.new_tensor(1.0 / (facts.local_lr * facts.local_work))
-        after = before - control + delta * scale[:, None]
+        moved = control + after.new_tensor(facts.weights) @ (after - table.take(facts.clients))
+    else:  # rows that a filter or a selection rule had trained
+        change = cast(Tensor, answer.delta) * control.new_tensor(_scale(facts))[:, None] - control
+        after = table.take(facts.clients) + change
+        moved = control + after.new_tensor(facts.weights) @ change
     table.put(facts.clients, after)
-    moved = control + after.new_tensor(facts.weights) @ (after - before)
     state.local = {**state.local, "control": moved}
     size = len(facts) * control.numel() * control.element_size()  # c goes down with the model, c_i⁺ − c_i comes back
     return Costs(bytes_down=size, bytes_up=size, probe_evaluations=probes)

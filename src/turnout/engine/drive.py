@@ -26,9 +26,12 @@ class Run:
 
 
 def drive(runs: Sequence[Run], engine: Engine, on_records: OnRecords) -> list[State]:
-    """Run all to the end; each round's records are handed over together. Returns the last states."""
+    """Run all to the end, round by round; each round's records are handed over together. Returns the last states.
+
+    Nobody starts a round before all have ended the last one: which requests are answered together, and with that the
+    last bit of every sum, then follows from the states alone, and runs taken up again go on as if never stopped.
+    """
     waiting: dict[int, Any] = {}
-    finals: dict[int, State] = {}
     steps = [coordinate(run.plan, run.population, run.state, run.streams) for run in runs]
 
     def send(at: int, answer: Any) -> None:
@@ -36,19 +39,19 @@ def drive(runs: Sequence[Run], engine: Engine, on_records: OnRecords) -> list[St
             waiting[at] = steps[at].send(answer)
         except StopIteration as stop:
             waiting.pop(at, None)
-            finals[at] = stop.value
+            runs[at].state = stop.value
 
     for at in range(len(runs)):
         send(at, None)
     while waiting:
-        done = [(at, request) for at, request in waiting.items() if isinstance(request, Record)]
-        if done:
-            on_records([(runs[at].index, record) for at, record in done])
-            for at, _ in done:
-                send(at, None)
+        open_ = [(at, request) for at, request in waiting.items() if not isinstance(request, Record)]
+        if open_:
+            answers = engine.answer([(runs[at].task, request) for at, request in open_])
+            for (at, _), answer in zip(open_, answers, strict=True):
+                send(at, answer)
             continue
-        open_ = list(waiting.items())
-        answers = engine.answer([(runs[at].task, request) for at, request in open_])
-        for (at, _), answer in zip(open_, answers, strict=True):
-            send(at, answer)
-    return [finals[at] for at in range(len(runs))]
+        done = list(waiting.items())
+        on_records([(runs[at].index, record) for at, record in done])
+        for at, _ in done:
+            send(at, None)
+    return [run.state for run in runs]

@@ -86,7 +86,7 @@ class Worker:
         if state is None:
             return Row(change, loss, buffers)
         change, extra = self._finished(request, change, state)
-        return Row(change, loss, buffers, extra)
+        return Row(change, loss, buffers, extra, _next_control(request, place, change))
 
     def _finished(self, request: Train, change: Tensor, state: list[Memory]) -> tuple[Tensor, Tensor | None]:
         """Let the solver have the last word on what is sent."""
@@ -114,7 +114,8 @@ class Worker:
         anchors = [slot.view(request.model)[None] for slot in self.layout.slots]
         controls = None
         if request.controls is not None:
-            controls = [slot.view(request.controls[place])[None] for slot in self.layout.slots]
+            own = _control(request, place)
+            controls = [slot.view(own)[None] for slot in self.layout.slots]
 
         def general(step: int, grads: Sequence[Tensor]) -> None:
             gradients = [g[None] for g in grads]
@@ -125,6 +126,21 @@ class Worker:
                 local.update(SlotUpdate(row, gradients[i], anchors[i], state[i], settings, step, control))
 
         return general, state
+
+
+def _next_control(request: Train, place: int, change: Tensor) -> Tensor | None:
+    """Return s_i Δ_i − k_i, where it is wanted."""
+    controls = request.controls
+    if controls is None or controls.scale is None:
+        return None
+    return change * float(controls.scale[place]) - _control(request, place)
+
+
+def _control(request: Train, place: int) -> Tensor:
+    """Return k_i of one client."""
+    assert request.controls is not None
+    row = torch.empty_like(request.model)[None]
+    return request.controls.columns(request.clients[place : place + 1], 0, row)[0]
 
 
 def _stored(value: Tensor, slot: Slot) -> Tensor:

@@ -21,6 +21,7 @@ class Row(NamedTuple):
     loss: float
     buffers: Tensor | None = None
     extra: Tensor | None = None
+    control: Tensor | None = None  # the client's next control
 
 
 class Gather:
@@ -31,8 +32,10 @@ class Gather:
         self.sums: list[Tensor | None] = [None] * len(requests)
         self.buffers: list[Tensor | None] = [None] * len(requests)
         self.rows: list[Tensor | None] = [
-            r.model.new_empty(len(r.clients), layout.size) if r.coefficients is None else None for r in requests
+            _room(r, r.into, layout.size) if r.coefficients is None else None for r in requests
         ]
+        self.controls = [_next_controls(r) for r in requests]
+        self.control_sums: list[Tensor | None] = [None] * len(requests)
         self.extras: list[Tensor | None] = [None] * len(requests)
         self.making = threading.Lock()
         self.losses = [np.full(len(r.clients), np.nan) for r in requests]
@@ -60,6 +63,9 @@ class Gather:
         for at, value in part.buffers.items():
             held = self.buffers[at]
             self.buffers[at] = value if held is None else held.add_(value)
+        for at, value in part.control_sums.items():
+            held = self.control_sums[at]
+            self.control_sums[at] = value if held is None else held.add_(value)
 
     def answers(self) -> list[Trained]:
         """Return the finished answers."""
@@ -74,6 +80,8 @@ class Gather:
                 extra=self.extras[at],
                 square_norms=self.norms[at],
                 buffers=self.buffers[at],
+                controls=self.controls[at],
+                control_sum=self.control_sums[at],
             )
             for at, request in enumerate(self.requests)
         ]
@@ -86,6 +94,7 @@ class Part:
         self.gather = gather
         self.sums: dict[int, Tensor] = {}
         self.buffers: dict[int, Tensor] = {}
+        self.control_sums: dict[int, Tensor] = {}
 
     def add_block(self, block: BlockResult) -> None:
         """Take in the rows of a block, which may belong to several requests."""
@@ -100,46 +109,52 @@ class Part:
             self._keep(block, int(owner), mine)
 
     def _sum(self, block: BlockResult, owners: np.ndarray) -> None:
+        """Work out every weighted sum that is wanted of these rows in one go."""
         gather, jobs = self.gather, block.jobs
-        summed = [o for o in owners if gather.requests[o].coefficients is not None]
-        if not summed:
+        wanted = [
+            (sums, int(owner), weights)
+            for owner in owners
+            for sums, weights in (
+                (self.sums, gather.requests[owner].coefficients),
+                (self.control_sums, _control_weights(gather.requests[owner])),
+            )
+            if weights is not None
+        ]
+        if not wanted:
             return
-        table = np.zeros((len(summed), len(jobs)))
-        for at, owner in enumerate(summed):
+        table = np.zeros((len(wanted), len(jobs)))
+        for at, (_, owner, weights) in enumerate(wanted):
             mine = jobs.owner == owner
-            coefficients = gather.requests[owner].coefficients
-            assert coefficients is not None
-            table[at, mine] = coefficients[jobs.place[mine]]
-        weights = torch.as_tensor(table, dtype=block.deltas[0].dtype, device=block.deltas[0].device)
-        total = weights.new_empty(len(summed), gather.layout.size)
+            table[at, mine] = weights[jobs.place[mine]]
+        left = torch.as_tensor(table, dtype=block.deltas[0].dtype, device=block.deltas[0].device)
+        total = left.new_empty(len(wanted), gather.layout.size)
         for slot, delta in zip(gather.layout.slots, block.deltas, strict=True):
-            torch.mm(weights, delta, out=total[:, slot.start : slot.stop])
-        for at, owner in enumerate(summed):
-            self.sums[int(owner)] = total[at]
+            torch.mm(left, delta, out=total[:, slot.start : slot.stop])
+        for at, (sums, owner, _) in enumerate(wanted):
+            sums[owner] = total[at]
 
     def _keep(self, block: BlockResult, owner: int, mine: np.ndarray) -> None:
         """Keep rows, norms and whether each row is finite, as far as the request wants them."""
         gather, place = self.gather, block.jobs.place[mine]
-        rows, norms = gather.rows[owner], gather.norms[owner]
+        norms = gather.norms[owner]
         everything = len(mine) == len(block.jobs)
         pick = torch.from_numpy(mine)
-        if rows is not None:
-            where = torch.from_numpy(place)
-            for slot, delta in zip(gather.layout.slots, block.deltas, strict=True):
-                rows[where, slot.start : slot.stop] = delta if everything else delta[pick]
-        if block.extras is not None:
-            extra, where = gather.extra_rows(owner), torch.from_numpy(place)
-            for slot, second in zip(gather.layout.slots, block.extras, strict=True):
-                extra[where, slot.start : slot.stop] = second if everything else second[pick]
+        for rows, parts in (
+            (gather.rows[owner], block.deltas),
+            (gather.extra_rows(owner) if block.extras is not None else None, block.extras),
+            (gather.controls[owner], block.controls),
+        ):
+            if rows is None or parts is None:
+                continue
+            where = torch.from_numpy(place).to(rows.device)
+            for slot, part in zip(gather.layout.slots, parts, strict=True):
+                rows[:, slot.start : slot.stop].index_copy_(0, where, part if everything else part[pick])
         summed = self.sums.get(owner)
         suspicious = summed is None or not bool(torch.isfinite(summed).all())
         if norms is None and not suspicious:
             return
-        squares = sum(
-            torch.linalg.vecdot(d, d) if everything else torch.linalg.vecdot(d[pick], d[pick]) for d in block.deltas
-        )
-        assert isinstance(squares, Tensor)
-        values = squares.double().cpu().numpy()
+        lengths = [torch.linalg.vector_norm(d if everything else d[pick], dim=1) for d in block.deltas]
+        values = torch.stack(lengths).double().square().sum(0).cpu().numpy()
         gather.finite[owner][place] = np.isfinite(values)
         if norms is not None:
             norms[place] = values
@@ -160,6 +175,13 @@ class Part:
             rows[place] = delta
         if request.coefficients is not None:
             _accumulate(self.sums, owner, delta, float(request.coefficients[place]))
+        held = gather.controls[owner]
+        if held is not None:
+            weights = _control_weights(request)
+            assert row.control is not None
+            assert weights is not None
+            held[place] = row.control
+            _accumulate(self.control_sums, owner, delta, float(weights[place]))
         if buffers is not None:
             _accumulate(self.buffers, owner, buffers, float(request.buffer_weights[place]))
 
@@ -169,3 +191,23 @@ def _accumulate(sums: dict[int, Tensor], owner: int, value: Tensor, weight: floa
         sums[owner].add_(value, alpha=weight)
     else:
         sums[owner] = value * weight
+
+
+def _room(request: Train, into: Tensor | None, size: int) -> Tensor:
+    """Return memory for one row per client."""
+    count = len(request.clients)
+    return request.model.new_empty(count, size) if into is None else into[:count]
+
+
+def _next_controls(request: Train) -> Tensor | None:
+    """Return memory for the next controls, where they are wanted."""
+    controls = request.controls
+    return None if controls is None or controls.scale is None else controls.table.spare(len(request.clients))
+
+
+def _control_weights(request: Train) -> Floats | None:
+    """Return p_i s_i, where the next controls are wanted."""
+    controls = request.controls
+    if controls is None or controls.scale is None or controls.weights is None:
+        return None
+    return controls.weights * controls.scale

@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from turnout.engine.scratch import Scratch
 from turnout.protocols import Local, Memory, SlotUpdate
 from turnout.streams import Floats
+
+SMALLEST_FACTOR = 1e-3  # of a velocity held as v/ρᵉ
 
 
 class RowSettings:
@@ -41,6 +44,8 @@ class FusedSGD:
 
         without momentum  x ← (1 − ηλ − ημ)·x − η·hᵀd − η·k + ημ·anchor
         with momentum     v ← ρ·v + hᵀd + λ·x + k;   x ← (1 − ημ)·x − η·v + ημ·anchor
+
+    The velocity is held as u = v/ρᵉ, e steps after it was last held as it is: then ρ·v costs no pass over memory.
     """
 
     def __init__(
@@ -49,12 +54,16 @@ class FusedSGD:
         params: Sequence[Tensor],
         anchors: Sequence[Tensor],
         controls: Sequence[Tensor] | None,
+        scratch: Scratch,
     ) -> None:
         self.settings, self.anchors, self.controls = settings, anchors, controls
         names = {*settings.same, *settings.varied}
-        self.velocity = [torch.zeros_like(p) for p in params] if "momentum" in names else None
+        self.velocity: list[Tensor] | None = None
+        if "momentum" in names:
+            self.velocity = [scratch.take(f"velocity {at}", tuple(p.shape), p).zero_() for at, p in enumerate(params)]
         self.params: Sequence[Tensor] = ()
-        self.is_steady = "lr_decay" not in names  # the same numbers at every step
+        self.is_steady = not names & {"lr_decay", "momentum"}  # the same numbers at every step
+        self.factors: dict[int, Tensor | float] = {}  # ρᵉ, by a parameter's dimensions
         self.by_dim: dict[int, dict[str, Tensor | float]] = {}
 
     def enter(self, params: Sequence[Tensor], step: int) -> None:
@@ -66,28 +75,46 @@ class FusedSGD:
             now = self.settings.shaped(len(params[0]), dims)
             if "lr_decay" in now:
                 now["lr"] = now["lr"] * now["lr_decay"] ** step
-            pull, decay = now.get("prox_strength", 0.0), now.get("weight_decay", 0.0)
-            now["keep"] = 1.0 - now["lr"] * (pull if self.velocity is not None else pull + decay)
+            if self.velocity is not None:
+                now["factor"] = self._next_factor(dims, now["momentum"])
+            decay = 0.0 if self.velocity is not None else now.get("weight_decay", 0.0)
+            now["keep"] = 1.0 - now["lr"] * decay
+            if "prox_strength" in now:
+                now["pull"] = now["lr"] * now["prox_strength"]
             self.by_dim[dims] = now
+
+    def _next_factor(self, dims: int, momentum: Tensor | float) -> Tensor | float:
+        """Return ρᵉ of this step; where it would get too small, the velocity is brought back to what it is."""
+        before = self.factors.get(dims, 1.0)
+        if isinstance(before, Tensor) and isinstance(momentum, Tensor):
+            before = before[: len(momentum)]
+        factor = before * momentum
+        if (factor.min() if isinstance(factor, Tensor) else factor) < SMALLEST_FACTOR:
+            assert self.velocity is not None
+            for param, velocity in zip(self.params, self.velocity, strict=True):
+                if param.dim() == dims:
+                    velocity[: len(param)].mul_(factor)
+            factor = factor * 0.0 + 1.0
+        self.factors[dims] = factor
+        return factor
 
     def linear(self, weight: int, bias: int | None, inputs: Tensor, errors: Tensor) -> None:
         """Take hᵀd straight into the parameters, or into the velocity."""
         now, turned = self.by_dim[3], inputs.transpose(1, 2)
         if self.velocity is not None:
-            velocity, momentum = self.velocity[weight][: len(errors)], now["momentum"]
-            if isinstance(momentum, float):
-                velocity.baddbmm_(turned, errors, beta=momentum)
+            velocity, factor = self.velocity[weight][: len(errors)], now["factor"]
+            if isinstance(factor, float):
+                velocity.baddbmm_(turned, errors, alpha=1.0 / factor)
             else:
-                velocity.mul_(momentum).baddbmm_(turned, errors)
+                velocity.baddbmm_(turned, errors / factor)
             self._roll(weight, velocity, now)
         else:
-            param, rate, keep = self.params[weight], now["lr"], now["keep"]
-            if isinstance(rate, float) and isinstance(keep, float):
+            param, rate, keep = self.params[weight], now["lr"], self._shrink(weight, now)
+            if isinstance(rate, float):
                 param.baddbmm_(turned, errors, beta=keep, alpha=-rate)
             else:
-                self._shrink(param, keep)
-                param.baddbmm_(turned, errors * -rate)  # only the small error rows are scaled
-            self._pull(weight, now)
+                param.baddbmm_(turned, errors * -rate, beta=keep)  # only the small error rows are scaled
+            self._correct(weight, now)
         if bias is not None:
             self.plain(bias, errors.sum(1))
 
@@ -96,35 +123,44 @@ class FusedSGD:
         now = self.by_dim[self.params[slot].dim()]
         if self.velocity is not None:
             velocity = self.velocity[slot][: len(grad)]
-            self._roll(slot, velocity.mul_(now["momentum"]).add_(grad), now)
+            add_scaled(velocity, grad, 1.0 / now["factor"])
+            self._roll(slot, velocity, now)
             return
-        self._shrink(self.params[slot], now["keep"])
+        keep = self._shrink(slot, now)
+        if keep != 1.0:
+            self.params[slot].mul_(keep)
         add_scaled(self.params[slot], grad, -now["lr"])
-        self._pull(slot, now)
+        self._correct(slot, now)
 
     def _roll(self, slot: int, velocity: Tensor, now: Mapping[str, Tensor | float]) -> None:
         """Finish the velocity and move by it."""
         param = self.params[slot]
         if "weight_decay" in now:
-            add_scaled(velocity, param, now["weight_decay"])
+            add_scaled(velocity, param, now["weight_decay"] / now["factor"])
         if self.controls is not None:
-            velocity.add_(self.controls[slot][: len(param)])
-        self._shrink(param, now["keep"])
-        add_scaled(param, velocity, -now["lr"])
-        if "prox_strength" in now:
-            add_scaled(param, self._anchor(slot), now["lr"] * now["prox_strength"])
+            add_scaled(velocity, self.controls[slot][: len(param)], 1.0 / now["factor"])
+        self._shrink(slot, now)
+        add_scaled(param, velocity, -now["lr"] * now["factor"])
 
-    def _pull(self, slot: int, now: Mapping[str, Tensor | float]) -> None:
-        """Add what does not depend on the gradient."""
-        param = self.params[slot]
-        if self.controls is not None:
-            add_scaled(param, self.controls[slot][: len(param)], -now["lr"])
-        if "prox_strength" in now:
-            add_scaled(param, self._anchor(slot), now["lr"] * now["prox_strength"])
-
-    def _shrink(self, param: Tensor, keep: Tensor | float) -> None:
-        if isinstance(keep, Tensor) or keep != 1.0:
+    def _shrink(self, slot: int, now: Mapping[str, Tensor | float]) -> float:
+        """Let decay and the pull towards the anchor act, in one pass; return a factor on x that is left to do."""
+        param, keep = self.params[slot], now["keep"]
+        if "pull" not in now:
+            if isinstance(keep, float):
+                return keep
             param.mul_(keep)
+        elif isinstance(keep, float) and keep == 1.0:
+            param.lerp_(self._anchor(slot).expand_as(param), now["pull"])
+        else:
+            param.mul_(keep - now["pull"])
+            add_scaled(param, self._anchor(slot), now["pull"])
+        return 1.0
+
+    def _correct(self, slot: int, now: Mapping[str, Tensor | float]) -> None:
+        """Add the control."""
+        if self.controls is not None:
+            param = self.params[slot]
+            add_scaled(param, self.controls[slot][: len(param)], -now["lr"])
 
     def _anchor(self, slot: int) -> Tensor:
         anchor = self.anchors[slot]

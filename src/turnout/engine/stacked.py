@@ -13,6 +13,7 @@ from torch import Tensor
 
 from turnout.data.federation import Slab
 from turnout.engine.lowering import Batch, Program
+from turnout.engine.scratch import Scratch
 from turnout.engine.sinks import Collected, FusedSGD, RowSettings
 from turnout.engine.tally import Tally
 from turnout.local.batches import draw_batches
@@ -66,6 +67,7 @@ class BlockResult:
     deltas: list[Tensor]  # per slot, (rows, size)
     extras: list[Tensor] | None  # second rows, where the solver sends them
     losses: Floats
+    controls: list[Tensor] | None  # the rows' next controls, where they are wanted
 
 
 def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
@@ -88,17 +90,19 @@ def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
     return jobs.take(np.argsort(-jobs.steps, kind="stable"))
 
 
-def train_block(program: Program, layout: Layout, jobs: Jobs, loss: Loss) -> BlockResult:
-    """Train a block of rows and return their changes."""
+def train_block(program: Program, layout: Layout, jobs: Jobs, loss: Loss, scratch: Scratch) -> BlockResult:
+    """Train a block of rows and return their changes, which are good until the scratch is used again."""
     first = jobs.requests[0]
     bases = _bases(layout, jobs)
     rows = len(jobs)
-    params = [base.expand(rows, *base.shape[1:]).clone() for base in bases]
+    params = [
+        scratch.take(f"parameter {at}", (rows, *base.shape[1:]), base).copy_(base) for at, base in enumerate(bases)
+    ]
     settings = RowSettings(jobs.settings, first.model)
     sink: FusedSGD | Collected
-    controls = _controls(layout, jobs)
+    controls = _controls(layout, jobs, scratch)
     if is_plain_sgd(first.local):
-        sink = FusedSGD(settings, params, bases, controls)
+        sink = FusedSGD(settings, params, bases, controls, scratch)
     else:
         sink = Collected(first.local, settings, params, bases, controls)
     tally, now = Tally(rows, loss, first.model.device), params
@@ -114,7 +118,8 @@ def train_block(program: Program, layout: Layout, jobs: Jobs, loss: Loss) -> Blo
         pairs = [first.local.finish(d, s) for d, s in zip(deltas, sink.flat_state(), strict=True)]
         deltas = [delta for delta, _ in pairs]
         extras = [extra for _, extra in pairs if extra is not None] or None
-    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1))
+    following = None if controls is None else _following(jobs, controls, deltas)
+    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following)
 
 
 def is_plain_sgd(local: Local) -> bool:
@@ -133,12 +138,36 @@ def _bases(layout: Layout, jobs: Jobs) -> list[Tensor]:
     return [stack[:, s.start : s.stop].index_select(0, which).view(-1, *s.stored_shape) for s in layout.slots]
 
 
-def _controls(layout: Layout, jobs: Jobs) -> list[Tensor] | None:
+def _controls(layout: Layout, jobs: Jobs, scratch: Scratch) -> list[Tensor] | None:
     if jobs.requests[0].controls is None:
         return None
-    rows = [jobs.requests[o].controls[p] for o, p in zip(jobs.owner, jobs.place, strict=True)]
-    stack = torch.stack(rows)
-    return [stack[:, s.start : s.stop].reshape(-1, *s.stored_shape) for s in layout.slots]
+    first = jobs.requests[0].model
+    held = [
+        scratch.take(f"control {at}", (len(jobs), slot.stop - slot.start), first)
+        for at, slot in enumerate(layout.slots)
+    ]
+    for owner in np.unique(jobs.owner):
+        request, mine = jobs.requests[owner], np.flatnonzero(jobs.owner == owner)
+        assert request.controls is not None
+        clients, where = request.clients[jobs.place[mine]], torch.from_numpy(mine).to(first.device)
+        for slot, part in zip(layout.slots, held, strict=True):
+            if len(mine) == len(jobs):
+                request.controls.columns(clients, slot.start, part)
+            else:
+                part[where] = request.controls.columns(clients, slot.start, torch.empty_like(part[: len(mine)]))
+    return [part.view(-1, *slot.stored_shape) for part, slot in zip(held, layout.slots, strict=True)]
+
+
+def _following(jobs: Jobs, controls: Sequence[Tensor], deltas: Sequence[Tensor]) -> list[Tensor] | None:
+    """Return the next control of every row, s_i Δ_i − k_i, in the place of the one it had."""
+    scale = np.zeros(len(jobs))
+    for owner in np.unique(jobs.owner):
+        wanted, mine = jobs.requests[owner].controls, jobs.owner == owner
+        if wanted is None or wanted.scale is None:
+            return None
+        scale[mine] = wanted.scale[jobs.place[mine]]
+    factor = torch.as_tensor(scale, dtype=deltas[0].dtype, device=deltas[0].device)[:, None]
+    return [k.view(len(jobs), -1).neg_().addcmul_(delta, factor) for k, delta in zip(controls, deltas, strict=True)]
 
 
 def _batches(jobs: Jobs) -> Iterator[Batch]:
@@ -184,12 +213,15 @@ def _gather(jobs: Jobs, where: Ids, active: Ids, steps: range) -> tuple[Tensor, 
         flat = where[:, steps.start : steps.stop].swapaxes(0, 1).reshape(-1)
     else:
         flat = np.concatenate([where[: active[s], s].reshape(-1) for s in steps])
-    stores = {id(jobs.slabs[owner].x): jobs.slabs[owner] for owner in np.unique(jobs.owner)}
+    kinds = [(id(slab.x), id(slab.y)) for slab in jobs.slabs]  # runs may share inputs and have labels of their own
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    of_slab = np.array([numbers[kind] for kind in kinds])
+    stores = {int(number): jobs.slabs[number] for number in np.unique(of_slab[jobs.owner])}
     store = next(iter(stores.values()))
     index = torch.from_numpy(flat).to(store.x.device)
     if len(stores) == 1:
         return store.x.index_select(0, index), store.y.index_select(0, index)
-    of_row = np.array([id(slab.x) for slab in jobs.slabs])[jobs.owner]
+    of_row = of_slab[jobs.owner]
     of_sample = np.concatenate([np.repeat(of_row[: active[s]], where.shape[2]) for s in steps])
     x = store.x.new_empty(len(index), *store.x.shape[1:])
     y = store.y.new_empty(len(index), *store.y.shape[1:])

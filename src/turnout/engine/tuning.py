@@ -4,10 +4,11 @@ The choice changes speed only: results agree up to float rounding whatever is ch
 """
 
 import json
+import math
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-BUDGET_SECONDS = 2.0
+BUDGET_SECONDS = 3.0
+FINALISTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,32 @@ def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int) -> list[W
 def choose(ways: list[Way], measure: Callable[[Way, int], float]) -> tuple[Way, dict[str, float]]:
     """Return the fastest way by trying each, within the budget, and the seconds per client-step each took.
 
-    A first try of one step pays for buffers and weeds out what is hopeless; the rest are timed over eight steps.
+    A first try of one step pays for buffers, a second of two weeds out what is slow; the best few are then timed in
+    turns, so that a noisy moment does not decide.
     """
     seconds: dict[Way, float] = {}
     started = time.perf_counter()
     for way in ways:
         first = measure(way, 1)
-        if seconds and first > 4 * min(seconds.values()):
-            continue
-        seconds[way] = min(measure(way, 8), measure(way, 8))
+        if not seconds or first < 4 * min(seconds.values()):
+            seconds[way] = measure(way, 2)
+        if time.perf_counter() - started > BUDGET_SECONDS / 2:
+            break
+    finalists = sorted(seconds, key=_handicapped(seconds))[:FINALISTS]
+    finals: dict[Way, float] = {}
+    for _ in range(3 if len(finalists) > 1 else 0):
+        for way in finalists:
+            finals[way] = min(measure(way, 8), finals.get(way, math.inf))
         if time.perf_counter() - started > BUDGET_SECONDS:
             break
-    # operation threads wait for each other and suffer when anything else takes a core: they must win clearly
-    best = min(seconds, key=lambda way: seconds[way] * (1.1 if way.threads > 1 else 1.0))
+    seconds |= finals
+    best = min(finalists, key=_handicapped(seconds))
     return best, {way.describe(): round(value, 5) for way, value in seconds.items()}
+
+
+def _handicapped(seconds: Mapping[Way, float]) -> Callable[[Way], float]:
+    """Operation threads wait for each other and suffer when anything else takes a core: they must win clearly."""
+    return lambda way: seconds[way] * (1.1 if way.threads > 1 else 1.0)
 
 
 class Remembered:

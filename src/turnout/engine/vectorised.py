@@ -5,6 +5,7 @@ in one sweep of blocks. Each run's changes are summed block by block, so memory 
 bound by arithmetic run one client at a time on several workers instead. Which way is measured once and remembered.
 """
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,11 +24,12 @@ from turnout.engine.lowering import Batch, Lowered, Mapped, Program
 from turnout.engine.measure import Gauge, Nowhere
 from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
+from turnout.engine.scratch import Scratch
 from turnout.engine.stacked import Jobs, collect_jobs, train_block
 from turnout.engine.tally import Tally
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, tuning_key
-from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
+from turnout.requests import Answer, Controls, Evaluate, Probe, Score, Train, Trained
 
 SMALL = 50_000  # parameters below which operations are too small to share between threads
 
@@ -103,6 +105,7 @@ class Vectorised:
         self.remembered = Remembered()
         self.ways: dict[str, Way] = {}
         self.pool: ThreadPoolExecutor | None = None
+        self.own = threading.local()  # each worker thread's scratch
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer per question; questions of a kind are answered together."""
@@ -155,11 +158,18 @@ class Vectorised:
         def run(number: int) -> None:
             low, high = bounds[number]
             block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
-            parts[number].add_block(train_block(program, gather.layout, block, loss))
+            parts[number].add_block(train_block(program, gather.layout, block, loss, self._scratch()))
 
         self._side_by_side(run, len(bounds), way.workers)
         for part in parts:
             gather.merge(part)
+
+    def _scratch(self) -> Scratch:
+        """Return this thread's own scratch."""
+        if not hasattr(self.own, "scratch"):
+            self.own.scratch = Scratch()
+        scratch: Scratch = self.own.scratch
+        return scratch
 
     def _run_alone(
         self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way, gather: Gather
@@ -205,7 +215,8 @@ class Vectorised:
         key = tuning_key(shapes, type(prepared.program), type(local), sorted(local.features), local.batch_size, size)
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
-            options = candidates(rows, 4 * layout.size, can_stack, cores())
+            held = 1 + ("momentum" in local.features) + (requests[0].controls is not None)  # what a row keeps in cache
+            options = candidates(rows, 4 * layout.size * held, can_stack, cores())
             way, _ = choose(options, lambda option, steps: self._time(prepared, requests, slabs, option, steps))
             self.remembered.put(key, way)
         self.ways[key] = way
@@ -236,8 +247,14 @@ def _shortened(request: Train, rows: int | None, steps: int) -> Train:
         settings={name: values[:n] for name, values in request.settings.items()},
         coefficients=None if request.coefficients is None else request.coefficients[:n],
         buffer_weights=request.buffer_weights[:n],
-        controls=None if request.controls is None else request.controls[:n],
+        controls=None if request.controls is None else _first_controls(request.controls, n),
     )
+
+
+def _first_controls(controls: Controls, count: int) -> Controls:
+    if controls.scale is None or controls.weights is None:
+        return controls
+    return replace(controls, scale=controls.scale[:count], weights=controls.weights[:count])
 
 
 def _group_key(task: Task, request: Train | Probe | Score | Evaluate) -> tuple[object, ...]:
@@ -246,7 +263,8 @@ def _group_key(task: Task, request: Train | Probe | Score | Evaluate) -> tuple[o
         return base
     local = request.local
     what = (type(local), local.features, local.batch_size, local.batches)
-    return (*base, *what, request.controls is None, request.buffers is None)
+    next_controls = None if request.controls is None else request.controls.scale is not None
+    return (*base, *what, next_controls, request.buffers is None)
 
 
 def pick_device(name: str) -> torch.device:
