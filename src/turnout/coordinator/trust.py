@@ -1,0 +1,281 @@
+"""Whatever an engine returns is looked at before anything uses it.
+
+Every answer becomes one that fits its request: one entry per client that was asked, in order, with those that cannot
+be used marked as not finite, which the round already knows how to do without. A client is turned away when
+
+    nothing came of it, or more than one answer did         its change has the wrong shape or type
+    its answer is for another round                         its change is not finite
+    it did other than the steps it was counted on for       it says it has an absurd number of samples
+    its change is longer than trust.max_norm                nobody had asked it
+
+`trust.policy` says what then: "reject" leaves the client out, "clip" does too but shortens changes that are only too
+long, "stop" ends the run. What was done is in the round's record, with the client and the reason.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.coordinator.plan import Plan, Trust
+from turnout.errors import UpdateError
+from turnout.requests import Evaluate, Evaluated, Probe, Probed, Record, Score, Scored, Steps, Train, Trained
+from turnout.streams import Floats, Ids
+
+T = TypeVar("T")
+MOST_NOTES = 20  # told of in a record
+MOST_EXAMPLES = 10**12
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was wrong with the answers of a round."""
+
+    refused: dict[int, str] = field(default_factory=dict)  # client -> reason
+    notes: list[str] = field(default_factory=list)
+    clipped: int = 0
+
+    def told(self, record: Record) -> Record:
+        """Return the record with what was found: reasons of those rejected, and a word on everything else."""
+        reasons = {client: self.refused.get(client, reason) for client, reason in record.rejected.items()}
+        others = [f"client {c}: {reason}" for c, reason in self.refused.items() if c not in record.rejected]
+        notes = [*self.notes, *others]
+        if len(notes) > MOST_NOTES:
+            notes = [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
+        metrics = {**record.metrics, "clipped": float(self.clipped)} if self.clipped else record.metrics
+        return replace(record, rejected=reasons, events=(*record.events, *notes), metrics=metrics)
+
+
+def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
+    """Pass a run's requests on, and let only answers through that fit them."""
+    found, answer = Findings(), None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        if isinstance(request, Record):
+            answer = yield found.told(request)
+            found = Findings()
+            continue
+        asked = request
+        if isinstance(request, Train) and plan.trust.max_norm is not None:
+            asked = replace(request, coefficients=None)  # a sum hides who made it long
+        answer = fitting(asked, (yield asked), plan.trust, found)
+        if plan.trust.policy == "stop" and (found.refused or found.notes):
+            told = "; ".join([*(f"client {c}: {reason}" for c, reason in found.refused.items()), *found.notes])
+            raise UpdateError(
+                f'An answer in round {request.round} cannot be used, and trust.policy is "stop". {told}. '
+                'Look at the clients named, or set trust.policy = "reject" to go on without them.'
+            )
+
+
+def fitting(request: Any, answer: Any, trust: Trust, found: Findings) -> Any:
+    """Return an answer that fits the request, made of what came as far as it can be used."""
+    if isinstance(request, Train):
+        return _trained(request, answer, trust, found)
+    if isinstance(request, Probe):
+        return _probed(request, answer, found)
+    if isinstance(request, Score):
+        return _scored(request, answer, found)
+    assert isinstance(request, Evaluate)
+    if isinstance(answer, Evaluated) and all(isinstance(v, float) for v in answer.metrics.values()):
+        return answer
+    found.notes.append("the model could not be measured")
+    return Evaluated(metrics={})
+
+
+def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trained:
+    whole = _misfit(request, answer)
+    if whole is not None:
+        return _nothing(request, whole, found)
+    place, reasons = _places(request.clients, answer.clients, found)
+    reasons |= {
+        int(client): f"did {done} steps, and {due} were counted on"
+        for client, done, due in zip(request.clients, answer.steps[place], request.steps, strict=True)
+        if int(client) not in reasons and done != due
+    }
+    if answer.num_examples is not None:
+        said = dict(zip(request.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
+        absurd = {client: n for client, n in said.items() if not 0 < n <= MOST_EXAMPLES}
+        reasons = {client: f"says it has {n} samples" for client, n in absurd.items()} | reasons
+    if answer.delta is not None:
+        return _with_rows(request, answer, place, reasons, (trust, found))
+    finite = answer.finite[place].astype(bool)
+    reasons = _marked(request.clients[~finite], "its change is not finite") | reasons
+    if not reasons and not (bool(torch.isfinite(answer.reduced).all()) and _norms_are_sound(answer)):
+        return _nothing(request, "the sum it is part of is not finite", found)
+    found.refused |= reasons
+    passed: Trained = replace(answer, clients=request.clients, finite=_sound(request.clients, reasons))
+    return passed
+
+
+def _misfit(request: Train, answer: Any) -> str | None:
+    """Return what makes the whole answer useless."""
+    if not isinstance(answer, Trained):
+        return f"the answer is of type {type(answer).__name__}"
+    if answer.round is not None and answer.round != request.round:
+        return f"the answer is for round {answer.round}"
+    count, size = len(answer.clients), request.model.numel()
+    columns = [answer.steps, answer.loss, answer.finite, answer.num_examples, answer.square_norms]
+    if any(c is not None and np.shape(c) != (count,) for c in (answer.clients, *columns)):
+        return "the answer's columns differ in length"
+    for rows in (answer.delta, answer.extra, answer.controls):
+        if rows is not None and not _is_like(rows, (count, size), request.model):
+            return f"the answer's rows do not have {size} numbers of type {request.model.dtype}"
+    for vector in (answer.reduced, answer.control_sum):
+        if vector is not None and not _is_like(vector, (size,), request.model):
+            return f"the answer's sum does not have {size} numbers of type {request.model.dtype}"
+    if answer.delta is None and (request.coefficients is None or answer.reduced is None):
+        return "the answer leaves out what was asked for"
+    if answer.delta is None and not np.array_equal(answer.clients, request.clients):
+        return "the answer is a sum of others than were asked"
+    buffers = answer.buffers
+    if buffers is not None and (
+        request.buffers is None or not _is_like(buffers, tuple(request.buffers.shape), request.buffers)
+    ):
+        return "the answer's running statistics have the wrong shape"
+    return None
+
+
+def _is_like(rows: Any, shape: tuple[int, ...], model: Tensor) -> bool:
+    return isinstance(rows, Tensor) and tuple(rows.shape) == shape and rows.dtype == model.dtype
+
+
+def _norms_are_sound(answer: Trained) -> bool:
+    norms = answer.square_norms
+    return norms is None or bool(np.isfinite(norms).all() and (norms >= 0).all())
+
+
+def _nothing(request: Train, reason: str, found: Findings) -> Trained:
+    """Return an answer of which nothing can be used."""
+    found.refused |= _marked(request.clients, reason)
+    count, model = len(request.clients), request.model
+    return Trained(
+        clients=request.clients,
+        steps=request.steps,
+        loss=np.full(count, np.nan),
+        finite=np.zeros(count, dtype=bool),
+        delta=model.new_full((count, model.numel()), torch.nan),
+        square_norms=np.full(count, np.nan),
+    )
+
+
+def _marked(clients: Ids, reason: str) -> dict[int, str]:
+    return dict.fromkeys(clients.tolist(), reason)
+
+
+def _places(asked: Ids, came: Ids, found: Findings) -> tuple[Ids, dict[int, str]]:
+    """Return where each asked client is in the answer (anywhere, if it is not), and who is there not exactly once."""
+    if np.array_equal(asked, came):
+        return np.arange(len(asked)), {}
+    order = np.argsort(came, kind="stable")
+    left, right = (np.searchsorted(came[order], asked, side=side) for side in ("left", "right"))
+    times = right - left
+    reasons = {int(c): "no answer came" for c in asked[times == 0]}
+    reasons |= {int(c): f"answered {n} times" for c, n in zip(asked, times, strict=True) if n > 1}
+    found.refused |= {int(c): "answered without being asked" for c in np.setdiff1d(came, asked)}
+    last = max(len(came) - 1, 0)
+    padded = np.append(order, 0) if len(came) == 0 else order
+    return padded[np.minimum(left, last)], reasons
+
+
+def _sound(clients: Ids, reasons: Mapping[int, str]) -> Any:
+    return np.array([int(client) not in reasons for client in clients], dtype=bool)
+
+
+def _with_rows(
+    request: Train, answer: Trained, place: Ids, reasons: dict[int, str], how: tuple[Trust, Findings]
+) -> Trained:
+    """Return the rows of those asked, in order; rows that cannot be used are not numbers."""
+    trust, found = how
+    assert answer.delta is not None
+    if len(answer.clients) == 0:
+        return _nothing(request, "no answer came", found)
+    in_order = np.array_equal(place, np.arange(len(answer.clients)))
+    index = torch.from_numpy(place).to(answer.delta.device)
+    delta = answer.delta if in_order else answer.delta[index]
+    norms = torch.linalg.vector_norm(delta, dim=1).double().cpu().numpy()
+    finite = np.isfinite(norms) & answer.finite[place].astype(bool)
+    reasons = _marked(request.clients[~finite], "its change is not finite") | reasons
+    good = _sound(request.clients, reasons)
+    long = good & (norms > (np.inf if trust.max_norm is None else trust.max_norm))
+    if trust.policy == "clip":
+        delta, norms = _shortened(delta, norms, long, trust.max_norm)
+        found.clipped += int(long.sum())
+    else:
+        reasons |= {
+            int(client): f"its change is {norm:.4g} long, and {trust.max_norm:.4g} is believed"
+            for client, norm in zip(request.clients[long], norms[long], strict=True)
+        }
+        good &= ~long
+    found.refused |= reasons
+    if not good.all():
+        delta = torch.where(torch.from_numpy(good).to(delta.device)[:, None], delta, delta.new_tensor(torch.nan))
+    buffers = answer.buffers
+    return Trained(
+        clients=request.clients,
+        steps=request.steps,
+        loss=answer.loss[place],
+        finite=good,
+        delta=delta,
+        extra=answer.extra if in_order or answer.extra is None else answer.extra[index],
+        square_norms=norms**2,
+        buffers=buffers if buffers is None or bool(torch.isfinite(buffers).all()) else request.buffers,
+        controls=answer.controls if in_order else None,
+        control_sum=answer.control_sum if in_order else None,
+        round=request.round,
+    )
+
+
+def _shortened(delta: Tensor, norms: Floats, long: Any, max_norm: float | None) -> tuple[Tensor, Floats]:
+    """Return the rows with those that are too long at the length allowed."""
+    if max_norm is None or not long.any():
+        return delta, norms
+    factor = np.where(long, max_norm / np.where(long, norms, 1.0), 1.0)
+    return delta * delta.new_tensor(factor)[:, None], norms * factor
+
+
+def _probed(request: Probe, answer: Any, found: Findings) -> Probed:
+    """Return a number or a row for each client; those that said nothing of use count as the least in need."""
+    count = len(request.clients)
+    fits = isinstance(answer, Probed) and np.array_equal(answer.clients, request.clients)
+    if request.what == "loss":
+        loss = np.full(count, np.nan)
+        if fits and answer.loss is not None and np.shape(answer.loss) == (count,):
+            loss = np.asarray(answer.loss, dtype=float)
+        bad = ~np.isfinite(loss)
+        least = float(loss[~bad].min()) if not bad.all() else 0.0
+        found.refused |= _marked(request.clients[bad], "its loss is not a number")
+        return Probed(clients=request.clients, loss=np.where(bad, least, loss), samples=_samples(answer))
+    shape = (count, request.model.numel())
+    rows = answer.gradient if fits and _is_like(answer.gradient, shape, request.model) else None
+    if rows is None:
+        found.refused |= _marked(request.clients, "its gradient has the wrong shape or type")
+        return Probed(clients=request.clients, gradient=request.model.new_zeros(shape), samples=_samples(answer))
+    bad = ~np.isfinite(torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy())
+    if bad.any():
+        found.refused |= _marked(request.clients[bad], "its gradient is not finite")
+        rows = torch.where(torch.from_numpy(~bad).to(rows.device)[:, None], rows, torch.zeros_like(rows[:1]))
+    return Probed(clients=request.clients, gradient=rows, samples=_samples(answer))
+
+
+def _samples(answer: Any) -> int:
+    said = getattr(answer, "samples", 0)
+    return said if isinstance(said, int) and 0 <= said <= MOST_EXAMPLES else 0
+
+
+def _scored(request: Score, answer: Any, found: Findings) -> Scored:
+    """Return a loss for each model; one that is not a number counts as the worst there is."""
+    shape = (len(request.models),)
+    loss = np.asarray(answer.loss, dtype=float) if isinstance(answer, Scored) else np.zeros(0)
+    if loss.shape != shape:
+        found.notes.append("the models could not be scored")
+        return Scored(loss=np.zeros(shape), samples=_samples(answer))
+    bad = ~np.isfinite(loss)
+    worst = float(loss[~bad].max()) if not bad.all() else 0.0
+    return Scored(loss=np.where(bad, worst, loss), samples=_samples(answer))

@@ -1,0 +1,277 @@
+"""Answers that cannot be trusted: an engine that lies in every way there is, and a model that stays sound."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import blob_task, quadratic_task, run
+from turnout.aggregation import FedAvg, FedVARP, Median
+from turnout.coordinator import Plan
+from turnout.coordinator.plan import Trust
+from turnout.engine import Sequential
+from turnout.errors import ConfigError, UpdateError
+from turnout.local import SGD
+from turnout.requests import Probe, Score, Train
+from turnout.selection import PowerOfChoice, Uniform
+from turnout.server import FedExP
+
+LOCAL = SGD(lr=0.1, batch_size=5, epochs=1)
+
+
+class Lying:
+    """An honest engine whose answers to Train are spoilt on the way."""
+
+    name = "lying"
+
+    def __init__(self, *lies):
+        self.inner, self.lies = Sequential(), lies
+        self.device = torch.device("cpu")
+
+    def answer(self, questions):
+        out = []
+        for (_, request), answer in zip(questions, self.inner.answer(questions), strict=True):
+            for lie in self.lies:
+                answer = lie(request, answer)
+            out.append(answer)
+        return out
+
+
+def of_training(change):
+    """Spoil answers to Train, if the client is in them; the others pass."""
+    return lambda request, answer: change(request, answer) if isinstance(request, Train) else answer
+
+
+def at(answer, client):
+    return int(np.flatnonzero(answer.clients == client)[0]) if client in answer.clients else None
+
+
+def spoil(client, kind):
+    """Return a lie of this kind by one client; answers are of rows."""
+
+    def lie(request, answer):
+        place = at(answer, client)
+        if place is None:
+            return answer
+        if kind == "nan":
+            rows = answer.delta.clone()
+            rows[place, 0] = torch.nan  # and the flag still says it is finite
+            return replace(answer, delta=rows)
+        if kind == "inf":
+            rows = answer.delta.clone()
+            rows[place] = torch.inf
+            return replace(answer, delta=rows)
+        if kind == "too many steps":
+            return replace(answer, steps=answer.steps + (np.arange(len(answer.steps)) == place))
+        if kind == "absurd samples":
+            said = np.full(len(answer.clients), 10)
+            said[place] = -3
+            return replace(answer, num_examples=said)
+        order = np.arange(len(answer.clients))
+        if kind == "silent":
+            order = np.delete(order, place)
+        elif kind == "twice":
+            order = np.append(order, place)
+        picked = torch.from_numpy(order)
+        return replace(
+            answer,
+            clients=answer.clients[order],
+            steps=answer.steps[order],
+            loss=answer.loss[order],
+            finite=answer.finite[order],
+            delta=answer.delta[picked],
+            square_norms=None if answer.square_norms is None else answer.square_norms[order],
+            num_examples=None if answer.num_examples is None else answer.num_examples[order],
+        )
+
+    return of_training(lie)
+
+
+KINDS = {
+    "nan": "its change is not finite",
+    "inf": "its change is not finite",
+    "too many steps": "steps, and",
+    "absurd samples": "says it has -3 samples",
+    "silent": "no answer came",
+    "twice": "answered 2 times",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_contract_a_liar_is_left_out_as_if_it_had_never_come_and_is_on_record(kind):
+    task = quadratic_task([1.0, 1.0, 1.0], [[1.0], [3.0], [9.0]], [1, 1, 1])
+    alone = quadratic_task([1.0, 1.0], [[1.0], [3.0]], [1, 1])
+    local = SGD(lr=0.1, steps=2, batches="full")
+    final, records = run(task, Plan(local=local, rounds=3, aggregation=Median()), engine=Lying(spoil(2, kind)))
+    expected, _ = run(alone, Plan(local=local, rounds=3, aggregation=Median()))
+    assert torch.equal(final.model, expected.model)
+    for record in records[1:]:
+        assert list(record.rejected) == [2]
+        assert KINDS[kind] in record.rejected[2]
+        assert record.answered.tolist() == [0, 1]
+
+
+def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody():
+    task = quadratic_task([1.0, 1.0, 1.0], [[1.0], [3.0], [9.0]], [1, 1, 1])
+
+    def uninvited(request, answer):
+        more = {
+            name: np.append(getattr(answer, name), getattr(answer, name)[:1]) for name in ("steps", "loss", "finite")
+        }
+        return replace(
+            answer,
+            **more,
+            clients=np.append(answer.clients, 77),
+            delta=torch.cat([answer.delta, answer.delta[:1] * 1e6]),
+            square_norms=None,
+        )
+
+    plan = Plan(local=SGD(lr=0.1, steps=2, batches="full"), rounds=2, aggregation=Median())
+    final, records = run(task, plan, engine=Lying(of_training(uninvited)))
+    expected, _ = run(task, plan)
+    assert torch.equal(final.model, expected.model)
+    assert records[1].events == ("client 77: answered without being asked",)
+    assert records[1].rejected == {}
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (lambda request, answer: None, "of type NoneType"),
+        (lambda request, answer: "yes", "of type str"),
+        (lambda request, answer: replace(answer, round=request.round - 1), "for round"),
+        (lambda request, answer: replace(answer, reduced=answer.reduced[:-1]), "numbers of type torch.float64"),
+        (lambda request, answer: replace(answer, reduced=answer.reduced.float()), "numbers of type torch.float64"),
+        (lambda request, answer: replace(answer, reduced=answer.reduced * torch.nan), "is not finite"),
+        (lambda request, answer: replace(answer, reduced=None), "leaves out what was asked for"),
+        (lambda request, answer: replace(answer, loss=answer.loss[:-1]), "differ in length"),
+    ],
+)
+def test_contract_an_answer_that_is_useless_as_a_whole_leaves_the_model_where_it_was(lie, reason):
+    task = blob_task(4)
+    plan = Plan(local=LOCAL, rounds=2, aggregation=FedAvg())
+    final, records = run(task, plan, engine=Lying(of_training(lie)))
+    assert torch.equal(final.model, task.layout.flatten(task.module))
+    assert len(records[-1].rejected) == 4
+    assert all(reason in why for why in records[-1].rejected.values())
+    assert "nobody answered" in records[-1].events
+
+
+def test_contract_a_sum_without_some_is_made_again_of_the_rest():
+    task = blob_task(5)
+
+    def not_finite(request, answer):
+        place = at(answer, 3)
+        return answer if place is None else replace(answer, finite=np.arange(len(answer.clients)) != place)
+
+    _, records = run(task, Plan(local=LOCAL, rounds=2), engine=Lying(of_training(not_finite)))
+    assert all(list(record.rejected) == [3] for record in records[1:])
+    assert records[-1].coefficients.sum() == pytest.approx(1.0)
+
+
+def test_contract_a_probe_that_is_no_number_gains_its_client_nothing():
+    task = blob_task(6)
+
+    def loud(request, answer):
+        return (
+            replace(answer, loss=np.where(request.clients == 4, np.inf, answer.loss))
+            if isinstance(request, Probe)
+            else answer
+        )
+
+    plan = Plan(local=LOCAL, rounds=4, selection=PowerOfChoice(cohort_size=1, pool_size=6))
+    _, records = run(task, plan, engine=Lying(loud))
+    assert all(4 not in record.asked for record in records[1:])
+    assert all("client 4: its loss is not a number" in record.events for record in records[1:])
+
+
+def huge(client, size):
+    def lie(request, answer):
+        place = at(answer, client)
+        if place is None:
+            return answer
+        rows = answer.delta.clone()
+        rows[place] = size
+        return replace(answer, delta=rows)
+
+    return of_training(lie)
+
+
+def test_golden_too_long_a_change_is_left_out_or_shortened():
+    task = quadratic_task([1.0, 1.0], [[1.0], [1.0]], [1, 1])  # one full step of 0.1 from 0: both send −0.1
+    local = SGD(lr=0.1, steps=1, batches="full")
+
+    def after(trust):
+        final, records = run(task, Plan(local=local, rounds=1, trust=trust), engine=Lying(huge(1, -8.0)))
+        return final.model.item(), records[-1]
+
+    model, record = after(Trust(max_norm=0.5))
+    assert model == pytest.approx(0.1)
+    assert record.rejected == {1: "its change is 8 long, and 0.5 is believed"}
+    model, record = after(Trust(policy="clip", max_norm=0.5))
+    assert model == pytest.approx((0.1 + 0.5) / 2)
+    assert record.rejected == {}
+    assert record.metrics["clipped"] == 1.0
+
+
+def test_error_a_run_that_is_to_stop_names_the_client_and_the_reason():
+    with pytest.raises(UpdateError, match=r"round 1 cannot be used.*client 2: answered 2 times.*trust\.policy = \"rej"):
+        run(
+            blob_task(4),
+            Plan(local=LOCAL, rounds=2, aggregation=Median(), trust=Trust(policy="stop")),
+            engine=Lying(spoil(2, "twice")),
+        )
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({"policy": "hope"}, r'policy "reject", "clip" or "stop"; got \'hope\'\. Change trust\.policy'),
+        ({"max_norm": 0.0}, r"a finite max_norm > 0; got 0\.0\. Change trust\.max_norm"),
+        ({"policy": "clip"}, r"needs a length to clip to\. Set trust\.max_norm"),
+    ],
+)
+def test_error_trust_names_what_is_wrong_with_its_settings(made, message):
+    with pytest.raises(ConfigError, match=message):
+        Trust(**made)
+
+
+LIES = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([*KINDS, "huge"])), max_size=5)
+RULES = st.sampled_from([Median(), FedVARP(), FedAvg()])
+
+
+@settings(deadline=None, max_examples=40)
+@given(LIES, RULES, st.sampled_from([Trust(), Trust(policy="clip", max_norm=1.0), Trust(max_norm=1.0)]))
+def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up(lies, rule, trust):
+    task = blob_task(6)
+    changes = [huge(client, 1e300) if kind == "huge" else spoil(client, kind) for client, kind in lies]
+
+    def rows_only(change):
+        return lambda request, answer: answer if getattr(answer, "delta", None) is None else change(request, answer)
+
+    engine = Lying(*map(rows_only, changes))
+    server = FedExP() if isinstance(rule, FedAvg) else Plan(local=LOCAL, rounds=1).server
+    plan = Plan(local=LOCAL, rounds=3, selection=Uniform(cohort_size=4), aggregation=rule, server=server, trust=trust)
+    final, records = run(task, plan, engine=engine)
+    assert torch.isfinite(final.model).all()
+    for record in records[1:]:
+        asked, answered, rejected = set(record.asked), set(record.answered), set(record.rejected)
+        assert answered | rejected == asked
+        assert not answered & rejected
+        assert set(record.asked[record.local_steps > 0]) == answered
+        assert (record.coefficients[~np.isin(record.asked, record.answered)] == 0).all()
+
+
+def test_contract_models_that_cannot_be_scored_are_the_worst_there_are():
+    from turnout.coordinator.trust import Findings, fitting
+    from turnout.requests import Scored
+
+    request = Score(round=1, models=torch.zeros(3, 2), buffers=None)
+    fixed = fitting(request, Scored(loss=np.array([1.0, np.nan, 2.0]), samples=5), Trust(), Findings())
+    assert fixed.loss.tolist() == [1.0, 2.0, 2.0]
+    found = Findings()
+    assert fitting(request, None, Trust(), found).loss.tolist() == [0.0, 0.0, 0.0]
+    assert found.notes == ["the models could not be scored"]
