@@ -4,8 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.journal.records import add_run, info, journal, record
+from turnout.checkpoint import Keeper
+from turnout.coordinator import State
 from turnout.errors import JournalError
 from turnout.journal import Journal
 from turnout.journal.schema import FILE, VERSION
@@ -37,8 +40,10 @@ def test_contract_the_same_study_goes_on_with_finished_runs_kept(tmp_path: Path)
     with journal(tmp_path, lr=0.1) as out:
         assert out.finished_runs() == {("FedAvg", 0)}
         assert out.read("SELECT count(*) FROM round") == [(2,)]
-        assert out.read("SELECT arm, seed FROM run") == [("FedAvg", 0)]
-        out.begin(info(seed=1))
+        assert out.begin(info(seed=1)) == half
+        assert out.begin(info(seed=2)) == failed
+        with pytest.raises(JournalError, match="already holds arm 'FedAvg' with seed 0"):
+            out.begin(info(seed=0))
 
 
 def test_contract_a_forgotten_run_can_be_started_again() -> None:
@@ -59,6 +64,58 @@ def test_contract_facts_go_with_each_run() -> None:
         second = out.begin(info(seed=1))
         facts = {run: json.loads(text) for run, text in out.read("SELECT id, facts FROM run")}
         assert facts == {run: {"machine": "a", "block": 8} for run in (first, second)}
+
+
+def test_contract_only_a_round_with_a_checkpoint_is_synced(tmp_path: Path) -> None:
+    state, said = State(model=torch.zeros(2)), []
+    with journal(tmp_path) as out:
+        run, keeper = out.begin(info()), Keeper(tmp_path, 0)
+        out._database.set_trace_callback(said.append)
+        out.write([(run, record(0))])
+        assert not any("synchronous" in statement for statement in said)
+        out.write([(run, record(1))], keeper.save(1, {run: state}, {}))
+        synced = [s for s in said if s.startswith(("PRAGMA sync", "COMMIT"))][1:]
+        assert synced == ["PRAGMA synchronous = FULL", "COMMIT", "PRAGMA synchronous = NORMAL"]
+
+
+def test_contract_a_checkpoint_counts_from_its_round_on(tmp_path: Path) -> None:
+    state = State(model=torch.zeros(2))
+    with journal(tmp_path) as out:
+        run, keeper = out.begin(info()), Keeper(tmp_path, 0)
+        for round in range(5):
+            save = keeper.save(round, {run: state}, {}) if round in (1, 3) else None
+            out.write([(run, record(round))], save)
+            if save is not None:
+                keeper.settle(save)
+    with journal(tmp_path) as out:
+        assert out.begin(info()) == run
+        assert out.read("SELECT round FROM round") == [(0,), (1,), (2,), (3,)]
+        assert [file.name for file in out.checkpoint(0)] == ["checkpoints/0-3.safetensors"]
+        assert out.checkpoint(1) == ()
+        last = keeper.save(4, {}, {run: state})
+        out.write([(run, record(4, finished=True))], last)
+        assert out.checkpoint(0) == ()
+        assert out.finished_runs() == {("FedAvg", 0)}
+        assert out.read("SELECT name FROM file") == [("models/0-4.safetensors",)]
+
+
+@pytest.mark.parametrize("table", ["study", "arm", "run", "round"])
+def test_error_a_row_that_has_changed_is_seen(tmp_path: Path, table: str) -> None:
+    with journal(tmp_path) as out:
+        add_run(out, "FedAvg", 0, [0.1, float("nan"), -0.0, 1e300])
+    column, value = {
+        "study": ("facts", '{"machine": "b"}'),
+        "arm": ("name", "FedAvh"),
+        "round": ("sim_seconds", 2),
+    }.get(table, ("seed", 1))
+    database = sqlite3.connect(tmp_path / FILE)
+    with database:
+        database.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    database.close()
+    with pytest.raises(
+        JournalError, match=rf"is damaged \(\d rows? of its table {table} changed\); nothing was changed"
+    ):
+        journal(tmp_path)
 
 
 def test_contract_hidden_files_do_not_make_a_folder_full(tmp_path: Path) -> None:

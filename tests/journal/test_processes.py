@@ -59,7 +59,9 @@ def test_contract_a_writer_is_read_refuses_others_and_leaves_whole_rounds_when_k
         assert first == second == list(range(len(first)))
         assert len(loaded.clients) == 2 * len(loaded.rounds)
         lengths.add(len(first))
-    with pytest.raises(JournalError, match="is being written by another run; nothing was changed"):
+    with pytest.raises(
+        JournalError, match=f"is being written by another run, process {process.pid}; nothing was changed"
+    ):
         journal(folder)
     process.kill()
     process.wait()

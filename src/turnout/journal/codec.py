@@ -11,6 +11,8 @@ bits 0 and 1 the kind, bits 2 and 3 the width, bit 4 whether the body is compres
 """
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ EVERYONE, BITMAP, UP, DOWN = range(4)
 WIDTHS = ("<u1", "<u2", "<u4", "<i8")
 ZIPPED = 16
 WORTH_ZIPPING = 200  # bytes; below this, compressing costs more than it saves
+MOST_BYTES = 1 << 29  # of a body, unpacked
+MOST_CLIENTS = 1 << 27
 INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps")
 
 
@@ -39,9 +43,25 @@ def pack(tag: int, body: bytes) -> bytes:
 def unpack(blob: bytes) -> tuple[int, bytes]:
     """Return the tag, without the mark of compression, and the body as it was."""
     tag, body = blob[0], blob[1:]
-    if tag & ZIPPED:
-        return tag & ~ZIPPED, zlib.decompress(body)
-    return tag, body
+    if not tag & ZIPPED:
+        return tag, body
+    unzip = zlib.decompressobj()
+    body = unzip.decompress(body, MOST_BYTES)
+    if not unzip.eof:
+        raise ValueError("its compressed body breaks off, or is far too long")
+    return tag & ~ZIPPED, body
+
+
+@contextmanager
+def _decoding() -> Iterator[None]:
+    """Turn whatever a body that turnout did not write leads to into one message."""
+    try:
+        yield
+    except (ValueError, IndexError, TypeError, OverflowError, MemoryError, zlib.error) as error:
+        raise JournalError(
+            f"The journal holds bytes that turnout did not write ({error}); nothing was changed. "
+            "Bring back a good copy, or run the study again in another folder with --out."
+        ) from error
 
 
 def width_of(values: NDArray[Any]) -> int:
@@ -77,15 +97,20 @@ def encode_ids(ids: Ids, num_clients: int) -> bytes:
 
 def decode_ids(blob: bytes, num_clients: int) -> Ids:
     """Return the client ids that `encode_ids` packed."""
-    tag, body = unpack(blob)
-    kind, width = tag & 3, tag >> 2
-    if kind == EVERYONE:
-        return np.arange(num_clients)
-    if kind == BITMAP:
-        bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8), count=num_clients)
-        return np.flatnonzero(bits)
-    few = np.cumsum(np.frombuffer(body, dtype=WIDTHS[width]).astype(np.int64) + 1) - 1
-    return few if kind == UP else _others(few, num_clients)
+    with _decoding():
+        tag, body = unpack(blob)
+        kind, width = tag & 3, tag >> 2
+        if not 0 <= num_clients <= MOST_CLIENTS:
+            raise ValueError(f"{num_clients} clients")
+        if kind == EVERYONE:
+            return np.arange(num_clients)
+        if kind == BITMAP:
+            bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8), count=num_clients)
+            return np.flatnonzero(bits)
+        few = np.cumsum(np.frombuffer(body, dtype=WIDTHS[width]).astype(np.int64) + 1) - 1
+        if len(few) and (few[0] < 0 or few[-1] >= num_clients or not (few[1:] > few[:-1]).all()):
+            raise ValueError(f"ids that are not those of {num_clients} clients")
+        return few if kind == UP else _others(few, num_clients)
 
 
 def encode_clients(record: Record) -> bytes | None:
@@ -103,20 +128,39 @@ def encode_clients(record: Record) -> bytes | None:
     return pack(width << 2, b"".join(body))
 
 
-def decode_clients(blob: bytes) -> dict[str, NDArray[Any]]:
-    """Return what `encode_clients` packed: one array per fact, one entry per client that was asked."""
-    tag, body = unpack(blob)
-    kind = np.dtype(WIDTHS[tag >> 2])
-    count = len(body) // (len(INTEGERS) * kind.itemsize + 1 + 2 * 8)
-    numbers = np.frombuffer(body, dtype=kind, count=len(INTEGERS) * count).reshape(len(INTEGERS), count)
-    rest = body[numbers.nbytes :]
-    floats = np.frombuffer(rest[count:], dtype="<f8").reshape(2, count)
+def decode_clients(blob: bytes, num_clients: int | None = None) -> dict[str, NDArray[Any]]:
+    """Return what `encode_clients` packed: one array per fact, one entry per client that was asked.
+
+    With a number of clients, ids that are none of theirs are refused.
+    """
+    with _decoding():
+        tag, body = unpack(blob)
+        kind = np.dtype(WIDTHS[tag >> 2])
+        count = len(body) // (len(INTEGERS) * kind.itemsize + 1 + 2 * 8)
+        numbers = np.frombuffer(body, dtype=kind, count=len(INTEGERS) * count).reshape(len(INTEGERS), count)
+        rest = body[numbers.nbytes :]
+        floats = np.frombuffer(rest[count:], dtype="<f8").reshape(2, count)
+        if num_clients is not None and count and not 0 <= numbers[0].min() <= numbers[0].max() < num_clients:
+            raise ValueError(f"ids that are not those of {num_clients} clients")
     return {
         **dict(zip(INTEGERS, numbers.astype(np.int64), strict=True)),
-        "answered": np.frombuffer(rest, dtype=np.bool_, count=count),
+        "answered": np.frombuffer(rest, dtype=np.uint8, count=count) != 0,
         "coefficient": floats[0],
         "loss": floats[1],
     }
+
+
+def encode_counts(counts: Ids) -> bytes:
+    """Return whole numbers, from 0 up, as bytes in the narrowest width that holds them."""
+    width = width_of(counts)
+    return pack(width << 2, counts.astype(WIDTHS[width]).tobytes())
+
+
+def decode_counts(blob: bytes) -> Ids:
+    """Return the whole numbers that `encode_counts` packed, in one row."""
+    with _decoding():
+        tag, body = unpack(blob)
+        return np.frombuffer(body, dtype=WIDTHS[tag >> 2]).astype(np.int64)
 
 
 def encode_floats(values: Floats | None) -> bytes | None:
@@ -126,7 +170,8 @@ def encode_floats(values: Floats | None) -> bytes | None:
 
 def decode_floats(blob: bytes) -> Floats:
     """Return the numbers that `encode_floats` packed."""
-    return np.frombuffer(unpack(blob)[1], dtype="<f8").astype(np.float64)
+    with _decoding():
+        return np.frombuffer(unpack(blob)[1], dtype="<f8").astype(np.float64)
 
 
 def _answered(record: Record) -> NDArray[np.bool_]:

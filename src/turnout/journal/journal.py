@@ -12,24 +12,32 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from turnout.checkpoint import Save, Stored
+from turnout.checkpoint.keeper import clean
 from turnout.errors import JournalError
 from turnout.journal.codec import encode_clients, encode_floats, encode_ids
-from turnout.journal.schema import (
-    FILE,
-    ROUND_COLUMNS,
-    TABLES,
-    VERSION,
-    Lock,
-    is_empty,
-    open_for_reading,
-    open_for_writing,
-)
+from turnout.journal.continuing import files_of, start
+from turnout.journal.holdings import HELD, Holdings
+from turnout.journal.schema import FILE, ROUND_COLUMNS, Lock, open_for_reading, open_for_writing, transaction
+from turnout.journal.sealing import checksum_of, seal
 from turnout.requests import Record
 
 INSERT_ROUND = f"INSERT INTO round VALUES ({', '.join('?' * ROUND_COLUMNS)})"
+BEGUN = (
+    "arm",
+    "seed",
+    "rounds",
+    "config",
+    "facts",
+    "status",
+    "started",
+    "party",
+    *HELD,
+)  # what `begin` writes of a run
 MEASURED = ("loss", "accuracy")  # the metrics with a column of their own
 
 
@@ -41,21 +49,30 @@ class RunInfo:
     seed: int
     rounds: int
     config: dict[str, Any]  # resolved, JSON-able
+    holdings: Holdings | None = None  # None: unknown
+    party: int = 0  # runs of one party advance together and are saved together
 
 
 class Journal:
-    """The record of one study. Make one with `create` or `open`; close it, or use it in a `with` block."""
+    """The record of one study. Make one with `create` or `open`; close it, or use it in a `with` block.
+
+    With a round may come a checkpoint: files that are on the disk already and count from this transaction on. That
+    transaction is on the disk, too, when `write` returns; those between may be lost with the power, in whole rounds.
+    """
 
     def __init__(self, database: sqlite3.Connection, folder: Path | None, held: ExitStack) -> None:
         self.folder = folder
+        self.earlier: dict[str, Any] | None = None  # the facts that were there, of a study that goes on
         self._database = database
-        self._facts: dict[str, Any] = json.loads(self.read("SELECT facts FROM study")[0][0])
+        self._facts = _facts(self.read("SELECT facts FROM study"), folder)
         self._last_write: dict[int, float] = {}
         self._close = weakref.finalize(self, held.close)
 
     @classmethod
     def create(cls, folder: Path | None, *, study: str, config: dict[str, Any], facts: dict[str, Any]) -> "Journal":
-        """Start a journal, or go on with the same study: finished runs are kept, unfinished ones taken out.
+        """Start a journal, or go on with the same study: unfinished runs are taken back to their checkpoints.
+
+        What is there is checked first; a folder that is damaged or holds another study is left as it is.
 
         Args:
             folder: where it goes; None keeps it in memory.
@@ -75,8 +92,12 @@ class Journal:
                     database = open_for_writing(folder / FILE)
             held.callback(database.close)
             with _said_plainly(folder):
-                _start(database, folder, (study, _canonical(config), json.dumps(facts)))
-            return cls(database, folder, held.pop_all())
+                earlier = start(database, folder, (study, _canonical(config), json.dumps(facts)))
+                if folder is not None:
+                    clean(folder, {stored.name for stored in files_of(database)})
+            journal = cls(database, folder, held.pop_all())
+            journal.earlier = earlier
+            return journal
 
     @classmethod
     def open(cls, folder: Path) -> "Journal":
@@ -89,40 +110,92 @@ class Journal:
             held.callback(database.close)
             return cls(database, Path(folder), held.pop_all())
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """How and on what the study is run."""
+        return dict(self._facts)
+
     def begin(self, info: RunInfo) -> int:
-        """Start a run and return its id."""
-        facts, now = json.dumps(self._facts), _now()
-        values = (info.arm, info.seed, info.rounds, _canonical(info.config), facts, "running", now)
+        """Start a run, or go on with it, and return its id."""
         with self._transaction():
-            if self.read("SELECT 1 FROM run WHERE arm = ? AND seed = ?", (info.arm, info.seed)):
+            found = self.read("SELECT id, status FROM run WHERE arm = ? AND seed = ?", (info.arm, info.seed))
+            if found and (found[0][0] in self._last_write or found[0][1] == "finished"):
                 raise JournalError(
                     f"The journal already holds arm {info.arm!r} with seed {info.seed}. "
                     "Give each arm a name of its own, and forget a run before starting it again."
                 )
-            self._database.execute("INSERT OR IGNORE INTO arm (name) VALUES (?)", (info.arm,))
-            run = self._database.execute(
-                "INSERT INTO run (arm, seed, rounds, config, facts, status, started) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                values,
-            ).lastrowid
-        assert run is not None
+            run = self._insert(info) if not found else int(found[0][0])
+            self._database.execute("UPDATE run SET status = 'running', ended = NULL WHERE id = ?", (run,))
+            seal(self._database, "run", "id = ?", (run,))
         self._last_write[run] = time.perf_counter()
         return run
 
-    def write(self, entries: Sequence[tuple[int, Record]]) -> None:
-        """Write one record for each run given, in one transaction."""
+    def _insert(self, info: RunInfo) -> int:
+        values = (info.arm, info.seed, info.rounds, _canonical(info.config), json.dumps(self._facts), "running", _now())
+        bodies = (None, None, None) if info.holdings is None else info.holdings.encoded()
+        self._database.execute("INSERT OR IGNORE INTO arm (name) VALUES (?)", (info.arm,))
+        seal(self._database, "arm", "name = ?", (info.arm,))
+        run = self._database.execute(
+            f"INSERT INTO run ({', '.join(BEGUN)}) VALUES ({', '.join('?' * len(BEGUN))})",
+            (*values, info.party, *(self._kept(body) for body in bodies)),
+        ).lastrowid
+        assert run is not None
+        return run
+
+    def _kept(self, body: bytes | None) -> int | None:
+        """Keep an array and return its id; equal arrays are kept once."""
+        if body is None:
+            return None
+        digest = blake2b(body, digest_size=16).digest()
+        self._database.execute("INSERT OR IGNORE INTO array (digest, body) VALUES (?, ?)", (digest, body))
+        return int(self.read("SELECT id FROM array WHERE digest = ?", (digest,))[0][0])
+
+    def write(self, entries: Sequence[tuple[int, Record]], save: Save | None = None) -> None:
+        """Write one record for each run given, and what was saved with them, in one transaction."""
         now = time.perf_counter()
         rows = [_row(run, record, now - self._last_write.get(run, now)) for run, record in entries]
-        with self._transaction():
-            self._database.executemany(INSERT_ROUND, rows)
+        with self._synced(save is not None), self._transaction():
+            self._database.executemany(INSERT_ROUND, [(*row, checksum_of(*row)) for row in rows])
+            if save is not None:
+                self._refer(save)
+            for run, record in entries:
+                if record.finished:
+                    self._end(run, "finished")
         self._last_write.update((run, now) for run, _ in entries)
 
+    def _refer(self, save: Save) -> None:
+        """Let a save count in place of the one before it."""
+        known = self.read("SELECT files FROM checkpoint WHERE party = ?", (save.party,))
+        now = [file.name for file in save.files]
+        gone = [name for (names,) in known for name in json.loads(names) if name not in now]
+        self._database.executemany("DELETE FROM file WHERE name = ?", [(name,) for name in gone])
+        self._database.execute("DELETE FROM checkpoint WHERE party = ?", (save.party,))
+        for file in (*save.files[-1:], *([] if save.models is None else [save.models])):
+            self._database.execute("INSERT INTO file (name, sha256, bytes) VALUES (?, ?, ?)", file)
+            seal(self._database, "file", "name = ?", (file.name,))
+        if now:
+            values = (save.party, save.round, json.dumps(now))
+            self._database.execute("INSERT INTO checkpoint (party, round, files) VALUES (?, ?, ?)", values)
+            seal(self._database, "checkpoint", "party = ?", (save.party,))
+        if save.models is not None:
+            named = [(save.models.name, run) for run in save.ended]
+            self._database.executemany("UPDATE run SET model = ? WHERE id = ?", named)
+
     def finish(self, run: int, status: str = "finished") -> None:
-        """Mark a run as ended; only those that are "finished" are kept when the study is run again."""
+        """Mark a run as ended; only those that are "finished" are kept whole when the study is run again."""
         with self._transaction():
-            self._database.execute(
-                "UPDATE run SET status = ?, ended = ?, facts = ? WHERE id = ?",
-                (status, _now(), json.dumps(self._facts), run),
-            )
+            self._end(run, status)
+
+    def _end(self, run: int, status: str) -> None:
+        values = (status, _now(), json.dumps(self._facts), run)
+        self._database.execute("UPDATE run SET status = ?, ended = ?, facts = ? WHERE id = ?", values)
+        seal(self._database, "run", "id = ?", (run,))
+
+    def checkpoint(self, party: int) -> tuple[Stored, ...]:
+        """Return the files that hold where a party stands, oldest first; none if it has to start afresh."""
+        known = self.read("SELECT files FROM checkpoint WHERE party = ?", (party,))
+        stored = {file.name: file for file in files_of(self._database)}
+        return tuple(stored[name] for (names,) in known for name in json.loads(names))
 
     def finished_runs(self) -> set[tuple[str, int]]:
         """Return the (arm, seed) of every finished run."""
@@ -131,7 +204,8 @@ class Journal:
     def forget(self, run: int) -> None:
         """Take a run and its rounds out, so that it can be started again."""
         with self._transaction():
-            _forget(self._database, run)
+            self._database.execute("DELETE FROM round WHERE run = ?", (run,))
+            self._database.execute("DELETE FROM run WHERE id = ?", (run,))
         self._last_write.pop(run, None)
 
     def set_fact(self, name: str, value: Any) -> None:
@@ -139,6 +213,7 @@ class Journal:
         self._facts[name] = value
         with self._transaction():
             self._database.execute("UPDATE study SET facts = ?", (json.dumps(self._facts),))
+            seal(self._database, "study")
 
     def close(self) -> None:
         """Close the database and let others write; may be called twice."""
@@ -152,51 +227,31 @@ class Journal:
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
-        return self._database.execute(query, values).fetchall()
+        with _said_plainly(self.folder, "read"):
+            return self._database.execute(query, values).fetchall()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Let several reads see one state, whatever is written meanwhile."""
-        with _transaction(self._database, "BEGIN"):
+        with transaction(self._database, "BEGIN"):
             yield
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with _said_plainly(self.folder), _transaction(self._database, "BEGIN IMMEDIATE"):
+        with _said_plainly(self.folder), transaction(self._database, "BEGIN IMMEDIATE"):
             yield
 
-
-def _start(database: sqlite3.Connection, folder: Path | None, study: tuple[str, str, str]) -> None:
-    """Make the tables, or take out what the same study left unfinished."""
-    with _transaction(database, "BEGIN IMMEDIATE"):
-        if is_empty(database):
-            for statement in TABLES.split(";"):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {VERSION}")
-            database.execute("INSERT INTO study VALUES (?, ?, ?)", study)
+    @contextmanager
+    def _synced(self, wanted: bool) -> Iterator[None]:
+        """Let the next transaction be on the disk when it is done, if that is wanted."""
+        if not wanted:
+            yield
             return
-        name, config = database.execute("SELECT name, config FROM study").fetchone()
-        if (name, config) != study[:2]:
-            raise JournalError(
-                f"{folder} already holds {_difference(name, config, study)}; nothing was changed. "
-                "Choose another folder with --out."
-            )
-        database.execute("UPDATE study SET facts = ?", (study[2],))
-        for (run,) in database.execute("SELECT id FROM run WHERE status != 'finished'").fetchall():
-            _forget(database, run)
-
-
-def _difference(name: str, config: str, study: tuple[str, str, str]) -> str:
-    if name != study[0]:
-        return f"another study, {name!r}"
-    old, new = json.loads(config), json.loads(study[1])
-    keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    return f"the study {name!r} with other settings ({', '.join(keys)})"
-
-
-def _forget(database: sqlite3.Connection, run: int) -> None:
-    database.execute("DELETE FROM round WHERE run = ?", (run,))
-    database.execute("DELETE FROM run WHERE id = ?", (run,))
+        self._database.execute("PRAGMA synchronous = FULL")
+        try:
+            yield
+        finally:
+            self._database.execute("PRAGMA synchronous = NORMAL")
 
 
 def _row(run: int, record: Record, wall_seconds: float) -> tuple[Any, ...]:
@@ -238,16 +293,15 @@ def _plain(value: float) -> float | str:
     return number if math.isfinite(number) else str(number)
 
 
-@contextmanager
-def _transaction(database: sqlite3.Connection, begin: str) -> Iterator[None]:
-    database.execute(begin)
+def _facts(rows: list[tuple[Any, ...]], folder: Path | None) -> dict[str, Any]:
     try:
-        yield
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
+        ((text,),) = rows
+        return dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise JournalError(
+            f"The journal in {folder} holds no study, or one that turnout did not write; nothing was changed. "
+            "Bring back a good copy, or run the study again in another folder with --out."
+        ) from error
 
 
 @contextmanager

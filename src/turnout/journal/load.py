@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
+from turnout.checkpoint import Stored, tensors_of, verify
 from turnout.errors import JournalError
-from turnout.journal.codec import INTEGERS, decode_clients, decode_floats, decode_ids
+from turnout.journal.codec import INTEGERS, MOST_CLIENTS, decode_clients, decode_floats, decode_ids
+from turnout.journal.holdings import HELD, Holdings
 from turnout.journal.journal import MEASURED, Journal
 from turnout.journal.schema import VERSION
 from turnout.streams import Ids
@@ -25,6 +28,9 @@ KEYS = ("arm", "seed", "round")
 RUN_COLUMNS = ("id", "arm", "seed", "rounds", "status", "started", "ended", "config", "facts")
 ROUND_COLUMNS = ("evaluated", *MEASURED, "num_clients", *COUNTS, *COSTS)
 CLIENT_COLUMNS = (*INTEGERS, "answered", "coefficient", "loss")
+MOST_LETTERS = 200
+MOST_METRICS = 1000
+MOST_SPENT = 1e15  # bytes, steps or seconds of a round: sums of a thousand such still fit
 IN_ORDER = "FROM run JOIN arm ON run.arm = arm.name"
 
 
@@ -89,6 +95,44 @@ class Loaded:
             )
         return decode_ids(*found[0])
 
+    def holdings(self, arm: str, seed: int) -> Holdings | None:
+        """Return what a run's clients hold and how fast they are; None where the journal was not told."""
+        columns = ", ".join(f"(SELECT body FROM array WHERE array.id = run.{name})" for name in HELD)
+        with _reading(self.source) as journal:
+            found = journal.read(f"SELECT {columns} FROM run WHERE arm = ? AND seed = ?", (arm, int(seed)))
+        if not found:
+            raise JournalError(
+                f"The journal holds no run of arm {arm!r} with seed {seed}. "
+                f"It has the arms {', '.join(self.arms)}; see .runs for their seeds."
+            )
+        return None if found[0][0] is None else Holdings.decoded(*found[0])
+
+    def model(self, arm: str, seed: int) -> Tensor:
+        """Return the last model of a finished run, as a flat vector."""
+        return self._last(arm, seed)["model"]
+
+    def buffers(self, arm: str, seed: int) -> Tensor | None:
+        """Return the buffers that belong to the last model of a finished run, as a flat vector; None if it has none."""
+        return self._last(arm, seed).get("buffers")
+
+    def _last(self, arm: str, seed: int) -> dict[str, Tensor]:
+        if isinstance(self.source, Journal):
+            raise JournalError("This study was kept in memory, and its models in the models of its result.")
+        query = (
+            "SELECT run.id, file.name, sha256, bytes FROM run LEFT JOIN file ON file.name = run.model "
+            "WHERE arm = ? AND seed = ?"
+        )
+        with _reading(self.source) as journal:
+            found = journal.read(query, (arm, int(seed)))
+        if not found or found[0][1] is None:
+            raise JournalError(
+                f"{self.source} holds no finished run of arm {arm!r} with seed {seed}. "
+                f"See .runs for what there is, or go on with turnout resume {self.source}."
+            )
+        run, stored = found[0][0], Stored(*found[0][1:])
+        verify(self.source, stored)
+        return tensors_of(self.source, stored.name, f"{run}/")
+
     def _blobs(self, column: str) -> Iterator[tuple[str, int, int, bytes]]:
         """Yield the blobs of the rounds this was loaded with, and of no later ones."""
         last = self.rounds.groupby(["arm", "seed"], sort=False)["round"].max()
@@ -122,35 +166,82 @@ def _loaded(journal: Journal, source: Path | Journal) -> Loaded:
             f"SELECT {', '.join((*KEYS, *ROUND_COLUMNS, *TEXTS))} {IN_ORDER} JOIN round ON round.run = run.id "
             "ORDER BY position, seed, round"
         )
-    frame, metrics = _rounds_frame(rounds)
-    return Loaded(
-        study={"name": name, "config": json.loads(config), "facts": json.loads(facts), "version": VERSION},
-        runs=_runs_frame(runs),
-        rounds=frame,
-        metrics=metrics,
-        source=source,
-    )
+    with as_written(source):
+        frame, metrics = _rounds_frame(rounds)
+        return Loaded(
+            study={"name": _name(name), "config": _json(config, dict), "facts": _json(facts, dict), "version": VERSION},
+            runs=_runs_frame(runs),
+            rounds=frame,
+            metrics=metrics,
+            source=source,
+        )
+
+
+@contextmanager
+def as_written(source: Path | Journal) -> Iterator[None]:
+    """Turn what values that turnout does not write lead to into one message."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        where = source.folder if isinstance(source, Journal) else source
+        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise JournalError(
+            f"The journal in {where} holds values that turnout did not write ({why}). "
+            "Bring back a good copy, or run the study again in another folder with --out."
+        ) from error
+
+
+def _name(value: Any) -> str:
+    """Return a name; one that could move a terminal's cursor, or fill its screen, is refused."""
+    if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_LETTERS:
+        raise ValueError("a name that no study, arm or measure can have")
+    return value
+
+
+def _json(text: Any, kind: type) -> Any:
+    value = json.loads(text)
+    if not isinstance(value, kind):
+        raise TypeError(f"a {type(value).__name__} in place of a {kind.__name__}")
+    return value
 
 
 def _runs_frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
     for name in ("started", "ended"):
-        frame[name] = pd.to_datetime(frame[name], utc=True)
+        frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601")
     for name in ("config", "facts"):
-        frame[name] = [json.loads(text) for text in frame[name]]
-    return frame
+        frame[name] = pd.Series([_json(text, dict) for text in frame[name]], dtype="object")
+    for name in ("arm", "status"):
+        frame[name] = pd.Series([_name(value) for value in frame[name]], dtype="object")
+    _check_whole(frame, ["id", "seed", "rounds"])
+    return frame.astype({"id": "int64", "seed": "int64", "rounds": "int64"})
+
+
+def _check_whole(frame: pd.DataFrame, columns: list[str]) -> None:
+    """Raise if a column of whole numbers holds anything else: SQLite lets a column hold any kind of value."""
+    for name in columns:
+        if len(frame) and frame[name].dtype.kind != "i":
+            raise TypeError(f"{name} must be whole numbers")
 
 
 def _rounds_frame(rows: list[tuple[Any, ...]]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     frame = pd.DataFrame([row[: -len(TEXTS)] for row in rows], columns=[*KEYS, *ROUND_COLUMNS])
     kinds = {name: "float64" if name in FLOATS else "int64" for name in frame.columns if name != "arm"}
+    _check_whole(frame, [name for name, kind in kinds.items() if kind == "int64"])
     frame = frame.astype({**kinds, "evaluated": "bool"}).rename(columns=COUNTS)
+    if not frame["num_clients"].between(0, MOST_CLIENTS).all():
+        raise ValueError(f"more than {MOST_CLIENTS} clients")
+    if not frame[list(COSTS)].apply(lambda cost: cost.between(0, MOST_SPENT)).all(axis=None):
+        raise ValueError(f"a cost below 0 or above {MOST_SPENT:g}")
     events, rejected, others = (
-        [json.loads(row[place]) if row[place] else {} for row in rows] for place in (-3, -2, -1)
+        [_json(row[place], kind) if row[place] else kind() for row in rows]
+        for place, kind in ((-3, list), (-2, dict), (-1, dict))
     )
-    frame["events"] = pd.Series([tuple(each) for each in events], dtype="object")
+    frame["events"] = pd.Series([tuple(map(str, each)) for each in events], dtype="object")
     frame["rejected"] = pd.Series([_by_client(each) for each in rejected], dtype="object")
-    names = tuple(dict.fromkeys(name for each in others for name in each))
+    names = tuple(dict.fromkeys(_name(name) for each in others for name in each))
+    if len(names) > MOST_METRICS or {*names} & {*frame.columns}:
+        raise ValueError("measures of names that are taken, or too many of them")
     for name in names:
         frame[name] = [float(each.get(name, "nan")) for each in others]
     frame["bytes"] = frame["bytes_down"] + frame["bytes_up"]
@@ -162,7 +253,7 @@ def _rounds_frame(rows: list[tuple[Any, ...]]) -> tuple[pd.DataFrame, tuple[str,
 
 
 def _by_client(rejected: dict[str, str]) -> dict[int, str]:
-    return {int(client): reason for client, reason in rejected.items()}  # JSON's keys are text
+    return {int(client): str(reason) for client, reason in rejected.items()}  # JSON's keys are text
 
 
 def _long(keys: list[tuple[str, int, int]], lengths: list[int], columns: dict[str, Any]) -> pd.DataFrame:

@@ -1,18 +1,26 @@
 """The tables of a journal, and how its database is opened."""
 
+import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from turnout.errors import JournalError
+from turnout.journal.sealing import checksum_of
 
 FILE = "journal.sqlite"
-LOCK = ".lock"
-VERSION = 1
+LOCK, PID = ".lock", ".pid"
+VERSION = 3
 BUSY_MILLISECONDS = 10_000
 
 TABLES = """
-CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL);
-CREATE TABLE arm (position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);
+CREATE TABLE arm (position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, checksum BLOB);
+CREATE TABLE file (name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL, checksum BLOB);
+CREATE TABLE checkpoint (party INTEGER PRIMARY KEY, round INTEGER NOT NULL, files TEXT NOT NULL, checksum BLOB);
+CREATE TABLE array (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
 CREATE TABLE run (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     arm TEXT NOT NULL REFERENCES arm (name),
@@ -23,6 +31,12 @@ CREATE TABLE run (
     status TEXT NOT NULL,
     started TEXT NOT NULL,
     ended TEXT,
+    sizes INTEGER REFERENCES array (id),
+    label_counts INTEGER REFERENCES array (id),
+    seconds_per_step INTEGER REFERENCES array (id),
+    party INTEGER NOT NULL,
+    model TEXT REFERENCES file (name),
+    checksum BLOB,
     UNIQUE (arm, seed)
 );
 CREATE TABLE round (
@@ -47,10 +61,11 @@ CREATE TABLE round (
     up BLOB NOT NULL,
     clients BLOB,
     client_accuracy BLOB,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (run, round)
 );
 """
-ROUND_COLUMNS = 21
+ROUND_COLUMNS = 22
 
 
 class Lock:
@@ -61,6 +76,7 @@ class Lock:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._who = folder / PID
         self._held = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._held.execute("BEGIN EXCLUSIVE")
@@ -69,13 +85,25 @@ class Lock:
             if "locked" not in str(error):
                 raise
             raise JournalError(
-                f"{folder} is being written by another run; nothing was changed. "
+                f"{folder} is being written by another run{_process(self._who)}; nothing was changed. "
                 "Wait until it ends, or choose another folder with --out."
             ) from None
+        self._who.unlink(missing_ok=True)  # a link in a stranger's folder would be written through
+        self._who.write_text(f"{os.getpid()}\n")
 
     def release(self) -> None:
         """Let others write."""
+        with suppress(OSError):
+            self._who.unlink(missing_ok=True)
         self._held.close()
+
+
+def _process(who: Path) -> str:
+    """Return which process it is, where it has said so."""
+    try:
+        return f", process {int(who.read_text())}"
+    except (OSError, ValueError):
+        return ""
 
 
 def open_for_writing(target: Path | str) -> sqlite3.Connection:
@@ -85,6 +113,7 @@ def open_for_writing(target: Path | str) -> sqlite3.Connection:
         _check_version(database, str(target))
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
+        database.create_function("checksum_of", -1, checksum_of, deterministic=True)
     except BaseException:
         database.close()
         raise
@@ -119,6 +148,7 @@ def is_empty(database: sqlite3.Connection) -> bool:
 def _connect(target: str, *, uri: bool) -> sqlite3.Connection:
     database = sqlite3.connect(target, isolation_level=None, check_same_thread=False, uri=uri)
     database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+    database.execute("PRAGMA trusted_schema = OFF")  # a stranger's tables call no functions
     return database
 
 
@@ -138,8 +168,43 @@ def _check_version(database: sqlite3.Connection, where: str) -> None:
         raise JournalError(
             f"{where} is a database but not a journal; nothing was changed. Choose another folder with --out."
         )
+    if known and version < VERSION:
+        raise JournalError(
+            f"{where} was written by an earlier turnout: its format is {version}, this turnout reads {VERSION}; "
+            "nothing was changed. Run the study again, in another folder with --out."
+        )
+    if version == VERSION and known and _objects(database) != _made():
+        raise JournalError(
+            f"{where} has other tables than turnout makes; nothing was changed. "
+            "Bring back a good copy, or run the study again in another folder with --out."
+        )
     if version > VERSION:
         raise JournalError(
             f"{where} was written by a later turnout: its format is {version}, this turnout reads up to {VERSION}; "
             "nothing was changed. Upgrade turnout, or choose another folder with --out."
         )
+
+
+@lru_cache(maxsize=1)
+def _made() -> frozenset[tuple[str, str, str]]:
+    """Return what turnout's own tables look like in a database: a view, a trigger or a table that lacks is seen."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(TABLES)
+        return _objects(database)
+
+
+def _objects(database: sqlite3.Connection) -> frozenset[tuple[str, str, str]]:
+    return frozenset(database.execute("SELECT type, name, sql FROM sqlite_master").fetchall())
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """Let all of what is done happen, or nothing of it."""
+    database.execute(begin)
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise

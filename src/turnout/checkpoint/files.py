@@ -1,0 +1,188 @@
+"""Files of tensors that are whole or not there: safetensors with a JSON value in the header.
+
+A file is written under another name, synced, given its own name, and its folder is synced. Tensors come in blocks, so
+a table of gigabytes is never held twice. Reading runs no code.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from turnout.errors import JournalError
+
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+ABOUT = "turnout"  # the key of the JSON value
+ASIDE = ".part"  # how the name of a file ends while it is written
+NAME = re.compile(r"(checkpoints|models)/\d+-\d+\.safetensors")  # nothing else is ever opened or removed
+READ_BYTES = 1 << 20
+
+
+class Stored(NamedTuple):
+    """A file, as the journal vouches for it."""
+
+    name: str  # within the study's folder
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One tensor to be written, in blocks along its first dimension."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    blocks: Iterable[Tensor]
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> "Piece":
+        """Return a tensor as one piece."""
+        return cls(name, tensor.dtype, tuple(tensor.shape), (tensor,))
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes it takes."""
+        return self.dtype.itemsize * int(torch.Size(self.shape).numel())
+
+
+def write(folder: Path, name: str, pieces: Sequence[Piece], about: dict[str, Any]) -> Stored:
+    """Write a file and return what to vouch for; it is on the disk when this returns."""
+    path = folder / name
+    aside = path.with_name(path.name + ASIDE)
+    try:
+        _make_folder(path.parent)
+        with open(aside, "wb") as file:
+            digest, size = _pour(file, pieces, about)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise JournalError(
+            f"{path} cannot be written: {error.strerror or error}. The last checkpoint is kept. "
+            "Free some space or check the permissions of the folder, and go on with turnout resume."
+        ) from error
+    return Stored(name, digest, size)
+
+
+def _pour(file: BinaryIO, pieces: Sequence[Piece], about: dict[str, Any]) -> tuple[str, int]:
+    digest, size = sha256(), 0
+    for part in _parts(pieces, about):
+        file.write(part)
+        digest.update(part)
+        size += len(part)
+    return digest.hexdigest(), size
+
+
+def _parts(pieces: Sequence[Piece], about: dict[str, Any]) -> Iterator[bytes | memoryview]:
+    header: dict[str, Any] = {"__metadata__": {ABOUT: json.dumps(about)}}
+    at = 0
+    for piece in pieces:
+        offsets = [at, at + piece.bytes]
+        header[piece.name] = {"dtype": DTYPES[piece.dtype], "shape": list(piece.shape), "data_offsets": offsets}
+        at += piece.bytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # data starts at a multiple of eight
+    yield len(text).to_bytes(8, "little")
+    yield text
+    for piece in pieces:
+        for block in piece.blocks:
+            if block.numel():
+                yield block.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system lets a folder be synced."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def verify(folder: Path, stored: Stored) -> None:
+    """Raise unless the file is there and is what the journal says it is."""
+    path = located(folder, stored.name)
+    if not path.is_file():
+        raise JournalError(
+            f"{folder} has lost {stored.name}, which its journal needs; nothing was changed. "
+            "Bring the file back, or run the study again in another folder with --out."
+        )
+    digest = sha256()
+    with open(path, "rb") as file:
+        while part := file.read(READ_BYTES):
+            digest.update(part)
+    if path.stat().st_size != stored.bytes or digest.hexdigest() != stored.sha256:
+        raise JournalError(
+            f"{path} is not as it was written (its checksum differs); nothing was changed. "
+            "Bring back a good copy, or run the study again in another folder with --out."
+        )
+
+
+def located(folder: Path, name: str) -> Path:
+    """Return where a file lies; a name that leads elsewhere is refused."""
+    path = folder / name
+    if not NAME.fullmatch(name) or path.is_symlink() or path.parent.is_symlink():
+        raise JournalError(
+            f"The journal in {folder} names a file {name!r} that turnout does not write; nothing was changed. "
+            "Run the study again in another folder with --out."
+        )
+    return path
+
+
+@contextmanager
+def opened(folder: Path, name: str) -> Iterator[Any]:
+    """Open a file for reading pieces of it."""
+    path = located(folder, name)
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        raise JournalError(f"{path} cannot be read: {error}. Bring back a good copy.") from error
+
+
+def about_of(file: Any) -> dict[str, Any]:
+    """Return the JSON value of an open file."""
+    about: dict[str, Any] = json.loads((file.metadata() or {})[ABOUT])
+    return about
+
+
+def tensors_of(folder: Path, name: str, prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start so, without the prefix; copies, in memory of their own."""
+    with opened(folder, name) as file:
+        names = [key for key in file.keys() if key.startswith(prefix)]  # noqa: SIM118
+        return {key.removeprefix(prefix): file.get_tensor(key).clone() for key in names}
