@@ -1,0 +1,42 @@
+"""Label flip: attackers train honestly, on labels that have been swapped.
+
+Intuition: nothing that is sent looks odd; only what was learned is wrong.
+
+    y → C − 1 − y        or labels[y] where a map is given
+
+Only training labels change. The test set, the server's samples and everyone's hold-outs stay as they are.
+
+Reduces to: no attack when the map is 0, 1, …, C − 1.
+Reference: Tolpegin, Truex, Gursoy, Liu. ESORICS 2020. arXiv:2007.08432; the reversal is Fang et al. 2020's.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from turnout.attacks.attack import Attackers
+from turnout.errors import ConfigError
+
+
+def mapped(labels: Tensor, num_classes: int, to: tuple[int, ...] | None) -> Tensor:
+    """Return labels[y] of each label, or C − 1 − y where no map is given."""
+    if to is None:
+        return num_classes - 1 - labels
+    if len(to) != num_classes or not all(0 <= label < num_classes for label in to):
+        raise ConfigError(
+            f"LabelFlip needs labels with a class from 0 to {num_classes - 1} for each of {num_classes} classes; "
+            f"got {list(to)}. Change attack.labels, or leave it out to reverse them."
+        )
+    return torch.tensor(to, dtype=labels.dtype, device=labels.device)[labels.long()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelFlip(Attackers):
+    """Honest training on wrong labels."""
+
+    labels: tuple[int, ...] | None = None  # what each class is called instead; left out, C − 1 − y
+
+    def relabel(self, labels: Tensor, num_classes: int) -> Tensor:
+        """Return the labels that attackers train on."""
+        return mapped(labels, num_classes, self.labels)

@@ -1,0 +1,98 @@
+"""Hostile clients: what they send is forged between the engine's answer and everything that looks at it.
+
+The coordinator's requests pass through here. A request to train that reaches attackers asks for rows, and their rows
+are replaced before a filter, a check or an aggregation sees them. Where nobody in a request attacks, it passes as it
+is: with no attackers at all the run is, bit for bit, the run without an attack.
+
+Only changes are forged. Losses, probes, second rows, buffers and reported steps are what honest training gave, on
+the labels that the attack left.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.attacks.attack import Forger, Seen, forges
+from turnout.coordinator.plan import Plan
+from turnout.protocols import Population
+from turnout.requests import Record, Steps, Train, Trained
+from turnout.streams import Ids, Streams
+
+T = TypeVar("T")
+MOST_NAMED = 20  # attackers listed in the first record
+
+
+def with_adversaries(plan: Plan, population: Population, streams: Streams, steps: Steps[T]) -> Steps[T]:
+    """Pass a run's requests on; forge what attackers answer, and note in every record how many there were."""
+    if plan.attack is None:
+        return (yield from steps)
+    hostile = plan.attack.attackers(population.num_clients, streams)
+    name = type(plan.attack).__name__
+    answer: Any = None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+        if isinstance(request, Record):
+            request = _noted(request, hostile, name)
+        reached = isinstance(request, Train) and not request.on_server and hostile[request.clients].any()
+        if reached and forges(plan.attack):
+            asked = cast(Train, request)
+            answer = yield _for_rows(asked)
+            answer = forged(plan.attack, asked, answer, hostile[asked.clients])
+        else:
+            answer = yield request
+
+
+def _for_rows(request: Train) -> Train:
+    """Return the request for rows alone: sums over them would be sums of what attackers did not send."""
+    controls = None if request.controls is None else replace(request.controls, scale=None, weights=None)
+    return replace(request, coefficients=None, controls=controls)
+
+
+def forged(attack: Forger, request: Train, answer: Trained, hostile: Any) -> Trained:
+    """Return the answer with the attackers' rows replaced; the answer itself is left as it was."""
+    delta, theirs = cast(Tensor, answer.delta), np.flatnonzero(hostile)
+    seen = Seen(
+        round=request.round,
+        streams=request.streams,
+        model=request.model,
+        clients=answer.clients,
+        hostile=hostile,
+        delta=delta,
+    )
+    rows = attack.forge(seen).to(delta.dtype)
+    squares = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square().cpu().numpy()
+    finite, norms = answer.finite.copy(), answer.square_norms
+    finite[theirs] = torch.isfinite(rows).all(1).cpu().numpy()
+    if norms is not None:
+        norms = norms.copy()
+        norms[theirs] = squares
+    changed = delta.index_copy(0, torch.from_numpy(theirs).to(delta.device), rows)
+    # the next controls follow from the changes, so they are worked out again from what was sent
+    return replace(answer, delta=changed, finite=finite, square_norms=norms, controls=None, control_sum=None)
+
+
+def _noted(record: Record, hostile: Any, name: str) -> Record:
+    """Return the record with the number of attackers that answered, and how the model serves everyone else."""
+    if record.round == 0:
+        record = replace(record, events=(*record.events, f"{name}: {_listed(np.flatnonzero(hostile))}"))
+    sent: Iterable[int] = (*record.answered.tolist(), *record.rejected)
+    metrics = {**record.metrics, "attackers": float(sum(bool(hostile[client]) for client in sent))}
+    if record.client_accuracy is not None:
+        benign = record.client_accuracy[~hostile]
+        if np.isfinite(benign).any():
+            metrics["benign_accuracy"] = float(np.nanmean(benign))
+    return replace(record, metrics=metrics)
+
+
+def _listed(clients: Ids) -> str:
+    if len(clients) == 0:
+        return "nobody attacks"
+    named = ", ".join(map(str, clients[:MOST_NAMED])) + (", …" if len(clients) > MOST_NAMED else "")
+    return f"{len(clients)} clients attack: {named}" if len(clients) > 1 else f"client {named} attacks"
