@@ -1,0 +1,109 @@
+"""A study in progress as the report would tell it now: every seed as far as it is, and the arms side by side so far."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import TurnoutError
+from turnout.journal import Journal, Loaded, frames
+from turnout.report.contents import Contents, as_json, contents
+from turnout.report.gather import Arm, Gathered
+from turnout.report.sections import sections
+from turnout.study import Comparison, compare
+from turnout.ui.summary import FINISHED, open_read_only
+
+PICTURE = re.compile(r"data-picture=([\w-]+)")
+UNSURE = "This is a look before the end, and one of many: no test holds for it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoFar:
+    """What the live page shows."""
+
+    sections: tuple[tuple[str, str, str], ...]  # anchor, heading, markup
+    data: dict[str, Any]  # for the pictures
+    shape: str  # another one means: other pictures or other choices, not just other numbers
+
+
+def so_far(folder: Path) -> SoFar:
+    """Read a study in progress."""
+    with _reading(folder) as journal:
+        study = frames(journal)
+        comparison, round = _compared(study)
+        gathered = Gathered(studies=(study,), arms=_arms(study), comparison=comparison, verdict="")
+        found = contents(gathered)
+    if round is not None:
+        found = _as_of(found, round)
+    parts, data = tuple(sections(found)), as_json(found)
+    return SoFar(sections=parts, data=data, shape=_shape(parts, data))
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[Journal]:
+    with ExitStack() as held:
+        database = open_read_only(folder)
+        held.callback(database.close)
+        yield Journal(database, folder, held.pop_all())
+
+
+def _arms(study: Loaded) -> tuple[Arm, ...]:
+    """Return the arms with every seed that has begun; a report shows only the finished ones, once there is one."""
+    arms = []
+    for name in study.arms:
+        runs = study.runs[study.runs["arm"] == name]
+        seeds = tuple(int(seed) for seed in runs["seed"])
+        unfinished = int((runs["status"] != FINISHED).sum())
+        arms.append(Arm(name=name, own_name=name, study=study, seeds=seeds, unfinished=unfinished))
+    return tuple(arms)
+
+
+def _compared(study: Loaded) -> tuple[Comparison | None, int | None]:
+    """Return the finished runs compared; before there are any, all runs at the last round that all have measured."""
+    try:
+        return compare(study, target=study.study["config"].get("target")), None
+    except TurnoutError:  # nothing is finished, or nothing is measured
+        pass
+    measured = study.rounds[study.rounds["evaluated"]].groupby(["arm", "seed"])["round"].max()
+    round = int(measured.min()) if len(measured) == len(study.runs) > 0 else 0
+    if round == 0:  # models that have not moved yet
+        return None, None
+    cut = replace(study, runs=study.runs.assign(status=FINISHED), rounds=study.rounds[study.rounds["round"] <= round])
+    try:
+        return replace(compare(cut), target=None), round
+    except TurnoutError:
+        return None, None
+
+
+def _as_of(found: Contents, round: int) -> Contents:
+    """Return the contents with a comparison that does not call itself final."""
+    tables = tuple(
+        replace(
+            table,
+            headings=[heading.replace("final ", f"round {round}: ") for heading in table.headings],
+            notes=[UNSURE, *table.notes],
+        )
+        if table.name == "comparison"
+        else table
+        for table in found.tables
+    )
+    return replace(found, tables=tables)
+
+
+def _shape(parts: Sequence[tuple[str, str, str]], data: dict[str, Any]) -> str:
+    def drawn(curves: list[dict[str, Any]]) -> list[Any]:
+        return [(curve["arm"], curve.get("seeds", 1) > 1, len(curve["mean"]) > 1) for curve in curves]
+
+    facts = [
+        [(anchor, PICTURE.findall(markup)) for anchor, _, markup in parts],
+        data["arms"],
+        data["axes"],
+        [(metric["label"], drawn(metric["curves"])) for metric in data["metrics"]],
+        [(rank["key"], drawn(rank["curves"])) for rank in data["ranks"]],
+        [(run["arm"], run["seed"], run["clients"]) for run in data["maps"]["runs"]],
+    ]
+    return blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
