@@ -1,0 +1,78 @@
+"""What `turnout reproduce` does."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from turnout.cli.plain_json import json_text
+from turnout.cli.plainly import STOPPED
+from turnout.cli.progress import duration
+from turnout.reproduce import Shipped, Verdict, reproduce, shipped, shipped_named
+from turnout.study import Study
+
+NOT_REPRODUCED = 3
+PLACE = Path("runs", "reproduce")
+
+
+def list_studies(*, as_json: bool) -> None:
+    """Say which studies there are."""
+    rows = [_row(study) for study in shipped().values()]
+    if as_json:
+        typer.echo(json_text(rows))
+        return
+    width, papers = (max(len(row[key]) for row in rows) for key in ("name", "paper"))
+    for row in rows:
+        needs = f"  needs {', '.join(row['needs'])}" if row["needs"] else ""
+        typer.echo(f"{row['name']:{width}}  {row['paper']:{papers}}  {row['small']:>7}  {row['what']}{needs}")
+    typer.echo("\nThe times are those of --scale small on two cores. Next: turnout reproduce NAME")
+
+
+def _row(study: Shipped) -> dict[str, Any]:
+    about = study.about
+    return {
+        "name": study.name,
+        "paper": about.paper,
+        "what": about.what,
+        "needs": list(about.needs),
+        "small": about.small,
+    }
+
+
+def run_one(name: str, scale: str, seeds: int | None, out: Path | None, *, as_json: bool) -> None:
+    """Run one study, say which claims held, and exit 3 if one did not."""
+    study = shipped_named(name)
+    folder = out or PLACE / f"{name}-{scale}{'' if seeds is None else f'-{seeds}'}"
+    started = time.monotonic()
+    cells = len(study.about.cells)
+
+    def on_cell(cell: str, part: Study) -> None:
+        if not as_json:
+            runs = len(part.versions()) * len(part.all_seeds)
+            which = f" {cell}" if cells > 1 else ""
+            typer.echo(f"{duration(time.monotonic() - started):>7}  {name}{which}: {runs} runs of {part.rounds} rounds")
+
+    try:
+        verdict = reproduce(study, scale, folder, seeds=seeds, on_cell=on_cell)
+    except KeyboardInterrupt as error:
+        typer.echo(f"stopped: what is finished is kept in {folder}; the same command does the rest.", err=True)
+        raise typer.Exit(STOPPED) from error
+    if as_json:
+        typer.echo(json_text(verdict.as_dict()))
+    else:
+        _say(verdict, folder)
+    if not verdict.all_hold:
+        raise typer.Exit(NOT_REPRODUCED)
+
+
+def _say(verdict: Verdict, folder: Path) -> None:
+    judged = [claim for claim in verdict.claims if claim.held is not None]
+    typer.echo(f"\n{verdict.paper}: {verdict.what}\n\n{verdict.text()}\n")
+    for note in [*(claim.statement.note for claim in verdict.claims), *verdict.notes]:
+        if note:
+            typer.echo(f"note: {note}")
+    held = sum(claim.held is True for claim in judged)
+    typer.echo(
+        f"{held} of {len(judged)} claims held, {verdict.seeds} seeds, scale {verdict.scale}; all of it is in {folder}"
+    )

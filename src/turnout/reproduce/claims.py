@@ -1,0 +1,127 @@
+"""Claims of a paper, held against what was measured: seed by seed, and corrected for how many claims there are.
+
+    a claim holds  ⇔  the mean over seeds is on the claimed side, so are more than half of the seeds, and
+                      Holm's p-value, over all tested claims of the study, is below 0.05
+
+An identity has no test: it holds when no seed is off by more than its tolerance. A number has no verdict: it is there
+to be looked at beside the paper's.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from turnout.streams import Floats, Streams
+from turnout.study.statistics import holm, paired, summarise
+
+SURE = 0.05  # a corrected p-value below this is clear
+BARE = ("", "×")  # units that stand right behind a number, without a space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a paper says, before anyone looked."""
+
+    id: str
+    text: str
+    paper: str = ""  # its number, or its words
+    unit: str = ""  # of ours
+    note: str = ""  # why ours differs, or what a reader should know
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A statement with what was found; `held` is set by `settled`."""
+
+    statement: Statement
+    ours: float | None  # the mean over seeds; None: not finite
+    spread: float | None  # the standard deviation over seeds; None with one seed
+    seeds: int
+    supported: bool | None  # by the mean and by most seeds; None: a number, not a claim
+    is_exact: bool = False  # an identity
+    p: float | None = None  # of the paired t-test; None: nothing to test
+    corrected_p: float | None = None
+    held: bool | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        plain = asdict(self)
+        return {**plain.pop("statement"), **plain}
+
+
+def above(statement: Statement, values: Floats, than: float = 0.0) -> Claim:
+    """Claim that values, one per seed, lie above a number. A margin goes in `than`: no worse by 1 is than = −1."""
+    return _tested(statement, values, values - than)
+
+
+def below(statement: Statement, values: Floats, than: float = 0.0) -> Claim:
+    """Claim that values, one per seed, lie below a number."""
+    return _tested(statement, values, than - values)
+
+
+def exactly(statement: Statement, values: Floats, tolerance: float = 0.0) -> Claim:
+    """Claim that values, one per seed, are zero."""
+    off = np.abs(np.asarray(values, dtype=float))
+    found = bool(len(off)) and bool((off <= tolerance).all())  # a NaN is not
+    ours, spread = _mean_and_spread(off)
+    return Claim(statement=statement, ours=ours, spread=spread, seeds=len(off), supported=found, is_exact=True)
+
+
+def number(statement: Statement, values: Floats) -> Claim:
+    """Put our number beside the paper's, without a verdict."""
+    ours, spread = _mean_and_spread(np.asarray(values, dtype=float))
+    return Claim(statement=statement, ours=ours, spread=spread, seeds=len(values), supported=None)
+
+
+def settled(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims with their verdicts, tests corrected over all of them."""
+    corrected = holm([claim.p for claim in claims])
+    return [
+        replace(
+            claim, corrected_p=p, held=None if claim.supported is None else claim.supported and (p is None or p < SURE)
+        )
+        for claim, p in zip(claims, corrected, strict=True)
+    ]
+
+
+def _tested(statement: Statement, values: Floats, gain: Floats) -> Claim:
+    gain = np.asarray(gain, dtype=float)
+    ours, spread = _mean_and_spread(np.asarray(values, dtype=float))
+    found = paired(gain, np.zeros(len(gain)), streams=Streams(0))
+    supported = found is not None and found.mean > 0 and 2 * found.agreeing > found.pairs
+    p = None if found is None else found.t_test_p
+    return Claim(statement=statement, ours=ours, spread=spread, seeds=len(gain), supported=supported, p=p)
+
+
+def _mean_and_spread(values: Floats) -> tuple[float | None, float | None]:
+    summary = summarise(values)
+    return summary.mean, summary.std
+
+
+def measured(ours: float | None, spread: float | None, unit: str) -> str:
+    """Return a mean and its spread as text, to the digits that the spread allows."""
+    if ours is None:
+        return "not finite"
+    digits = _digits(ours, spread)
+    text = _signed(ours, digits) + (f" ± {_plain(spread, digits)}" if spread else "")
+    return f"{text}{'' if unit in BARE else ' '}{unit}"
+
+
+def _digits(ours: float, spread: float | None) -> int | None:
+    """Return how many decimals to show: two figures of the spread; None is scientific notation."""
+    size = max(abs(ours), spread or 0.0)
+    if size and not 1e-3 <= size < 1e6:
+        return None
+    finest = spread or abs(ours) / 10
+    return min(max(1 - math.floor(math.log10(finest)), 0), 4) if finest else 0
+
+
+def _plain(value: float, digits: int | None) -> str:
+    return f"{value:.1e}" if digits is None else f"{value:.{digits}f}"
+
+
+def _signed(value: float, digits: int | None) -> str:
+    return _plain(value, digits).replace("-", "−", 1) if digits is not None else _plain(value, digits)

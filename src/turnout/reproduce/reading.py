@@ -1,0 +1,57 @@
+"""What claims are made of: curves of a study as arrays, one row per seed."""
+
+import numpy as np
+
+from turnout.errors import JournalError
+from turnout.journal.load import Loaded
+from turnout.streams import Floats, Ids
+
+
+def curve(loaded: Loaded, arm: str, metric: str = "accuracy") -> tuple[Ids, Floats]:
+    """Return the measured rounds, and the metric as (seeds, rounds), seeds ascending."""
+    frame = loaded.rounds
+    mine = frame[
+        (frame["arm"] == arm) & (frame["evaluated"] if metric in ("loss", "accuracy") else frame[metric].notna())
+    ]
+    if mine.empty:
+        raise JournalError(f"Nothing was measured of {metric} in arm {arm!r}. The arms are {', '.join(loaded.arms)}.")
+    table = mine.pivot(index="seed", columns="round", values=metric)
+    return table.columns.to_numpy(), table.to_numpy()
+
+
+def final(loaded: Loaded, arm: str, metric: str = "accuracy") -> Floats:
+    """Return the last value of each seed."""
+    values: Floats = curve(loaded, arm, metric)[1][:, -1]
+    return values
+
+
+def at(loaded: Loaded, arm: str, round: int, metric: str = "accuracy") -> Floats:
+    """Return each seed's value at a round, or at the last measured one before it."""
+    rounds, values = curve(loaded, arm, metric)
+    found: Floats = values[:, max(int(np.searchsorted(rounds, round, side="right")) - 1, 0)]
+    return found
+
+
+def average(loaded: Loaded, arm: str, metric: str = "accuracy", last: int = 1) -> Floats:
+    """Return each seed's mean over its last measurements."""
+    return np.asarray(curve(loaded, arm, metric)[1][:, -last:].mean(axis=1))
+
+
+def rounds_to(
+    loaded: Loaded, arm: str, target: float | Floats, metric: str = "accuracy", *, rises: bool = True
+) -> Floats:
+    """Return the first round at which each seed is as good as the target; one past the last where it never is."""
+    rounds, values = curve(loaded, arm, metric)
+    level = np.broadcast_to(np.asarray(target, dtype=float), len(values))[:, None]
+    good = values >= level if rises else values <= level
+    first: Floats = np.where(good.any(axis=1), rounds[good.argmax(axis=1)], rounds[-1] + 1).astype(np.float64)
+    return first
+
+
+def clients(loaded: Loaded, arm: str) -> Floats:
+    """Return the accuracy of every client on its own hold-out after the last round, as (seeds, clients)."""
+    frame = loaded.client_accuracy
+    mine = frame[frame["arm"] == arm]
+    last = mine[mine["round"] == mine["round"].max()]
+    table: Floats = last.pivot(index="seed", columns="client", values="accuracy").to_numpy()
+    return table

@@ -1,0 +1,1 @@
+"""One study file and one module of claims per table or figure."""

@@ -1,0 +1,81 @@
+"""An adaptive server step on a problem with more unknowns than equations."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from turnout.journal.load import Loaded
+from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
+from turnout.reproduce.reading import curve, final, rounds_to
+from turnout.reproduce.shipped import About
+from turnout.streams import Floats
+
+REGRESSION = "regression"
+
+ABOUT = About(
+    paper="Jhunjhunwala et al. 2023, FedExP figure (linear regression)",
+    what="A server step read off each round needs fewer rounds than FedAvg's to reach the same loss.",
+    small="2 min",
+    scales={"smoke": ("rounds=5", "seeds=2", "data.dim=50", "data.clients=5"), "small": (), "paper": ()},
+    cells={REGRESSION: ()},
+    notes=(),
+)
+
+
+def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """Hold FedExP against FedAvg."""
+    study = loaded[REGRESSION]
+    goal = final(study, "FedAvg", "loss")  # what FedAvg has at the end
+    rounds = float(curve(study, "FedAvg", "loss")[0][-1])
+    speedup = rounds / rounds_to(study, "FedExP", goal, "loss", rises=False)
+    rates = curve(study, "FedExP", "server_lr")[1]
+    return [
+        above(
+            Statement(
+                id="fewer-rounds",
+                text="rounds FedAvg needs for its final loss, over those FedExP needs",
+                paper="1.4 to 2",
+                unit="×",
+            ),
+            speedup,
+            1.0,
+        ),
+        below(
+            Statement(id="lower", text="final training loss: FedExP ÷ FedAvg", paper="lower", unit="×"),
+            final(study, "FedExP", "loss") / goal,
+            1.0,
+        ),
+        exactly(
+            Statement(id="at-least-one", text="η_g is never below 1 (by how much at most)", paper="η_g ≥ 1"),
+            np.maximum(1.0 - rates.min(axis=1), 0.0),
+        ),
+        above(
+            Statement(id="mostly-more", text="share of rounds with η_g > 1", paper="most rounds"),
+            (rates > 1.0).mean(axis=1),
+            0.5,
+        ),
+        below(
+            Statement(
+                id="smoother",
+                text="the mean of the last two iterates swings less than the last (÷)",
+                paper="smoother",
+                unit="×",
+            ),
+            roughness(study, "FedExP") / roughness(study, "FedExP, last iterate"),
+            1.0,
+        ),
+        number(Statement(id="rate", text="mean η_g over rounds", paper="> 1"), rates.mean(axis=1)),
+        *(
+            number(
+                Statement(id=f"final-{arm}", text=f"final training loss, {arm}", paper="curve"),
+                final(study, arm, "loss"),
+            )
+            for arm in ("FedAvg", "FedExP", "SCAFFOLD", "FedAdagrad")
+        ),
+    ]
+
+
+def roughness(study: Loaded, arm: str) -> Floats:
+    """Return the mean size of the second differences of the logarithm of the loss."""
+    values = np.log(np.maximum(curve(study, arm, "loss")[1], 1e-30))
+    return np.asarray(np.abs(np.diff(values, n=2, axis=1)).mean(axis=1))

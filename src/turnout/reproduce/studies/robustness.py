@@ -1,0 +1,123 @@
+"""Robust aggregation and low-loss selection against nine attacks, by the accuracy of clients that do not attack."""
+
+from collections.abc import Mapping
+
+from turnout.journal.load import Loaded
+from turnout.reproduce.claims import Claim, Statement, above, below, number
+from turnout.reproduce.reading import final
+from turnout.reproduce.shipped import About
+from turnout.streams import Floats
+
+POINTS = 100.0
+HONEST = "nobody"
+ATTACKS = {
+    "free-rider": "",
+    "NaN": "",
+    "label flip": "",
+    "scaled update": ", scale = 10.0",
+    "Gaussian": ", std = 1.0",
+    "sign flip": ", scale = 5.0",
+    "model replacement": "",
+    "inner product": ", scale = 5.0",
+    "little is enough": ", shift = 1.0",
+}
+FORCE = ("Gaussian", "sign flip", "inner product")  # what Krum's and the median's papers are about
+ROBUST = ("median", "trimmed mean", "Krum", "multi-Krum")
+LARGE_LOSS, SMALL_LOSS = 20.0, 10.0  # points
+
+ABOUT = About(
+    paper="Blanchard et al. 2017, Yin et al. 2018, Xie et al. 2019, Baruch et al. 2019, Sun et al. 2019, Cao et al.",
+    what="Six of thirty clients attack; a mean is lost, and robust rules keep most of the others' accuracy.",
+    small="not measured",
+    scales={
+        "smoke": ("rounds=2", "seeds=2"),
+        "small": (),
+        "paper": (),
+    },
+    cells={
+        HONEST: ('attack={ use = "free-rider", fraction = 0.0 }',),
+        **{
+            name: (f'attack={{ use = "{name.lower().replace(" ", "-")}", fraction = 0.2{more} }}',)
+            for name, more in ATTACKS.items()
+        },
+    },
+    notes=(
+        "The papers' claims are put to one small task: digits, a small MLP, Dirichlet(1) over thirty clients.",
+        "Accuracy is the mean over clients that do not attack, each on its own hold-out.",
+        "Attackers report honest losses on the labels they train on, so low-loss selection can only see wrong labels.",
+    ),
+)
+
+
+def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """Hold each rule under attack against itself without, and against FedAvg."""
+    found = [
+        below(
+            _says(f"FedAvg {attack}", f"FedAvg under {attack}, beside nobody", "lost"),
+            _lost(loaded, attack, "FedAvg"),
+            -LARGE_LOSS,
+        )
+        for attack in FORCE
+    ]
+    found += [
+        above(
+            _says(f"{rule} {attack}", f"{rule} under {attack}, beside nobody", "kept"),
+            _lost(loaded, attack, rule),
+            -SMALL_LOSS,
+        )
+        for attack in FORCE
+        for rule in ROBUST
+    ]
+    found += [
+        above(
+            _says("no numbers", "FedAvg under NaN, beside nobody", "rejected"),
+            _lost(loaded, "NaN", "FedAvg"),
+            -SMALL_LOSS,
+        ),
+        above(
+            _says("clipped", "model replacement: norm clipping − FedAvg", "better"),
+            _beside(loaded, "model replacement", "norm clipping", "FedAvg"),
+        ),
+        above(
+            _says("trusted", "sign flip: FLTrust − FedAvg", "better"), _beside(loaded, "sign flip", "FLTrust", "FedAvg")
+        ),
+        above(
+            _says("passed over", "label flip: low loss − FedAvg", "better"),
+            _beside(loaded, "label flip", "low loss", "FedAvg"),
+        ),
+    ]
+    found += [
+        below(
+            _says(f"little {rule}", f"{rule}: little is enough − sign flip", "worse"),
+            _accuracy(loaded, "little is enough", rule) - _accuracy(loaded, "sign flip", rule),
+        )
+        for rule in ("trimmed mean", "Krum")
+    ]
+    return found + _numbers(loaded)
+
+
+def _numbers(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    return [
+        number(Statement(id=f"{attack}: {rule}", text=f"{attack}: {rule}", unit="%"), _accuracy(loaded, attack, rule))
+        for attack, study in loaded.items()
+        for rule in study.arms
+    ]
+
+
+def _says(id: str, text: str, paper: str) -> Statement:
+    return Statement(id=id, text=text, paper=paper, unit="points")
+
+
+def _accuracy(loaded: Mapping[str, Loaded], attack: str, rule: str) -> Floats:
+    """Return the final accuracy of the benign, in per cent, one per seed."""
+    return POINTS * final(loaded[attack], rule, "benign_accuracy")
+
+
+def _lost(loaded: Mapping[str, Loaded], attack: str, rule: str) -> Floats:
+    """Return what an attack does to a rule, in points; negative is a loss."""
+    return _accuracy(loaded, attack, rule) - _accuracy(loaded, HONEST, rule)
+
+
+def _beside(loaded: Mapping[str, Loaded], attack: str, rule: str, other: str) -> Floats:
+    """Return how much better a rule does than another under an attack, in points."""
+    return _accuracy(loaded, attack, rule) - _accuracy(loaded, attack, other)

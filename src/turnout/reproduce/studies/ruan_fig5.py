@@ -1,0 +1,68 @@
+"""Three arrivals in a row, with and without a boost for whoever is new."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from turnout.journal.load import Loaded
+from turnout.reproduce.claims import Claim, Statement, above, number
+from turnout.reproduce.reading import at, curve, final
+from turnout.reproduce.shipped import ALONE, About
+from turnout.streams import Floats
+
+ARRIVALS = (100, 150, 200)
+POINTS = 100.0
+
+ABOUT = About(
+    paper="Ruan et al. 2021, Figure 5",
+    what="Seven devices train on MNIST and three more arrive in turn; fast-reboot speeds up the recovery each time.",
+    small="5 min",
+    needs=("mnist",),
+    scales={
+        "smoke": (
+            "rounds=5",
+            "seeds=2",
+            "data.samples=600",
+            "local.steps=2",
+            "fleet.membership.arrivals={ 7 = 2, 8 = 3, 9 = 4 }",
+        ),
+        "small": (),
+        "paper": (
+            "model.hidden=[200, 200]",
+            "data.samples=60000",
+            "local.lr=0.002",
+            'local.steps="none"',
+            "local.epochs=5",
+        ),
+    },
+    notes=(),
+)
+
+
+def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """Hold fast against vanilla reboots after each arrival."""
+    study = loaded[ALONE]
+    arrivals = [move["round"] for move in _moves(study)]
+    ends = [*arrivals[1:], int(study.study["config"]["rounds"]) + 1]
+    found = []
+    for place, (start, end) in enumerate(zip(arrivals, ends, strict=True)):
+        gain = POINTS * (_mean(study, "fast", start, end) - _mean(study, "vanilla", start, end))
+        text = f"arrival {place + 1}: mean accuracy until the next, fast − vanilla"
+        found.append(above(Statement(id=f"gain-{place + 1}", text=text, paper="above 0", unit="points"), gain))
+        drop = POINTS * (at(study, "vanilla", start - 1) - at(study, "vanilla", start))
+        text = f"arrival {place + 1}: accuracy lost in its first round, vanilla"
+        found.append(number(Statement(id=f"drop-{place + 1}", text=text, paper="drops", unit="points"), drop))
+    ended = POINTS * final(study, "fast")
+    return [*found, number(Statement(id="final", text="final accuracy, fast", paper="–", unit="%"), ended)]
+
+
+def _moves(study: Loaded) -> list[dict[str, int]]:
+    given = study.study["config"]["fleet"]["membership"]["arrivals"]
+    if isinstance(given, dict):
+        return [{"client": int(client), "round": round} for client, round in given.items()]
+    return list(given)
+
+
+def _mean(study: Loaded, arm: str, start: int, end: int) -> Floats:
+    rounds, values = curve(study, arm)
+    return np.asarray(values[:, (rounds >= start) & (rounds < end)].mean(axis=1))

@@ -1,0 +1,96 @@
+"""How long a model takes to get over a device that arrives, with and without a boost for it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from turnout.journal.load import Loaded
+from turnout.reproduce.claims import Claim, Statement, above, below, number
+from turnout.reproduce.reading import curve
+from turnout.reproduce.shipped import About
+from turnout.streams import Floats
+
+ARRIVALS = (10, 30, 50, 70)  # τ₀
+PATIENCE = 100  # rounds after the arrival
+PAPER = {  # fast, vanilla
+    "SYNTHETIC": {10: (1, 1), 30: (4, 6), 50: (7, 12), 70: (3, 8)},
+    "MNIST": {10: (4, 4), 30: (22, 27), 50: (55, 63), 70: (59, 66)},
+}
+MNIST = (
+    'data={ use = "mnist", clients = 10, samples = 6000, holdout = 0.2 }',
+    'data.partition={ use = "k-labels", labels_per_client = 1 }',
+    'model={ use = "mlp", hidden = [64] }',
+    "local.lr=0.03",
+    "local.batch_size=10",
+    "local.steps=20",
+    "evaluate.every=1",
+)
+
+
+def _cell(task: str, arrival: int) -> tuple[str, ...]:
+    newcomer = 29 if task == "SYNTHETIC" else 9
+    moves = f"fleet.membership.arrivals=[{{ client = {newcomer}, round = {arrival} }}]"
+    more = () if task == "SYNTHETIC" else (*MNIST, "seeds=5")
+    return (*more, moves, f"rounds={arrival + PATIENCE}")
+
+
+ABOUT = About(
+    paper="Ruan et al. 2021, Table 4 and Figure 4 (left)",
+    what="After a device arrives, the accuracy from before is regained sooner with fast-reboot, if it is late.",
+    small="10 min",
+    needs=("mnist",),
+    scales={"smoke": ("rounds=12", "seeds=2", "data.samples=200", "local.steps=2"), "small": (), "paper": ()},
+    cells={f"{task} {arrival}": _cell(task, arrival) for task in PAPER for arrival in ARRIVALS},
+    notes=(),
+)
+
+
+def regained(loaded: Loaded, arm: str, arrival: int) -> Floats:
+    """Return the rounds from the arrival until the accuracy of before is back; PATIENCE + 1 if it never is."""
+    rounds, values = curve(loaded, arm)
+    after = rounds >= arrival
+    before = values[:, np.flatnonzero(~after)[-1]]
+    good = values[:, after] >= before[:, None]
+    waited = rounds[after] - arrival + 1
+    if not len(waited):
+        return np.full(len(values), PATIENCE + 1.0)
+    return np.where(good.any(axis=1), waited[good.argmax(axis=1)], PATIENCE + 1.0)
+
+
+def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """Hold fast against vanilla reboots."""
+    found, numbers = [], []
+    for task, paper in PAPER.items():
+        waits = {
+            arrival: {arm: regained(loaded[f"{task} {arrival}"], arm, arrival) for arm in ("fast", "vanilla")}
+            for arrival in ARRIVALS
+        }
+        saved = {arrival: wait["vanilla"] - wait["fast"] for arrival, wait in waits.items()}
+        late = np.mean([saved[arrival] for arrival in ARRIVALS[1:]], axis=0)
+        said = np.mean([paper[arrival][1] - paper[arrival][0] for arrival in ARRIVALS[1:]])
+        found += [
+            above(_says(task, "late", "late arrivals (τ₀ = 30 … 70): fast saves rounds", f"{said:.1f}"), late),
+            above(
+                _says(task, "later", "fast saves more at τ₀ = 30 … 70 than at 10", f"{said - _saved(paper[10]):.1f}"),
+                late - saved[10],
+            ),
+            below(
+                _says(task, "early", "little benefit at τ₀ = 10: under 3 rounds", f"{_saved(paper[10])}"),
+                saved[10],
+                3.0,
+            ),
+        ]
+        for arrival in ARRIVALS:
+            for place, arm in enumerate(("fast", "vanilla")):
+                text = f"τ₀ = {arrival}, {arm}: rounds to regain the accuracy"
+                says = _says(task, f"{arm}-{arrival}", text, str(paper[arrival][place]))
+                numbers.append(number(says, waits[arrival][arm]))
+    return found + numbers
+
+
+def _says(task: str, id: str, text: str, paper: str) -> Statement:
+    return Statement(id=f"{id} {task}", text=f"{task}: {text}", paper=paper, unit="rounds")
+
+
+def _saved(pair: tuple[int, int]) -> int:
+    return pair[1] - pair[0]

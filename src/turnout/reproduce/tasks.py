@@ -1,0 +1,154 @@
+"""Data that a paper describes and nobody else needs: named in a study file by its address."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.data.assemble import assemble
+from turnout.data.federation import Federation, Samples
+from turnout.data.partition.pareto import pareto_sizes
+from turnout.data.quadratics import Quadratics
+from turnout.data.sources import check_shares
+from turnout.data.synthetic import check_settings, check_spread, federated, legacy_generator, synthetic_clients
+from turnout.data.synthetic_iid import iid_clients
+from turnout.errors import ConfigError
+from turnout.streams import Streams
+
+MOST_COPIES = 50  # samples of the heaviest parabola: what unequal weights are rounded to
+
+
+def above_minimum(output: Tensor, target: Tensor) -> Tensor:
+    """Return ½ h‖x − e/h‖² for each sample: the parabola of turnout.losses.quadratic, with its minimum at zero."""
+    curvature, linear = target[:, :1], target[:, 1:]
+    return 0.5 * (curvature * (output - linear / curvature).square()).sum(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomQuadratics:
+    """Parabolas drawn anew for every seed: h_i ~ U(h), e_i ~ U(e) in each coordinate, p_i ∝ U(0, 1)^(1/a).
+
+    Power-of-choice draws h from (1, 20), e from (0, 100) in five dimensions and p with a = 3, numpy's power(3).
+    """
+
+    clients: int = 10
+    dim: int = 2
+    curvature: tuple[float, float] = (0.5, 2.0)  # h; the same twice: every client as curved as the next
+    target: tuple[float, float] = (-1.0, 1.0)  # e
+    weight_power: float | None = None  # a; left out, every client counts the same
+
+    def __post_init__(self) -> None:
+        check_settings("RandomQuadratics", self.clients, self.dim)
+        if not 0 < self.curvature[0] <= self.curvature[1] or not self.target[0] <= self.target[1]:
+            raise ConfigError(
+                f"RandomQuadratics needs 0 < curvature[0] <= curvature[1] and target[0] <= target[1]; got "
+                f"{self.curvature} and {self.target}. Change data.curvature or data.target."
+            )
+
+    def drawn(self, streams: Streams) -> Quadratics:
+        """Return the parabolas of a seed, with everything known in closed form."""
+        rng = streams.generator("quadratics")
+        curvatures = rng.uniform(*self.curvature, self.clients)
+        targets = rng.uniform(*self.target, (self.clients, self.dim))
+        copies = None
+        if self.weight_power is not None:
+            shares = rng.power(self.weight_power, self.clients)
+            copies = tuple(np.maximum(np.rint(MOST_COPIES * shares), 1).astype(int).tolist())
+        return Quadratics(
+            curvatures=tuple(curvatures.tolist()), targets=tuple(map(tuple, targets.tolist())), num_examples=copies
+        )
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation."""
+        return self.drawn(streams).build(streams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoSynthetic:
+    """SYNTHETIC(α, β) with Type-I Pareto sizes, as Ruan et al. deal them: 60 inputs, 10 classes."""
+
+    alpha: float = 1.0  # α
+    beta: float = 1.0  # β
+    iid: bool = False  # one model and one input distribution for everyone; α and β are then not used
+    clients: int = 50
+    samples: int = 100  # of a client, hold-out included, in the mean
+    index: float = 0.5
+    cap: float = 20.0  # sizes are cut at so many times the median
+    holdout: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_settings("ParetoSynthetic", self.clients, self.samples, self.holdout)
+        check_spread("ParetoSynthetic", self.alpha, self.beta)
+        if self.samples < 10 or not self.index > 0 or not self.cap >= 1:
+            raise ConfigError(
+                f"ParetoSynthetic needs samples >= 10, index > 0 and cap >= 1; got {self.samples}, {self.index} and "
+                f"{self.cap}. Change data.samples, data.index or data.cap."
+            )
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation; its test set is the union of the hold-outs."""
+        sizes = pareto_sizes(
+            self.clients,
+            self.clients * self.samples,
+            streams.generator("pareto-sizes"),
+            index=self.index,
+            cap=self.cap,
+        )
+        rng = legacy_generator(None, streams)
+        clients = iid_clients(rng, sizes) if self.iid else synthetic_clients(rng, sizes, self.alpha, self.beta)
+        kind = "iid" if self.iid else f"{self.alpha:g}, {self.beta:g}"
+        return federated(f"pareto-synthetic({kind})", clients, sizes, self.holdout, streams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regions:
+    """Clients that live in blocks of coordinates of their own, each labelled by a half-space of its own.
+
+    x has `dim` coordinates per client; client i's inputs are N(0, 1) in its block and zero elsewhere, and y = 1 where
+    w_iᵀx > 0 with w_i ~ N(0, I). One linear model is right everywhere, and no block says anything about another.
+    """
+
+    clients: int = 10
+    dim: int = 4  # of a block
+    samples: int = 100  # of a client
+    test_samples: int = 200  # of a client's block, in the test set
+    server_samples: int = 0  # drawn from all clients' samples
+
+    def __post_init__(self) -> None:
+        check_settings("Regions", self.clients, self.samples)
+        check_shares("Regions", 0.0, self.server_samples)
+        if self.dim < 1 or self.test_samples < 1:
+            raise ConfigError(
+                f"Regions needs dim >= 1 and test_samples >= 1; got {self.dim} and {self.test_samples}. "
+                "Change data.dim or data.test_samples."
+            )
+
+    def build(self, streams: Streams) -> Federation:
+        """Return the federation."""
+        drawn = [self._client(client, streams) for client in range(self.clients)]
+        train = _joined([samples for samples, _ in drawn])
+        parts = np.split(np.arange(self.clients * self.samples), self.clients)
+        return assemble(
+            name="regions",
+            store=train,
+            parts=parts,
+            streams=streams,
+            test=_joined([test for _, test in drawn]),
+            server_samples=self.server_samples,
+            num_classes=2,
+        )
+
+    def _client(self, client: int, streams: Streams) -> tuple[Samples, Samples]:
+        rng = streams.generator("regions", client=client)
+        weight = rng.standard_normal(self.dim)
+        block = rng.standard_normal((self.samples + self.test_samples, self.dim))
+        x = np.zeros((len(block), self.clients * self.dim), dtype=np.float32)
+        x[:, client * self.dim : (client + 1) * self.dim] = block
+        y = torch.from_numpy((block @ weight > 0).astype(np.int64))
+        both = torch.from_numpy(x)
+        return Samples(both[: self.samples], y[: self.samples]), Samples(both[self.samples :], y[self.samples :])
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

@@ -1,0 +1,200 @@
+"""`turnout reproduce`: what it lists, how it exits, that it continues, and the page made of what it found."""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from turnout.cli import main
+from turnout.cli import reproduce as command
+from turnout.errors import ConfigError
+from turnout.journal.load import Loaded
+from turnout.reproduce import SCALES, About, Claim, Statement, above, exactly, reproduce, shipped, shipped_named
+from turnout.reproduce.page import PAGE, RESULTS, page, read_results
+from turnout.reproduce.page import main as write_page
+from turnout.reproduce.reading import final
+from turnout.reproduce.shipped import Shipped
+
+ROOT = Path(__file__).parents[2]
+NAMES = (
+    "client-drift",
+    "cyclic",
+    "fedexp",
+    "fednova-table",
+    "impossibility",
+    "power-of-choice",
+    "ruan-fig5",
+    "ruan-table3",
+    "ruan-table4",
+    "ruan-table5",
+)
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Turnout = Callable[..., Said]
+
+
+@pytest.fixture
+def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Turnout:
+    """Run the command in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def call(*arguments: str) -> Said:
+        with pytest.raises(SystemExit) as left:
+            main(list(arguments))
+        return Said(int(left.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """One that holds by itself."""
+    one = np.abs(final(loaded["study"], "one") - final(loaded["study"], "same"))
+    return [exactly(Statement(id="same", text="two arms agree", paper="0"), one)]
+
+
+def wrong_claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """One that holds and one that cannot."""
+    none = final(loaded["study"], "one") - 2.0
+    return [*claims(loaded), above(Statement(id="no", text="accuracy above two", paper="2"), none)]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Shipped:
+    """A study of a second."""
+    file = tmp_path / "small.toml"
+    file.write_text(
+        'rounds = 3\nseeds = 2\ndata = { use = "digits", clients = 6 }\nmodel = "softmax"\n'
+        'local = { lr = 0.1, batch_size = 16, epochs = 1 }\n[[arm]]\nname = "one"\n[[arm]]\nname = "same"\n'
+    )
+    about = About(paper="A paper", what="What.", small="1 s", scales={"smoke": ("rounds=1",), "small": (), "paper": ()})
+    return Shipped(name="small", file=file, about=about, claims=claims)
+
+
+def ship(monkeypatch: pytest.MonkeyPatch, study: Shipped) -> None:
+    monkeypatch.setattr(command, "shipped_named", lambda name: study)
+
+
+def test_contract_the_list_says_what_there_is(turnout: Turnout) -> None:
+    said = turnout("reproduce", "--json")
+    rows = json.loads(said.out)
+    assert said.code == 0
+    assert {*NAMES} <= {row["name"] for row in rows}
+    assert all(set(row) == {"name", "paper", "what", "needs", "small"} for row in rows)
+    listed = turnout("reproduce")
+    assert listed.code == 0
+    assert all(any(line.startswith(f"{row['name']} ") for line in listed.out.splitlines()) for row in rows)
+
+
+def test_golden_a_study_whose_claims_hold_exits_0(
+    turnout: Turnout, small: Shipped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(monkeypatch, small)
+    said = turnout("reproduce", "small")
+    assert (said.code, said.err) == (0, "")
+    assert "two arms agree  0      0     yes" in said.out
+    folder = Path("runs/reproduce/small-small")
+    assert (folder / "study" / "report.html").is_file()
+    assert json.loads((folder / "result.json").read_text())["claims"][0]["held"] is True
+
+
+def test_golden_a_claim_that_does_not_hold_exits_3(
+    turnout: Turnout, small: Shipped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(monkeypatch, replace(small, claims=wrong_claims))
+    said = turnout("reproduce", "small", "--scale", "smoke", "--seeds", "3", "--out", "here", "--json")
+    found = json.loads(said.out)
+    assert said.code == 3
+    assert [claim["held"] for claim in found["claims"]] == [True, False]
+    assert (found["seeds"], found["runs"], found["scale"]) == (3, 6, "smoke")
+    assert found["command"] == "turnout reproduce small --scale smoke --seeds 3"
+
+
+def test_identity_a_study_that_was_run_is_not_run_again(small: Shipped, tmp_path: Path) -> None:
+    first = reproduce(small, "smoke", tmp_path / "out")
+    kept = (tmp_path / "out" / "seconds.json").read_text()
+    again = reproduce(small, "smoke", tmp_path / "out")
+    assert (tmp_path / "out" / "seconds.json").read_text() == kept
+    assert again.claims == first.claims
+    assert sum(first.seconds.values()) > 0
+
+
+def test_error_data_that_is_missing_exits_2_and_names_the_folder(
+    turnout: Turnout, small: Shipped, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TURNOUT_DATA", raising=False)
+    (tmp_path / "empty").mkdir()
+    text = small.file.read_text().replace('use = "digits"', f'use = "mnist", folder = "{tmp_path / "empty"}"')
+    small.file.write_text(text)
+    ship(monkeypatch, small)
+    said = turnout("reproduce", "small")
+    assert said.code == 2
+    assert "empty" in said.err
+
+
+def test_error_an_unknown_study_or_scale_exits_2_and_says_what_there_is(turnout: Turnout) -> None:
+    said = turnout("reproduce", "client-drft")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("There is no shipped study 'client-drft'. Did you mean client-drift?")
+    said = turnout("reproduce", "client-drift", "--scale", "tiny")
+    assert said.code == 2
+    assert "There is no scale 'tiny'." in said.err
+    assert "Choose smoke, small or paper." in said.err
+
+
+def test_error_a_study_without_a_scale_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has the scales smoke, small, paper; got smoke, small"):
+        About(paper="a", what="b", small="c", scales={"smoke": (), "small": ()})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_contract_every_cell_of_every_scale_is_a_study(name: str, scale: str) -> None:
+    study = shipped_named(name)
+    studies = study.studies(scale)
+    assert set(studies) == set(study.about.cells)
+    assert len({each.name for each in studies.values()}) == len(studies)
+    assert scale == "smoke" or all(len(each.all_seeds) >= 5 for each in studies.values())
+
+
+def test_contract_a_study_has_a_file_and_a_module() -> None:
+    folder = ROOT / "src" / "turnout" / "reproduce" / "studies"
+    assert {file.stem for file in folder.glob("*.toml")} == {file.stem for file in folder.glob("[!_]*.py")}
+    assert set(shipped()) == {file.stem.replace("_", "-") for file in folder.glob("*.toml")}
+
+
+def test_contract_the_page_is_what_the_results_say() -> None:
+    results = read_results(ROOT / RESULTS)
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == page(results)
+    assert {result["name"] for result in results} <= set(shipped())
+
+
+def test_contract_every_result_has_five_seeds_at_small_scale_or_better() -> None:
+    for result in read_results(ROOT / RESULTS):
+        assert result["seeds"] >= 5, result["name"]
+        assert result["scale"] in ("small", "paper"), result["name"]
+
+
+def test_golden_a_page_of_one_result(tmp_path: Path, small: Shipped) -> None:
+    reproduce(replace(small, claims=wrong_claims), "small", tmp_path / "out")
+    write_page([str(tmp_path / "out" / "result.json")], tmp_path)
+    text = (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert (tmp_path / RESULTS / "small.json").is_file()
+    assert "| [small](#small) | A paper | small | 2 | 1 of 2 |" in text
+    assert "| two arms agree | 0 | 0 | yes |" in text
+    assert "| accuracy above two | 2 | −" in text
+    assert "| **no** |" in text
+    assert "`turnout reproduce small --scale small`: 4 runs, 2 seeds" in text

@@ -1,0 +1,33 @@
+"""Where the time goes: the answers are those of the engine, in the order of the questions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from turnout.reproduce.timing import MEASURING, PROBING, TRAINING, Timed
+from turnout.requests import Evaluate, Probe, Train
+
+
+class Echo:
+    """An engine that answers with the question itself."""
+
+    name = "echo"
+
+    def __init__(self) -> None:
+        self.calls: list[list[type]] = []
+
+    def answer(self, questions: Sequence[Any]) -> list[Any]:
+        """Return the requests."""
+        self.calls.append([type(request) for _, request in questions])
+        return [request for _, request in questions]
+
+
+def test_identity_answers_come_in_the_order_of_the_questions() -> None:
+    echo = Echo()
+    timed = Timed(echo)
+    kinds = (Probe, Train, Evaluate, Train, Probe)
+    requests = [object.__new__(kind) for kind in kinds]
+    answers = timed.answer([(None, request) for request in requests])  # type: ignore[misc]
+    assert all(answer is request for answer, request in zip(answers, requests, strict=True))
+    assert echo.calls == [[Probe, Probe], [Train, Train], [Evaluate]]
+    assert timed.name == "echo"
+    assert all(timed.seconds[kind] > 0 for kind in (TRAINING, PROBING, MEASURING))
