@@ -1,0 +1,76 @@
+"""MLflow: one experiment per study, one run per arm and seed, settings as parameters.
+
+Where MLFLOW_TRACKING_URI is set, it is used; else the store is a database in the study's folder, to be looked at with
+`mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.sqlite`.
+"""
+
+import os
+import time
+from typing import Any
+
+from turnout.requests import Record
+from turnout.track.tracker import Place, Tracked, flat, numbers
+
+FILE = "mlflow.sqlite"
+ARTEFACTS = "mlflow-artefacts"
+KEY = "turnout.run"
+MOST_PARAMETERS = 100  # that MLflow takes at a time
+MOST_LETTERS = 500
+
+
+class Mlflow:
+    """Sends to an MLflow store."""
+
+    package = "mlflow"
+
+    def __init__(self, tracked: Tracked) -> None:
+        from mlflow import entities
+        from mlflow.tracking import MlflowClient
+
+        self._tracked, self._entities = tracked, entities
+        own = tracked.folder.absolute()
+        self._client: Any = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{own / FILE}")
+        known = self._client.get_experiment_by_name(tracked.study)
+        where = None if os.environ.get("MLFLOW_TRACKING_URI") else (own / ARTEFACTS).as_uri()
+        self._experiment = (
+            self._client.create_experiment(tracked.study, artifact_location=where)
+            if known is None
+            else known.experiment_id
+        )
+        self._runs: dict[Place, str] = {}
+        self._known: dict[Place, int] = {}  # rounds up to this one were taken before the study was stopped
+
+    def record(self, place: Place, record: Record) -> None:
+        """Send one round."""
+        if place not in self._runs:
+            self._begin(place, record.round)
+        if record.round > self._known[place]:
+            now = int(1000 * time.time())
+            taken = [self._entities.Metric(name, value, now, record.round) for name, value in numbers(record).items()]
+            self._client.log_batch(self._runs[place], metrics=taken)
+        if record.finished:
+            self._client.set_terminated(self._runs.pop(place), "FINISHED")
+
+    def close(self) -> None:
+        """Mark the runs that did not end as stopped."""
+        for run in self._runs.values():
+            self._client.set_terminated(run, "KILLED")
+        self._runs.clear()
+
+    def _begin(self, place: Place, round: int) -> None:
+        """Start a run, or go on with the one that this folder's study was stopped in."""
+        key = self._tracked.key(place)
+        earlier = self._client.search_runs([self._experiment], f"tags.`{KEY}` = '{key}'", max_results=1)
+        if round > 0 and earlier:
+            run = self._runs[place] = earlier[0].info.run_id
+            self._client.update_run(run, status="RUNNING")
+            taken = self._client.get_metric_history(run, "up")
+            self._known[place] = max((metric.step for metric in taken), default=-1)
+            return
+        arm, seed = place
+        made = self._client.create_run(self._experiment, run_name=f"{arm}, seed {seed}", tags={KEY: key})
+        self._runs[place], self._known[place] = made.info.run_id, -1
+        settings = {**flat(self._tracked.configs[arm]), "arm": arm, "seed": seed}
+        told = [self._entities.Param(name, str(value)[:MOST_LETTERS]) for name, value in settings.items()]
+        for at in range(0, len(told), MOST_PARAMETERS):
+            self._client.log_batch(made.info.run_id, params=told[at : at + MOST_PARAMETERS])

@@ -1,0 +1,41 @@
+"""TensorBoard: event files below the study's folder, one folder per arm and seed.
+
+Look at them with `tensorboard --logdir FOLDER/tensorboard`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from turnout.requests import Record
+from turnout.track.tracker import Place, Tracked, numbers
+
+FOLDER = "tensorboard"
+
+
+class TensorBoard:
+    """Writes event files."""
+
+    package = "tensorboard"
+
+    def __init__(self, tracked: Tracked) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer, self._tracked = SummaryWriter, tracked
+        self._open: dict[Place, Any] = {}
+
+    def record(self, place: Place, record: Record) -> None:
+        """Write one round."""
+        if place not in self._open:
+            folder: Path = self._tracked.folder / FOLDER / self._tracked.file_name(place)
+            # what an earlier run wrote from this round on is taken back
+            self._open[place] = self._writer(str(folder), purge_step=record.round)
+        for name, value in numbers(record).items():
+            self._open[place].add_scalar(name, value, record.round)
+        if record.finished:
+            self._open.pop(place).close()
+
+    def close(self) -> None:
+        """Write what is still held back."""
+        for writer in self._open.values():
+            writer.close()
+        self._open.clear()
