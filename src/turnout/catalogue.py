@@ -1,7 +1,8 @@
 """What there is to choose from: the rules of each axis, found by name, and what each says of itself.
 
 Nothing is registered. An axis is a package; its rules are the classes its `__all__` lists that have the axis's
-method; a rule's name is its module's file name with `_` as `-`. A rule from elsewhere is `package.module:Name`.
+method; a rule's name is its module's file name with `_` as `-`. A rule from elsewhere is `package.module:Name`: to
+find it is to import it, and to import it is to run it, so a study file gets one only where code is allowed.
 """
 
 import ast
@@ -49,8 +50,10 @@ AXES: dict[str, Axis] = {
     "server": Axis("turnout.server", ("advance",), "how the model moves", "server"),
     "assist": Axis("turnout.assist", ("takes",), "when the server helps itself", "assist"),
     "asynchrony": Axis("turnout.asynchrony", ("weight",), "when the server does not wait", "asynchrony"),
+    "attack": Axis("turnout.attacks", ("forge", "relabel"), "what hostile clients do", "attack"),
 }
 
+OWN = "turnout"  # the package whose code a study file may name without being asked about it
 LOSSES: dict[str, Loss] = {loss.__name__.replace("_", "-"): loss for loss in (cross_entropy, squared_error, quadratic)}
 
 
@@ -97,11 +100,11 @@ def is_rule(candidate: object, axis: Axis) -> bool:
     return any(callable(getattr(candidate, m, None)) for m in axis.methods)
 
 
-def rule_named(axis: str, name: str) -> type:
-    """Return the rule that `use = name` means on an axis."""
+def rule_named(axis: str, name: str, *, allow_code: bool = True) -> type:
+    """Return the rule that `use = name` means on an axis; without allow_code only turnout's own."""
     facts = AXES[axis]
     if ":" in name:
-        found = find(name)
+        found = find(name, allow_code=allow_code)
         if not is_rule(found, facts):
             needed = " or ".join(facts.methods)
             raise ConfigError(
@@ -127,11 +130,25 @@ def name_of(axis: str, rule: type) -> str:
     return f"{rule.__module__}:{rule.__qualname__}"
 
 
-def find(address: str) -> Any:
-    """Import `package.module:Name`."""
+def find(address: str, *, allow_code: bool = True) -> Any:
+    """Import `package.module:Name`; without allow_code only what turnout itself defines, and nothing else is run."""
     module_name, _, attribute = address.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{address!r} is not an address. Write it as package.module:Name.")
+    if allow_code:
+        return _imported(module_name, attribute)
+    names = [*module_name.split("."), attribute]
+    found = _imported(module_name, attribute) if names[0] == OWN and all(n.isidentifier() for n in names) else None
+    if str(getattr(found, "__module__", "")).partition(".")[0] != OWN:  # os is a name in turnout, but not turnout's
+        raise ConfigError(
+            f"{address!r} is code: it would import {module_name!r} and so run it. Read that code first, and then allow "
+            "it with --allow-code, or in Python with load_study(…, allow_code=True)."
+        )
+    return found
+
+
+def _imported(module_name: str, attribute: str) -> Any:
+    address = f"{module_name}:{attribute}"
     try:
         module = import_module(module_name)
     except Exception as error:  # whatever a user's module raises while it is imported
@@ -148,10 +165,10 @@ def find(address: str) -> Any:
     return found
 
 
-def loss_named(name: str) -> Loss:
-    """Return the loss of this name or address."""
+def loss_named(name: str, *, allow_code: bool = True) -> Loss:
+    """Return the loss of this name or address; without allow_code only turnout's own."""
     if ":" in name:
-        found = find(name)
+        found = find(name, allow_code=allow_code)
         if not callable(found):
             raise ConfigError(f"{name} is not a loss: it is not a function of (output, target).")
         return found  # type: ignore[no-any-return]

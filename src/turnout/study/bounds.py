@@ -1,0 +1,56 @@
+"""What a study file may hold at most: whatever a stranger wrote, reading it costs a moment and ends in a message."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import ConfigError
+
+MOST_CHARACTERS = 4 << 20
+MOST_LEVELS = 32  # of tables and lists in one another
+MOST_ARMS = 1000
+MOST_TOLD = 100  # problems
+WHOLE_NUMBERS = range(-(2**63), 2**63)  # what TOML promises to carry
+TOO_LONG = "A whole number must fit into 64 bits; this one does not. Write a smaller one."
+
+_KEY = r"""(?>[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*\.[ \t]*{_KEY}){{{MOST_LEVELS}}}")
+
+
+def bounded_text(file: Path, label: str) -> str:
+    """Return the text of a file of a size that a study can have."""
+    with file.open(encoding="utf-8-sig") as stream:
+        text = stream.read(MOST_CHARACTERS + 1)
+    if len(text) > MOST_CHARACTERS:
+        raise ConfigError(
+            f"{label}: A study file has at most {MOST_CHARACTERS:,} characters; this one has more. "
+            "Name the study file; keep long lists in a data or trace file."
+        )
+    if long := _LONG_KEY.search(text):  # the reader's time grows with the square of a dotted key's length
+        raise ConfigError(too_deep(f"{label}:{text.count(chr(10), 0, long.start()) + 1}"))
+    return text
+
+
+def too_deep(where: str) -> str:
+    """Return the message about tables in tables in tables."""
+    return (
+        f"{where}: Tables and lists lie at most {MOST_LEVELS} deep in one another; these lie deeper. Write them flat."
+    )
+
+
+def is_too_deep(document: Any) -> bool:
+    """Whether tables and lists lie too deep in one another; counted level by level, not by calling itself."""
+    level = [document]
+    for _ in range(MOST_LEVELS + 1):
+        inside = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [value for values in inside for value in values if isinstance(value, dict | list) and value]
+        if not level:
+            return False
+    return True
+
+
+def checked_whole(value: Any, where: str) -> Any:
+    """Return a value; raise if it is a whole number that no setting can need."""
+    if type(value) is int and value not in WHOLE_NUMBERS:
+        raise ConfigError(f"{where}: {TOO_LONG}")
+    return value
