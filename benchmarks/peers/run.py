@@ -82,20 +82,20 @@ def seconds_of(python: Path, name: str, workload: str, rounds: int, threads: int
         with said.open("w") as log:
             try:
                 subprocess.run(
-                    command, cwd=ROOT, stdout=log, stderr=log, timeout=LONGEST, check=True, env=_environment()
+                    command, cwd=ROOT, stdout=log, stderr=log, timeout=LONGEST, check=True, env=environment()
                 )
                 result = json.loads(out.read_text())
             except (subprocess.SubprocessError, OSError, ValueError) as error:
-                raise PeerError(f"{name} on {workload}: {_last_line(said) or error}") from error
+                raise PeerError(f"{name} on {workload}: {last_line(said) or error}") from error
     return result["seconds"][1:], result["loss"]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "OMP_NUM_THREADS")
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
     lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""
 
