@@ -6,7 +6,7 @@ SUPPORTED := import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] < 
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
-.PHONY: install demo test lint bench bench-peers docs
+.PHONY: install demo test lint bench bench-peers interoperability docs
 .NOTPARALLEL:
 
 install: $(VENV)/.installed-dev
@@ -43,6 +43,9 @@ bench: $(VENV)/.installed-dev
 
 bench-peers: $(VENV)/.installed-dev
 	@mkdir -p runs/bench; $(BIN)/python -m benchmarks.peers.run --json runs/bench/peers.json
+
+interoperability: $(VENV)/.installed-dev
+	@mkdir -p runs/bench; $(BIN)/python -m benchmarks.interoperability --json runs/bench/interoperability.json
 
 # The variable turns off the theme's notice about the next MkDocs; warnings about the pages themselves still fail.
 docs: $(VENV)/.installed-docs

@@ -11,7 +11,7 @@ study = to.Study(
     arms=[
         to.arm("FedAvg", aggregation=to.aggregation.FedAvg(weighting="mean")),
         to.arm("FedVARP", aggregation=to.aggregation.FedVARP()),
-        to.arm("ClusterFedVARP", aggregation=to.aggregation.ClusterFedVARP(num_clusters=10, clusters="updates")),
+        to.arm("ClusterFedVARP", aggregation=to.aggregation.ClusterFedVARP(num_clusters=10, clusters="labels")),
         to.arm("MIFA", aggregation=to.aggregation.MIFA()),
     ],
     rounds=60,
@@ -19,4 +19,7 @@ study = to.Study(
 )
 
 if __name__ == "__main__":
-    print(study.run().table())
+    result = study.run()
+    print(result.table())
+    held = result.loaded.rounds.groupby("arm", sort=False)["memory_bytes"].max().fillna(0)
+    print("bytes the server remembers: " + "; ".join(f"{arm} {size:,.0f}" for arm, size in held.items()))

@@ -22,14 +22,29 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up. A module may import from lower layers and from its own unit, never from a neighbour or above.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "streams", "memory", "rows", "protocols", "requests", "losses"}),
+    frozenset({"errors", "streams", "memory", "rows", "protocols", "requests", "losses", "limits"}),
     frozenset(
-        {"data", "models", "fleet", "filtering", "selection", "local", "aggregation", "server", "assist", "asynchrony"}
+        {
+            "data",
+            "models",
+            "fleet",
+            "filtering",
+            "selection",
+            "local",
+            "aggregation",
+            "server",
+            "assist",
+            "asynchrony",
+            "attacks",
+        }
     ),
     frozenset({"coordinator", "catalogue"}),
-    frozenset({"engine", "journal", "diagnostics"}),
+    frozenset({"checkpoint"}),
+    frozenset({"engine", "journal", "diagnostics", "track"}),
     frozenset({"study"}),
     frozenset({"report"}),
+    frozenset({"ui"}),
+    frozenset({"reproduce"}),
     frozenset({"cli"}),
 )
 GROUND = LAYERS[0]  # the shared words of all layers; these may name each other

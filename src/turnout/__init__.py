@@ -2,8 +2,9 @@
 
 from importlib.metadata import version
 
-from turnout import aggregation, data, filtering, fleet, local, losses, models, selection, server
-from turnout.coordinator import Cadence
+from turnout import aggregation, attacks, data, filtering, fleet, local, losses, models, selection, server
+from turnout.checkpoint import Checkpoint
+from turnout.coordinator import Cadence, Trust
 from turnout.errors import ConfigError, DataError, JournalError, TurnoutError, UpdateError
 from turnout.fleet import Fleet
 from turnout.journal.load import load
@@ -14,15 +15,18 @@ __version__ = version("turnout")
 __all__ = [
     "Arm",
     "Cadence",
+    "Checkpoint",
     "ConfigError",
     "DataError",
     "Fleet",
     "JournalError",
     "Study",
+    "Trust",
     "TurnoutError",
     "UpdateError",
     "aggregation",
     "arm",
+    "attacks",
     "compare",
     "data",
     "filtering",

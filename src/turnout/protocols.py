@@ -32,6 +32,7 @@ class Population:
     label_counts: Any = None  # (clients, classes), where a rule needs it
     counted: Any = None  # bool per client: is it in the objective? None: all are
     server_size: int = 0  # samples the server itself holds
+    holdout_sizes: Any = None  # samples each client holds out; None: not known
 
     @classmethod
     def of(cls, sizes: Ids, label_counts: Ids | None = None, server_size: int = 0) -> "Population":
@@ -339,6 +340,10 @@ class Ask(Protocol):
 
     def steps(self, clients: Ids) -> Ids:
         """Return how many local steps each of these clients would get done this round; asks nobody."""
+        ...
+
+    def seconds(self, clients: Ids) -> Floats | None:
+        """Return how long the work of this round would take each of these clients; None without a clock."""
         ...
 
     def train(self, clients: Ids, uploads: bool = True) -> "Train":

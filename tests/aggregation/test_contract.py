@@ -1,6 +1,7 @@
 """What every aggregation does."""
 
 import inspect
+import math
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ NOT_SPLIT = {
     "mifa": ALL_ALIKE,
     "multi-krum": ONE_VOTE,
     "norm-clipping": "the bound is the median of the norms by default, and there every draw has one vote",
+    "private": ONE_VOTE,
     "trimmed-mean": ONE_VOTE,
 }
 
@@ -36,7 +38,9 @@ every_rule = pytest.mark.parametrize(("name", "rule"), RULES, ids=[name for name
 
 
 def made(name, rule, clients=5):
-    """Return the rule with its defaults, and a number of clusters where it needs one."""
+    """Return the rule with its defaults, and what it needs besides: for privacy, none of it."""
+    if name == "private":
+        return rule(clip_norm=math.inf, noise_multiplier=0.0, cohort_size=clients)
     needed = {"num_clusters": min(2, clients)} if "num_clusters" in inspect.signature(rule).parameters else {}
     return rule(**needed)
 

@@ -48,7 +48,7 @@ def test_identity_fedvarp_with_one_over_n(rounds):
         expected = (fresh - last[s]).sum() / 4 + last.mean()
         got = combined(MIFA(), facts(s, total=4), fresh, HERE, memory)
         last[s], memory = fresh, got.memory
-        assert got.direction.item() == pytest.approx(expected, abs=1e-10)
+        assert got.direction.item() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(("mifa", "fedavg"), [("mean", "mean"), ("ratio", "ratio")])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.conftest import blob_task, quadratic_task, run
-from turnout.aggregation import FedAvg, FedNova
+from turnout.aggregation import FedAvg, FedNova, FedVARP
 from turnout.coordinator import Cadence, Plan
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
@@ -186,6 +186,16 @@ def test_contract_controls_go_with_a_filter_that_trains():
     plain = scaffold(5)
     filtered, _ = run(task(), replace(plain, filtering=UpdateNorm(factor=1e9)))
     assert torch.allclose(filtered.model, run(task(), plain)[0].model, rtol=0, atol=1e-12)
+
+
+def test_contract_the_bytes_of_the_controls_are_reported_beside_the_aggregations_own():
+    _, plain = run(task(), scaffold(1, control="none"))
+    _, alone = run(task(), scaffold(1))
+    _, both = run(task(), scaffold(1, aggregation=FedVARP()))
+    own = 3 * 2 * 8 + 2 * 8  # three rows of two numbers, and their mean
+    assert "memory_bytes" not in plain[-1].metrics
+    assert alone[-1].metrics["memory_bytes"] == own
+    assert both[-1].metrics["memory_bytes"] == 2 * own
 
 
 def test_contract_controls_are_paid_for():

@@ -6,23 +6,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg
 from turnout.asynchrony import FedBuff
-from turnout.coordinator import Cadence, Plan, check, coordinate
+from turnout.coordinator import Cadence, Plan, State, check, coordinate
 from turnout.coordinator.buffered import play
 from turnout.coordinator.saving import restored, saved
-from turnout.engine import Sequential, Vectorised
+from turnout.engine import Run, Sequential, Task, Vectorised, drive
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize
-from turnout.fleet import Fleet
+from turnout.fleet import Bernoulli, Complete, Deadline, Fleet, Fraction, Lognormal, Scheduled
 from turnout.local import SGD
+from turnout.local.effort import AdaComm
 from turnout.protocols import Population, Timing
 from turnout.requests import Record
-from turnout.selection import Uniform
+from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
 
 NEVER = Cadence(every=10**9)
@@ -66,6 +67,95 @@ def test_identity_a_buffer_of_everyone_is_synchronous_fedavg(any_engine):
     final, records = run(task, buffered, engine=any_engine())
     assert torch.allclose(final.model, waits.model, rtol=0, atol=1e-12)
     assert all(len(r.answered) == 5 for r in records[1:])
+
+
+def test_identity_draws_count_as_often_as_in_a_round_that_waits():
+    task = blob_task(6)
+    base = Plan(
+        local=SGD(lr=0.1, batch_size=5, epochs=1),
+        rounds=5,
+        selection=Weighted(cohort_size=6),
+        aggregation=FedAvg(weighting="mean"),
+        evaluate=NEVER,
+    )
+    waits, before = run(task, base)
+    fleet = Fleet(clock=Deadline(seconds_per_step=Lognormal(median=1.0, sigma=1.0)))
+    some = replace(base, fleet=fleet, asynchrony=FedBuff(buffer_size=6, concurrency=6, staleness="constant"))
+    final, after = run(task, some)
+    assert torch.allclose(final.model, waits.model, rtol=0, atol=1e-12)
+    assert any((r.multiplicity > 1).any() for r in before)
+    for mine, theirs in zip(after, before, strict=True):
+        assert np.array_equal(mine.multiplicity, theirs.multiplicity)
+        assert np.allclose(mine.coefficients, theirs.coefficients)
+
+
+def test_golden_the_shipped_clock_says_when_clients_come_back():
+    # one float64: 1 s down at 8 B/s and 2 s up at 4 B/s; one step of 2 s and of 7 s: 5 s and 10 s
+    task = quadratic_task([1.0, 1.0], [[4.0], [0.0]], [1, 1])
+    clock = Deadline(seconds_per_step=(2.0, 7.0), down_bandwidth=8.0, up_bandwidth=4.0)
+    some = replace(plan((1.0,), buffer_size=1, concurrency=2), rounds=3, fleet=Fleet(clock=clock))
+    _, records = run(task, some)
+    assert [r.answered.tolist() for r in records[1:]] == [[0], [0], [1]]  # at 5, 10 and 10: ties go to the lower id
+    assert [r.costs.sim_seconds for r in records[1:]] == [5.0, 5.0, 0.0]
+    assert [r.asked_steps.tolist() for r in records[1:]] == [[1, 1], [1], [1, 1]]
+    assert [r.local_steps.tolist() for r in records[1:]] == [[1, 0], [1], [0, 1]]
+
+
+PHONES = Deadline(
+    seconds_per_step=Lognormal(median=1.0, sigma=1.0), down_bandwidth=Lognormal(median=1e4), up_bandwidth=2e3
+)
+
+
+def phones(prob=0.7, **limits):
+    """A plan of clients that come and go, of unequal speed."""
+    return Plan(
+        local=SGD(lr=0.1, batch_size=5, epochs=1),
+        rounds=10,
+        fleet=Fleet(availability=Bernoulli(prob=prob), clock=PHONES),
+        asynchrony=FedBuff(**{"buffer_size": 2, "concurrency": 4} | limits),
+        evaluate=NEVER,
+    )
+
+
+def test_contract_the_seed_decides_everything():
+    task = blob_task(8)
+    first, again, other = (run(task, phones(), seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(first[0].model, again[0].model)
+    for mine, theirs in zip(first[1], again[1], strict=True):
+        assert np.array_equal(mine.asked, theirs.asked)
+        assert np.array_equal(mine.answered, theirs.answered)
+        assert mine.costs == theirs.costs
+    assert [r.answered.tolist() for r in first[1]] != [r.answered.tolist() for r in other[1]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    prob=st.sampled_from([0.0, 0.3, 0.7, 1.0]),
+    buffer_size=st.integers(1, 4),
+    more=st.integers(0, 4),
+    seed=st.integers(0, 99),
+    cohort=st.none() | st.integers(1, 8),
+    work=st.sampled_from([Complete(), Fraction(fraction=0.3, spread=0.3)]),
+)
+def test_property_everyone_sent_off_comes_back_once_or_is_on_the_way(prob, buffer_size, more, seed, cohort, work):
+    task = blob_task(8)
+    base = phones(prob, buffer_size=buffer_size, concurrency=buffer_size + more)
+    some = replace(base, selection=Uniform(cohort_size=cohort), fleet=replace(base.fleet, work=work))
+    final, records = run(task, some, seed=seed)
+    size, away = 8 * task.layout.size, set()
+    for record in records[1:]:
+        asked, back = set(record.asked.tolist()), set(record.answered.tolist())
+        sent = asked - away
+        assert record.costs.bytes_down == size * len(sent)
+        assert record.costs.bytes_up == size * len(back)
+        assert sent <= set(record.up.tolist())  # only those who are up are sent off
+        assert back <= away | sent
+        assert len(back) <= buffer_size
+        away = (away | sent) - back
+        assert len(away) <= buffer_size + more
+        assert record.costs.sim_seconds >= 0
+    assert away == set(final.flight["client"].tolist() if final.flight else [])
+    assert records[-1].finished
 
 
 def test_golden_two_clients_on_the_clock_by_hand():
@@ -155,11 +245,24 @@ def test_engine_the_engines_agree():
         ({"fleet": Fleet()}, r"FedBuff on asynchrony: clients need a pace.*fleet\.clock"),
         ({"filtering": DataSize()}, "a filter looks at a whole round"),
         ({"local": SGD(lr=0.1, steps=1, control="average")}, r"Set local\.control"),
+        ({"local": SGD(lr=0.1, effort=AdaComm(start=4, every=1))}, r"work that follows the loss.*Set local\.steps"),
+        ({"aggregation": FedAvg(weighting="ht")}, r"how likely each was to be in a buffer\. Set aggregation\.weight"),
+        ({"fleet": Fleet(clock=Pace((1.0,)), membership=Scheduled())}, r"arrivals, departures.*Leave them out"),
     ],
 )
 def test_error_what_does_not_go_with_it(change, text):
     with pytest.raises(ConfigError, match=text):
         check(replace(plan((1.0,)), **change), Population.of(np.ones(3, dtype=np.int64)))
+
+
+def test_error_running_statistics_are_refused():
+    task, module = blob_task(4), torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).double()
+    normed = Task(federation=task.federation, module=module, loss=task.loss)
+    population = Population.of(task.federation.sizes)
+    state = State.start(normed.layout.flatten(module), population, normed.layout.flatten_buffers(module))
+    job = Run(index=0, task=normed, plan=phones(), state=state, streams=Streams(0), population=population)
+    with pytest.raises(ConfigError, match=r"FedBuff cannot average running statistics.*GroupNorm in place of BatchNo"):
+        drive([job], Sequential(), lambda batch: None)
 
 
 def test_error_settings():

@@ -5,6 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from textwrap import dedent
@@ -74,12 +75,15 @@ def test_contract_the_flags_are_frozen() -> None:
     flags = {name: sorted(o for p in sub.params for o in p.opts) for name, sub in commands.items()}
     assert sorted(o for p in command.params for o in p.opts) == ["--version"]
     assert flags == {
-        "run": ["--engine", "--out", "--seeds", "--set", "study"],
-        "check": ["--json", "study"],
+        "run": ["--allow-code", "--engine", "--out", "--seeds", "--set", "--track", "study"],
+        "resume": ["--allow-code", "run"],
+        "check": ["--allow-code", "--json", "study"],
         "ls": ["--json", "axis"],
         "show": ["--json", "name"],
         "compare": ["--baseline", "--json", "--metric", "--target", "runs"],
         "report": ["--figures", "--json", "--out", "-o", "runs"],
+        "reproduce": ["--json", "--out", "--scale", "--seeds", "name"],
+        "ui": ["--host", "--open", "--port", "folder"],
         "trace show": ["--json", "--out", "file"],
         "trace convert": ["--keep-artefact", "--out", "--states", "-o", "source"],
     }
@@ -178,7 +182,7 @@ def test_contract_ctrl_c_is_a_line_and_exit_code_130(turnout: Turnout, monkeypat
     monkeypatch.setattr(Board, "update", stop)
     said = turnout("run", "small.toml")
     assert said.code == 130
-    assert said.err == ("stopped: 0 of 4 runs are finished and kept in runs/small; the same command does the rest.\n")
+    assert said.err == ("stopped: its last checkpoint is kept in runs/small. Go on with: turnout resume runs/small\n")
 
 
 def test_identity_what_check_prints_is_the_study(turnout: Turnout) -> None:
@@ -251,8 +255,9 @@ def test_contract_a_rule_beside_the_study_can_be_used(turnout: Turnout) -> None:
         """)
     )
     said = turnout(
-        "run", "small.toml", "--set", 'selection={use="my_rules_for_test:Pairs", cohort_size=2}', "--seeds", "1"
-    )
+        "run", "small.toml", "--set", 'selection={use="my_rules_for_test:Pairs", cohort_size=2}', "--seeds", "1",
+        "--allow-code",
+    )  # fmt: skip
     assert said.code == 0
     assert said.out.splitlines()[2].split()[3] == "2"
 
@@ -273,6 +278,38 @@ def test_contract_a_long_run_prints_about_twenty_lines(turnout: Turnout) -> None
     assert 20 <= len(due) <= 22
     assert ("FedAvg", 1) in due
     assert ("FedAvg", 500) in due
+
+
+def test_contract_the_time_left_leaves_out_what_was_there_before(turnout: Turnout) -> None:
+    board = Board(load_study("small.toml", ["rounds=500"]), "")
+    board.skipped = 1000  # two of four runs had ended
+    told: list[Record] = []
+    two = load_study("small.toml", ["rounds=2"])
+    two.run(engine="sequential", on_progress=lambda arm, seed, record: told.append(record))
+    board.update("FedAvg", 1, replace(told[-1], round=499, finished=False))
+    board.update("FedProx", 1, replace(told[-1], round=499, finished=False))
+    assert board.skipped == 1000 + 2 * 498
+    assert board.time_left == "0 s"
+
+
+def test_contract_a_stopped_study_is_resumed_from_its_folder(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = Board.update
+
+    def stop(board: Board, arm: str, seed: int, record: Record) -> None:
+        update(board, arm, seed, record)
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Board, "update", stop)
+        assert turnout("run", "small.toml", "--engine", "sequential", "--set", "checkpoint.rounds=1").code == 130
+    said = turnout("resume", "small")
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert lines[0] == "small   2 arms x 2 seeds   3 rounds   sequential   runs/small"
+    assert [line.split()[1] for line in lines[2:4]] == ["3/3", "3/3"]
+    assert re.fullmatch(r"done in \d+ s; next: turnout compare runs/small", lines[-1])
+    assert turnout("resume", "small").out.startswith("runs/small already holds this study, finished.")
 
 
 def test_contract_a_terminal_gets_one_live_line_per_arm(turnout: Turnout) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from tests.conftest import PointModel
 from turnout import losses
-from turnout.aggregation import ClusterFedVARP
+from turnout.aggregation import ClusterFedVARP, Private
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.checks import problems
@@ -45,7 +45,10 @@ LOCALS = {
     "adam, joint": Adam(lr=0.05, steps=2, effort=None, correction="joint", schedule=Inverse()),
     "yogi, local": Yogi(lr=0.05, effort=AdaComm(start=3, every=1), correction="local"),
 }
-NEEDED = {ClusterFedVARP: {"num_clusters": 2}}  # settings without a default
+NEEDED = {  # settings without a default
+    ClusterFedVARP: {"num_clusters": 2},
+    Private: {"clip_norm": 1.0, "noise_multiplier": 0.1, "cohort_size": 6},
+}
 ROUNDS = 3
 
 
@@ -69,6 +72,13 @@ def reasons(local, aggregation, server):
     beyond_rows = ("median", "trimmed-mean", "fedvarp", "cluster-fedvarp", "mifa", "joint")
     if server == "fedexp" and (aggregation in beyond_rows or correction == "joint"):
         yield "weighted sum|length"  # its rate compares the rows with their weighted sum
+    if aggregation == "private":  # nothing may get past the noise
+        if getattr(local, "control", "none") != "none":
+            yield "unclipped changes"
+        if isinstance(local.effort, AdaComm):
+            yield "without noise"
+        if server == "fedexp":
+            yield "unclipped lengths"
 
 
 def federation():

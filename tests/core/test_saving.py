@@ -13,8 +13,9 @@ from hypothesis.extra import numpy as arrays
 from tests.conftest import blob_task, run
 from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP
 from turnout.coordinator import Cadence, Plan, State, coordinate
-from turnout.coordinator.saving import PARTS, restored, saved
+from turnout.coordinator.saving import PARTS, restored, saved, tables_of
 from turnout.engine import Sequential
+from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.memory import RowTable
@@ -28,9 +29,13 @@ NEVER = Cadence(every=10**9)
 
 
 def again(state):
-    """The state after a trip through tensors and JSON text."""
+    """The state after a trip through tensors and JSON text; tables are filled by hand."""
     tensors, rest = saved(state)
-    return restored({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(rest)))
+    back = restored({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(rest)))
+    for name, kept in tables_of(state).items():
+        seen = np.flatnonzero(kept.seen)
+        tables_of(back)[name].put(seen, kept.take(seen))
+    return back
 
 
 def state_with(**memory):
@@ -59,6 +64,8 @@ def test_contract_every_part_keeps_tensors_arrays_and_plain_values(part):
         "nothing": None,
         "switched_on": True,
         "pair": [1, 2.5],
+        "narrow": np.float32(0.1),
+        "nested": {"a": [1, None]},
     }
     back = getattr(again(state_with(**memory)), part)
     assert set(back) == set(memory)
@@ -66,7 +73,8 @@ def test_contract_every_part_keeps_tensors_arrays_and_plain_values(part):
         if isinstance(value, torch.Tensor):
             assert back[name].dtype == value.dtype
             assert torch.equal(back[name], value)
-        elif isinstance(value, np.ndarray):
+        elif isinstance(value, np.ndarray | np.generic):
+            assert type(back[name]) is type(value)
             assert back[name].dtype == value.dtype
             assert np.array_equal(back[name], value, equal_nan=value.dtype.kind == "f")
         else:
@@ -92,10 +100,17 @@ def test_contract_a_restored_table_is_its_own():
     assert not (kept.take(np.array([0])) == 9).any()
 
 
-def test_contract_only_rows_that_were_seen_are_saved():
-    tensors, _ = saved(State(model=LIKE, aggregation={"table": table(1 << 20)}))
-    assert tensors["aggregation.table.ids"].tolist() == [0, 3]
-    assert tensors["aggregation.table.rows"].shape == (2, 3)
+def test_contract_rows_of_tables_are_left_to_others():
+    kept = table(1 << 20)
+    state = State(model=LIKE, aggregation={"table": kept, "mean": LIKE}, selection={"table": kept})
+    assert set(saved(state)[0]) == {"model", "last_losses", "aggregation.mean"}
+    assert tables_of(state) == {"aggregation.table": kept, "selection.table": kept}
+
+
+@pytest.mark.parametrize("value", [(1, 2), {3}, np.array(["a"]), {"x": LIKE}, {1: 2}], ids=repr)
+def test_error_what_cannot_be_saved_is_named(value):
+    with pytest.raises(ConfigError, match=rf"local.mine is of type {type(value).__name__}. Change what the rule rem"):
+        saved(State(model=LIKE, local={"mine": value}))
 
 
 def test_contract_where_the_run_stands_comes_back():

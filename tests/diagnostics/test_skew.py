@@ -100,7 +100,7 @@ def test_error_what_cannot_be_answered_is_named():
     here = view([1] * 4)
     with pytest.raises(ConfigError, match=r"DivFL asks for gradients; expected_shares was given none\. Pass gradients"):
         expected_shares(DivFL(cohort_size=2), here, np.arange(4), np.ones(4))
-    with pytest.raises(ConfigError, match=r"asks for losses or gradients; this one asks to train\. Measure it from"):
+    with pytest.raises(ConfigError, match=r"asks for losses or gradients; this one asks for train\. Measure it from"):
         expected_shares(Optimal(cohort_size=2, pool_size=3), here, np.arange(4), np.ones(4))
     with pytest.raises(ConfigError, match=r"expected_shares needs times >= 1; got 0"):
         expected_shares(Uniform(), here, np.arange(4), np.ones(4), times=0)

@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 from tests.conftest import PointModel, run
 from turnout import losses
 from turnout.aggregation import FedAvg
-from turnout.coordinator import Cadence, Plan
-from turnout.data.federation import from_clients
-from turnout.engine import Sequential, Task, Vectorised
-from turnout.errors import ConfigError
+from turnout.coordinator import Cadence, Plan, State
+from turnout.data import Digits
+from turnout.data.federation import Held, from_clients
+from turnout.engine import Run, Sequential, Task, Vectorised, drive
+from turnout.errors import ConfigError, DataError
 from turnout.filtering import Greedy
 from turnout.filtering.greedy import Ledger, accepts
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
+from turnout.models import Softmax
 from turnout.protocols import Kept, Population, View
 from turnout.requests import Score, Scored, Train, Trained
 from turnout.selection import Uniform
 from turnout.streams import Streams
+from turnout.study import Study
 
 LOCAL = SGD(lr=1.0, steps=1, batches="full")  # h = 1: one step lands on e_i
 
@@ -51,8 +54,9 @@ class Ear:
     def score(self, models, on="server", client=None):
         return ("score", models)
 
-    def hear(self, filtering, pool, seed=0, round=1, memory=None):
+    def hear(self, filtering, pool, seed=0, round=1, memory=None, holdout_sizes=None):
         population = Population.of(np.ones(len(self.deltas), dtype=np.int64))
+        population = replace(population, holdout_sizes=holdout_sizes)
         view = View(
             round=round,
             rounds=99,
@@ -244,13 +248,124 @@ def test_contract_a_look_trains_once_and_the_round_uses_those_rows():
 
 
 def test_contract_scores_on_a_clients_own_hold_out():
-    from turnout.data.federation import Held
-
     base = point_task([1.0, 2.0], 0.0).federation
     held = Held(base.train.x, base.train.y, base.train.offsets)
     task = Task(federation=replace(base, holdout=held, server=None), module=PointModel(1), loss=losses.quadratic)
     _, records = run(task, Plan(local=LOCAL, rounds=1, filtering=Greedy(on="client", ties=True)))
     assert records[-1].metrics["filter_kept"] >= 1
+
+
+class Judges(Sequential):
+    """The real engine, with a note of whose samples models were scored on."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.models = [], 0
+
+    def answer(self, questions):
+        scores = [request for _, request in questions if isinstance(request, Score)]
+        self.asked += [(request.round, request.client) for request in scores]
+        self.models += sum(len(request.models) for request in scores)
+        return super().answer(questions)
+
+
+def run_with_holdouts(sizes, rounds=12, every=1):
+    """Filter on the hold-outs of clients that hold out so many samples each."""
+    base = point_task([1.0, 2.0, 3.0, 4.0], 0.0).federation
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    held = Held(base.train.x[:1].repeat(sum(sizes), 1), base.train.y[:1].repeat(sum(sizes), 1), offsets)
+    federation = replace(base, holdout=held if sum(sizes) else None, server=None)
+    task = Task(federation=federation, module=PointModel(1), loss=losses.quadratic)
+    population = replace(Population.of(federation.sizes), holdout_sizes=np.array(sizes))
+    engine, records = Judges(), []
+    plan = Plan(local=LOCAL, rounds=rounds, filtering=Greedy(on="client", every=every), evaluate=Cadence(every=10**9))
+    state = State.start(task.layout.flatten(task.module), population)
+    job = Run(index=0, task=task, plan=plan, state=state, streams=Streams(0), population=population)
+    drive([job], engine, lambda batch: records.extend(r for _, r in batch))
+    return engine, records
+
+
+def test_contract_one_drawn_client_judges_a_look_and_only_those_with_a_hold_out_are_drawn():
+    engine, records = run_with_holdouts([2, 0, 1, 3])
+    judges = {}
+    for round, client in engine.asked:
+        judges.setdefault(round, set()).add(client)
+    assert sorted(judges) == list(range(1, 13))
+    assert all(len(each) == 1 for each in judges.values())
+    assert set.union(*judges.values()) == {0, 2, 3}
+    assert all(record.costs.probe_evaluations > 0 for record in records[1:])
+
+
+def test_contract_models_that_a_client_scores_are_sent_to_it_and_billed():
+    engine, (_, record) = run_with_holdouts([1, 1, 1, 1], rounds=1)
+    assert record.costs.bytes_down == 8 * (4 + engine.models)  # four to train, and each model to the judge
+    server = Judges()
+    _, (_, alone) = run(
+        point_task([1.0, 2.0, 3.0, 4.0], 0.0), Plan(local=LOCAL, rounds=1, filtering=Greedy()), engine=server
+    )
+    assert server.models > 0
+    assert alone.costs.bytes_down == 8 * 4
+
+
+def test_error_nobody_holds_anything_out():
+    with pytest.raises(ConfigError, match=r"needs samples that clients hold out.*Set data\.holdout to 0\.1"):
+        run_with_holdouts([0, 0, 0, 0])
+
+
+def test_contract_where_nobody_considered_can_judge_everyone_considered_stays():
+    ear = Ear(torch.ones(3, 1, dtype=torch.float64), distance_to(torch.zeros(1)))
+    kept = ear.hear(Greedy(on="client"), np.arange(2), holdout_sizes=np.array([0, 0, 5]))
+    assert kept.clients.tolist() == [0, 1]
+    assert not ear.models
+
+
+def test_contract_a_public_set_is_what_no_client_holds_and_is_not_tested_on():
+    plain, public = (
+        Digits(clients=10, server_samples=50, server_from=source).build(Streams(0)) for source in ("clients", "test")
+    )
+    bare = Digits(clients=10).build(Streams(0))
+    assert len(plain.server) == len(public.server) == 50
+    assert plain.sizes.sum() == bare.sizes.sum() - 50
+    assert np.array_equal(public.sizes, bare.sizes)  # the clients keep everything
+    assert len(public.test) == len(bare.test) - 50
+    tested, before = ({row.numpy().tobytes() for row in each.test.x} for each in (public, bare))
+    theirs = {row.numpy().tobytes() for row in public.server.x}
+    assert theirs <= before
+    assert not theirs & tested
+    again = Digits(clients=10, server_samples=50, server_from="test").build(Streams(0))
+    other = Digits(clients=10, server_samples=50, server_from="test").build(Streams(1))
+    assert torch.equal(public.server.x, again.server.x)
+    assert not torch.equal(public.server.x, other.server.x)
+
+
+def test_property_a_filter_on_a_public_set_leaves_wrong_labels_out():
+    clean = Digits(clients=12, server_samples=60, server_from="test").build(Streams(0))
+    pairs = []
+    for client in range(12):
+        x, y = clean.train.of(client)
+        pairs.append((x, (y + 1) % 10 if client < 3 else y))
+    spoilt = from_clients(pairs, test=clean.test, server=clean.server, num_classes=10)
+    study = Study(
+        data=spoilt,
+        model=Softmax(),
+        local=SGD(lr=0.1, batch_size=10, epochs=2),
+        filtering=Greedy(every=1),
+        aggregation=FedAvg(weighting="mean"),
+        rounds=6,
+    )
+    asked = study.run(engine="sequential").loaded.clients
+    late = asked[asked["round"] > 2]["client"]
+    assert len(late) > 4
+    assert (late < 3).mean() < 0.05  # a quarter of the clients
+
+
+def test_error_a_public_set_must_leave_something_to_test_on():
+    with pytest.raises(
+        DataError, match=r"must leave the test set one sample; got 359 of 359\. Change data\.server_sam"
+    ):
+        Digits(clients=10, server_samples=359, server_from="test").build(Streams(0))
+    with pytest.raises(ConfigError, match=r'server_from = "test" needs server_samples >= 1; got 0\. Set data\.server'):
+        Digits(server_from="test")
 
 
 @given(seed=st.integers(0, 20))

@@ -1,5 +1,8 @@
 """Filters by size, by work and by the size of the change."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +11,7 @@ from tests.conftest import quadratic_task, run
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize, Everyone, MinimumSteps, UpdateNorm
+from turnout.fleet import Deadline, Fleet, Fraction
 from turnout.local import SGD
 
 TASK = lambda: quadratic_task([1.0] * 4, [[1.0], [2.0], [3.0], [400.0]], [1, 5, 9, 20])  # noqa: E731
@@ -43,10 +47,32 @@ def test_golden_an_exploding_change_is_left_out_and_nobody_trains_twice():
 def test_identity_an_open_filter_is_no_filter(open_filter):
     plan = Plan(local=SGD(lr=0.1, batch_size=4, epochs=1), rounds=3, evaluate=NEVER)
     base, _ = run(TASK(), plan)
-    from dataclasses import replace
-
     same, _ = run(TASK(), replace(plan, filtering=open_filter))
     assert torch.allclose(base.model, same.model, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"deadline_seconds": 6.0},
+        {"deadline_seconds": 6.0, "incomplete": "drop"},
+        {"over_selection": 2.0},
+        {"deadline_seconds": 0.5},
+    ],
+)
+def test_identity_work_that_a_filter_asks_for_is_done_on_the_clock(limits):
+    clock = Deadline(seconds_per_step=(1.0, 2.0, 0.5, 4.0), down_bandwidth=math.inf, up_bandwidth=math.inf, **limits)
+    fleet = Fleet(clock=clock, work=Fraction(fraction=(1.0, 0.5, 1.0, 1.0)))
+    plan = Plan(local=SGD(lr=0.1, steps=4, batches="full"), rounds=3, fleet=fleet, evaluate=NEVER)
+    base, before = run(TASK(), plan)
+    same, after = run(TASK(), replace(plan, filtering=UpdateNorm(factor=1e9)))
+    assert torch.allclose(base.model, same.model, rtol=0, atol=1e-12)
+    for mine, theirs in zip(after, before, strict=True):
+        assert np.array_equal(mine.answered, theirs.answered)
+        assert np.array_equal(mine.local_steps[mine.local_steps > 0], theirs.local_steps[theirs.local_steps > 0])
+        assert mine.costs == theirs.costs
+    assert same.sim_seconds == base.sim_seconds > 0
 
 
 def test_contract_a_filter_that_keeps_nobody_is_recorded():

@@ -1,5 +1,8 @@
 """Availability: who is up, and that it depends on nothing but (seed, client, round)."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +19,7 @@ from tests.fleet.claims import (
 )
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
+from turnout.coordinator.checks import problems_with
 from turnout.errors import ConfigError
 from turnout.fleet import (
     Always,
@@ -298,16 +302,50 @@ def test_error_settings_that_cannot_be_name_the_setting(make, message):
     ("rule", "message"),
     [
         (Bernoulli(profile="labels"), r'profile = "labels" needs the label counts.*profile to "given"'),
-        (Bernoulli(prob=(0.1, 0.2)), r"one per client; got 2 for 5 clients"),
         (Cyclic(groups=2, grouping="labels"), r'grouping = "labels" needs the label counts.*grouping to "random"'),
-        (Cyclic(groups=6), r"groups <= the number of clients; got 6 > 5"),
-        (Resampled(size=6), r"size <= the number of clients; got 6 > 5"),
-        (Never(count=6), r"count <= the number of clients; got 6 > 5"),
-        (Never(clients=(5,)), r"clients in 0…4; got 5\. Change fleet\.availability\.clients"),
         (Never(labels=(1,)), r"Never with labels needs the label counts"),
-        (Recorded(trace=trace_of((9, 0, 1)), round_seconds=1.0), r"these 5 clients; the trace has client 9.*drawn"),
     ],
 )
-def test_error_a_process_that_does_not_fit_the_federation_says_so(rule, message):
+def test_error_a_process_that_needs_labels_says_so(rule, message):
     with pytest.raises(ConfigError, match=message):
         rule.up(view_of(5))
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Bernoulli(prob=(0.1, 0.2)), r"one per client; got 2 for 5 clients\. Change fleet\.availability\.prob"),
+        (Cyclic(groups=6), r"groups <= the number of clients; got 6 > 5\. Set fleet\.availability\.groups to 5"),
+        (Resampled(size=6), r"size <= the number of clients; got 6 > 5\. Set fleet\.availability\.size to 5"),
+        (Never(count=6), r"count <= the number of clients; got 6 > 5\. Set fleet\.availability\.count to 5"),
+        (Never(clients=(0, 5)), r"clients in 0…4; got 5\. Change fleet\.availability\.clients"),
+        (Never(clients=(-1,)), r"clients in 0…4; got -1\. Change fleet\.availability\.clients"),
+        (Never(labels=(4,)), r"labels in 0…3; got 4\. Change fleet\.availability\.labels"),
+        (Never(count=1, others=Cyclic(groups=9)), r"Cyclic needs groups <= the number of clients; got 9 > 5"),
+        (
+            Recorded(trace=trace_of((9, 0, 1)), round_seconds=1.0),
+            r"these 5 clients; the trace has client 9\. Set .*drawn",
+        ),
+        (Recorded(trace="nowhere.csv", round_seconds=1.0), r"There is no trace nowhere\.csv"),
+    ],
+)
+def test_error_a_process_that_does_not_fit_the_federation_is_refused_before_the_first_round(rule, message):
+    population = view_of(5, labels=np.ones((5, 4), dtype=np.int64)).population
+    plan = Plan(local=SGD(lr=0.1, steps=1), rounds=1, fleet=Fleet(availability=rule))
+    (said,) = problems_with(plan, population)
+    assert re.search(message, said)
+    fitting = (Bernoulli(prob=(0.5,) * 5), Cyclic(groups=5), Resampled(size=5), Never(clients=(4,)), Never(labels=(3,)))
+    for good in fitting:
+        assert not list(problems_with(replace(plan, fleet=Fleet(availability=good)), population))
+
+
+def test_error_a_bad_trace_is_refused_before_the_first_round_with_its_line(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("client,start,end,state\n0,0,50,up\n0,40,60,up\n")
+    plan = Plan(
+        local=SGD(lr=0.1, steps=1),
+        rounds=1,
+        fleet=Fleet(availability=Recorded(trace=path, round_seconds=1.0)),
+    )
+    (said,) = problems_with(plan, view_of(5).population)
+    assert said.startswith(f"{path}, line 3: client 0 has overlapping intervals: 40 is before the end")

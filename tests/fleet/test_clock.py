@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import blob_task, run
 from tests.fleet.claims import view_of
 from turnout.coordinator import Plan
+from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError, DataError
 from turnout.fleet import Bernoulli, Deadline, Fleet, Fraction, Lognormal, Phones, Recorded
 from turnout.fleet.devices import amounts, normals, speeds
@@ -101,6 +103,23 @@ def test_property_what_is_done_in_time_is_possible(data, deadline, factor, drop)
         assert timing.round_seconds <= deadline + 1e-6
     if drop:
         assert (timing.done[counted] == steps[counted]).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=st.lists(st.integers(0, 20), min_size=1, max_size=10), round=st.integers(1, 9))
+def test_identity_the_seconds_foretold_are_how_long_the_slowest_takes(steps, round):
+    clock = Deadline(
+        seconds_per_step=Lognormal(median=1.0, sigma=1.0),
+        down_bandwidth=Lognormal(median=100.0, sigma=1.0),
+        idle_seconds=7.0,
+    )
+    ids, work, view = np.arange(len(steps)), np.array(steps), view_of(10, round)
+    foretold = clock.seconds(ids, work, 100, view)
+    assert np.array_equal(foretold, clock.pace(ids, 100, view).duration(work))
+    assert clock.run(ids, work, 100, view).round_seconds == (foretold[work > 0].max() if work.any() else 7.0)
+    assert np.array_equal(clock.seconds(ids[:1], work[:1], 100, view), foretold[:1])  # whoever else is asked
+    tight = replace(clock, deadline_seconds=0.1, over_selection=3.0)
+    assert np.array_equal(tight.seconds(ids, work, 100, view), foretold)  # the deadline cuts the round, not the work
 
 
 def test_identity_without_a_deadline_the_clock_only_tells_the_time():
@@ -213,10 +232,12 @@ def test_error_settings_that_cannot_be_name_the_setting(make, message):
 
 
 def test_error_speeds_for_another_number_of_clients():
-    with pytest.raises(
-        ConfigError, match=r"one per client; got 2 for 10 clients\. Change fleet\.clock\.down_bandwidth"
-    ):
-        timed(Deadline(down_bandwidth=(1.0, 2.0)), [1])
+    (said,) = Deadline(down_bandwidth=(1.0, 2.0)).objections_for(view_of(10).population)
+    assert said == (
+        "Deadline needs one down_bandwidth, or one per client; got 2 for 10 clients. Change fleet.clock.down_bandwidth."
+    )
+    with pytest.raises(ConfigError, match="got 2 for 3 clients"):
+        run(blob_task(3), Plan(local=SGD(lr=0.1, steps=1), rounds=1, fleet=Fleet(clock=Deadline(up_bandwidth=(1, 2)))))
 
 
 def test_error_phones_that_are_not_there(tmp_path, monkeypatch):
@@ -225,11 +246,14 @@ def test_error_phones_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.delenv("TURNOUT_DATA", raising=False)
     with pytest.raises(ConfigError, match=r"TURNOUT_DATA is not set"):
         timed(Deadline(phones=Phones()), [1])
+    (said,) = Deadline(phones=Phones()).objections_for(view_of(10).population)
+    assert said.startswith("Phones needs the recorded devices; TURNOUT_DATA is not set. Set fleet.clock.phones.folder")
 
 
-def test_contract_a_fleet_where_nobody_ever_comes_ends_normally():
+def test_contract_a_fleet_where_nobody_ever_comes_ends_normally_and_says_so():
     fleet = Fleet(availability=Bernoulli(prob=0.0), clock=Deadline(idle_seconds=30.0))
     final, records = run(blob_task(3), Plan(local=SGD(lr=0.1, steps=1, batch_size=2), rounds=5, fleet=fleet))
     assert final.sim_seconds == 150.0
     assert records[-1].finished
-    assert all(record.events == ("nobody was up",) for record in records[1:])
+    assert all(record.events == ("nobody was up",) for record in records[1:-1])
+    assert records[-1].events == ("nobody was up", NOBODY_EVER)

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from tests.conftest import quadratic_task, run
 from tests.fleet.claims import trace_of
+from turnout import losses
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
 from turnout.coordinator import Plan
+from turnout.engine import Sequential
 from turnout.fleet import (
     Always,
     Bernoulli,
@@ -29,7 +31,9 @@ from turnout.fleet import (
     Stragglers,
 )
 from turnout.local import SGD
+from turnout.requests import Train
 from turnout.selection import Uniform
+from turnout.study import Study
 
 CLIENTS, STEPS = 6, 4
 TRACE = trace_of(*((c, 40.0 * c, 40.0 * c + 100) for c in range(CLIENTS)))
@@ -77,7 +81,7 @@ def expected_sum(scheme, record, weights, counted):
     return p.sum() if isinstance(scheme, SchemeB) else (STEPS / done * p).sum()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     availability=AVAILABILITY,
     work=WORK,
@@ -114,12 +118,64 @@ def test_property_a_run_keeps_to_its_fleet(availability, work, clock, membership
         if cohort is not None:
             assert len(record.asked) == min(cohort, len(record.up))
     weights, counted = weights_at_the_end(final, fleet, sizes)
-    last = records[-1]
-    if len(last.answered):
-        assert np.isclose(last.coefficients.sum(), expected_sum(scheme, last, weights, counted))
+    for record in records[1:] if membership is None else records[-1:]:
+        if len(record.answered):
+            assert np.isclose(record.coefficients.sum(), expected_sum(scheme, record, weights, counted))
     if clock is not None:
         assert all(record.costs.sim_seconds > 0 for record in records[1:])
     assert np.isfinite(float(final.model))
+
+
+class Counting(Sequential):
+    """The real engine, with a count of what it did."""
+
+    def __init__(self):
+        super().__init__()
+        self.trained = {}
+
+    def answer(self, questions):
+        answers = super().answer(questions)
+        for (_, request), answer in zip(questions, answers, strict=True):
+            if isinstance(request, Train):
+                self.trained[request.round] = dict(zip(answer.clients.tolist(), answer.steps.tolist(), strict=True))
+        return answers
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    availability=AVAILABILITY,
+    work=WORK,
+    clock=CLOCK,
+    membership=MEMBERSHIP,
+    seed=st.integers(0, 1000),
+    cohort=st.none() | st.integers(1, CLIENTS),
+)
+def test_property_the_journals_counts_equal_what_happened(availability, work, clock, membership, seed, cohort):
+    sizes, engine = [1, 4, 2, 3, 5, 2], Counting()
+    task = quadratic_task([1.0] * CLIENTS, [[float(c), 1.0] for c in range(CLIENTS)], sizes)
+    study = Study(
+        data=task.federation,
+        model=task.module,
+        loss=losses.quadratic,
+        local=SGD(lr=0.1, steps=STEPS, batches="full"),
+        fleet=Fleet(availability=availability, work=work, clock=clock, membership=membership),
+        selection=Uniform(cohort_size=cohort),
+        rounds=6,
+        seeds=(seed,),
+    )
+    found = study.run(engine=engine).loaded
+    for row in found.rounds[found.rounds["round"] > 0].itertuples():
+        did = engine.trained.get(row.round, {})
+        clients = found.clients[found.clients["round"] == row.round]
+        up = found.up("study", seed, row.round)
+        assert row.up == len(up)
+        assert row.asked == len(clients) == (len(up) if cohort is None else min(cohort, len(up)))
+        assert row.answered == len(did) == int(clients["answered"].sum())
+        came = clients[clients["answered"].astype(bool)]
+        assert dict(zip(came["client"], came["local_steps"], strict=True)) == did
+        assert row.gradient_evaluations == sum(steps * sizes[client] for client, steps in did.items())
+        assert (row.bytes_down, row.bytes_up) == (16 * row.asked, 16 * row.answered)
+    assert set(engine.trained) <= set(found.rounds["round"])
 
 
 def follow(fleet, records):

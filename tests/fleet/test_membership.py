@@ -274,7 +274,11 @@ def test_property_waiting_times_are_geometric():
         (lambda: Random(departure_constant=-1.0), r"departure_constant >= 0; got -1\.0"),
         (lambda: Random(present=0.0), r"present in \(0, 1\]; got 0\.0"),
         (lambda: Random(arrival_prob=1.5), r"arrival_prob in \[0, 1\]; got 1\.5"),
-        (lambda: run(task(), plan_of(Scheduled(arrivals={9: 3}))), r"clients in 0…3; got 9"),
+        (
+            lambda: run(task(), plan_of(Scheduled(arrivals={9: 3}))),
+            r"clients in 0…3; got 9\. Change fleet\.membership\.arr",
+        ),
+        (lambda: run(task(), plan_of(Scheduled(departures={9: 3}))), r"got 9\. Change fleet\.membership\.departures"),
         (
             lambda: run(task(), plan_of(Scheduled(arrivals=dict.fromkeys(range(4), 2)))),
             r"at least one client at the start",

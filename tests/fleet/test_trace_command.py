@@ -78,6 +78,10 @@ def test_contract_convert_makes_what_show_reads(tmp_path):
     result = call("convert", source, "-o", tmp_path / "t.csv")
     assert result.exit_code == 0, result.output
     assert (tmp_path / "t.csv").read_text() == "client,start,end,state\n0,0.0,600.0,down\n0,600.0,900.0,up\n"
+    call("convert", source, "-o", tmp_path / "t.parquet")
+    shown = [call("show", tmp_path / name).output.replace(name, "t") for name in ("t.csv", "t.parquet")]
+    assert shown[0] == shown[1]
+    assert "1 clients" in shown[0] or "1 client " in shown[0]
     call("convert", source, "-o", tmp_path / "kept.csv", "--keep-artefact")
     assert "0,0.0,300.0,up" in (tmp_path / "kept.csv").read_text()
 

@@ -1,6 +1,7 @@
 """Traces: replayed exactly, read strictly, and made of published recordings."""
 
 import json
+import sys
 from itertools import chain, pairwise
 
 import numpy as np
@@ -206,23 +207,66 @@ def test_property_any_text_is_a_trace_or_one_message(lines, tmp_path_factory):
     assert said == "" or str(path) in said
 
 
-def test_contract_parquet_is_read_where_it_can_be(tmp_path):
-    trace = trace_of((0, 0, 10), (1, 3, 4))
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        with pytest.raises(DataError, match=r"writing Parquet needs pyarrow"):
-            write_trace(trace, tmp_path / "t.parquet")
-        with pytest.raises(DataError, match=r"reading Parquet needs pyarrow"):
-            read_trace(written(tmp_path, b"PAR1", "t.parquet"))
-        return
-    write_trace(trace, tmp_path / "t.parquet")
-    assert np.array_equal(read_trace(tmp_path / "t.parquet").starts, trace.starts)
-    pd.DataFrame({"client": [0, 0], "start": [0, 1], "end": [3, 4], "state": ["up", "up"]}).to_parquet(
-        tmp_path / "bad.parquet"
-    )
-    with pytest.raises(DataError, match=r"row 2: client 0 has overlapping"):
-        read_trace(tmp_path / "bad.parquet")
+@settings(max_examples=15, deadline=None)
+@given(trace=traces(), ending=st.sampled_from([".parquet", ".pq", ".PARQUET"]))
+def test_property_a_trace_survives_parquet(trace, ending, tmp_path_factory):
+    path = tmp_path_factory.mktemp("t") / f"t{ending}"
+    write_trace(trace, path)
+    assert path.read_bytes()[:4] == b"PAR1"
+    again = read_trace(path, trace.num_clients)
+    for name in ("offsets", "starts", "ends", "states"):
+        assert np.array_equal(getattr(again, name), getattr(trace, name))
+
+
+ROWS = {"client": [0, 0, 1], "start": [0, 5, 0], "end": [3, 7, 9], "state": ["up", "down", "up"]}
+BAD_PARQUET = {
+    "overlap": ({"start": [0, 1, 0]}, r"row 2: client 0 has overlapping intervals: 1 is before the end"),
+    "back": ({"start": [2, 0, 0], "end": [3, 1, 9]}, r"row 2: time goes backwards for client 0"),
+    "negative": ({"start": [0, 5, -1]}, r"row 3: times must not be negative; got -1 and 9"),
+    "no start": ({"start": [0, None, 0]}, r"row 2: start and end must be finite; got nan and 7"),
+    "no client": ({"client": [0, None, 1]}, r"row 2: client must be a whole number; got nothing"),
+    "no client, as whole numbers": (
+        {"client": pd.array([0, None, 1], dtype="Int64")},
+        r"row 2: client must be a whole number; got nothing",
+    ),
+    "half a client": ({"client": [0, 0.5, 1]}, r"row 2: client must be a whole number; got 0\.5"),
+    "unknown client": ({"client": [0, 0, 7]}, r"row 3: there is no client 7; ids go from 0 to 2"),
+    "an id beyond all": ({"client": np.array([0, 0, 2**63 + 5], dtype=np.uint64)}, r"row 3: there is no client"),
+    "a number for a state": ({"state": [2, 0, 2]}, r"row 1: the state must be one of down, evaluate, up; got 2"),
+    "no state": ({"state": ["up", None, "up"]}, r"row 2: the state must be one of .*; got nothing"),
+    "lists for states": ({"state": [["up"], ["up"], []]}, r"the column state must hold one of down, evaluate, up"),
+    "texts for clients": ({"client": ["a", "b", "c"]}, r"the column client must hold numbers; got "),
+    "dates for times": ({"start": pd.to_datetime([0, 5, 6])}, r"the column start must hold numbers; got datetime64"),
+    "another name": ({"ends": [3, 7, 9], "end": None}, r"the trace has no column end; it has client, start, state, en"),
+    "no rows": (None, r"the trace is empty: it has no interval"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PARQUET)
+def test_error_a_bad_parquet_trace_is_one_message_with_the_row(case, tmp_path):
+    change, message = BAD_PARQUET[case]
+    columns = {name: column for name, column in (ROWS | (change or {})).items() if column is not None}
+    pd.DataFrame(columns).iloc[: None if change else 0].to_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match=message) as caught:
+        read_trace(tmp_path / "bad.parquet", num_clients=3)
+    assert "bad.parquet" in str(caught.value)
+
+
+def test_error_a_file_that_is_not_parquet_says_so(tmp_path):
+    with pytest.raises(
+        DataError, match=r"t\.parquet cannot be read as Parquet: .*[^.]\. Write it again, or save it as CSV"
+    ):
+        read_trace(written(tmp_path, b"PAR1 and then something else", "t.parquet"))
+
+
+def test_error_without_pyarrow_one_message_says_what_to_install(tmp_path, monkeypatch):
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+    install = r'needs pyarrow\. Install it with `pip install "turnout\[parquet\]"`, or '
+    with pytest.raises(DataError, match=f"writing Parquet {install}name the file .csv"):
+        write_trace(trace_of((0, 0, 10)), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=f"reading Parquet {install}save the trace as CSV"):
+        read_trace(written(tmp_path, b"PAR1", "t.parquet"))
 
 
 def test_golden_events_become_intervals():

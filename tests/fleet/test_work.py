@@ -10,6 +10,7 @@ from tests.fleet.claims import view_of
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
+from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Fleet, Fraction, RuanTraces, Stragglers
 from turnout.fleet.work.ruan_traces import DEVIATIONS, MEANS, NEVER_IDLE, fitted_beta, rounded
@@ -69,7 +70,7 @@ def test_identity_nobody_does_anything_and_nothing_changes():
         plan = Plan(local=local, rounds=2, aggregation=scheme, fleet=Fleet(work=Fraction(fraction=0.0)))
         final, records = run(task, plan)
         assert (final.model == task.layout.flatten(task.module)).all()
-        assert records[-1].events == ("nobody answered",)
+        assert [record.events for record in records[1:]] == [("nobody answered",), ("nobody answered", NOBODY_EVER)]
 
 
 def test_golden_the_beta_of_each_trace():
@@ -155,5 +156,7 @@ def test_error_settings_that_cannot_be_name_the_setting(make, message):
 
 
 def test_error_fractions_for_another_number_of_clients():
-    with pytest.raises(ConfigError, match=r"one per client; got 2 for 4 clients"):
-        Fraction(fraction=(0.1, 0.2)).done(np.ones(4, dtype=np.int64), np.arange(4), view_of(4))
+    (said,) = Fraction(fraction=(0.1, 0.2)).objections_for(view_of(4).population)
+    assert said == ("Fraction needs one fraction, or one per client; got 2 for 4 clients. Change fleet.work.fraction.")
+    with pytest.raises(ConfigError, match="got 2 for 6 clients"):
+        run(blob_task(6), Plan(local=SGD(lr=0.1, steps=1), rounds=1, fleet=Fleet(work=Fraction(fraction=(0.1, 0.2)))))

@@ -18,6 +18,7 @@ from tests.local.claims import (
 )
 from turnout.local import SGD
 from turnout.local.sgd import accumulated_work
+from turnout.protocols import SlotUpdate
 
 
 @pytest.mark.parametrize(
@@ -109,9 +110,36 @@ def work(tau, *, lr=0.1, rho=0.0, mu=0.0, gamma=1.0):
 @settings(max_examples=60)
 def test_property_work_matches_the_closed_forms(tau, rho, mu, gamma):
     assert work(tau) == tau
-    assert work(tau, rho=rho) == pytest.approx(closed_form(tau, rho=rho), rel=1e-9)
-    assert work(tau, mu=mu) == pytest.approx(closed_form(tau, alpha=0.1 * mu), rel=1e-9)
-    assert work(tau, gamma=gamma) == pytest.approx(closed_form(tau, gamma=gamma), rel=1e-9)
+    assert work(tau, rho=rho) == pytest.approx(closed_form(tau, rho=rho), rel=1e-10)
+    assert work(tau, mu=mu) == pytest.approx(closed_form(tau, alpha=0.1 * mu), rel=1e-10)
+    assert work(tau, gamma=gamma) == pytest.approx(closed_form(tau, gamma=gamma), rel=1e-10)
+
+
+def weight_of(k, tau, lr, rho, mu, gamma):
+    """a_k: gradient k is in the velocity of every later step j, at ρʲ⁻ᵏ, and shrinks with each pull after that."""
+    pulls = [1 - lr * gamma**step * mu for step in range(tau)]
+    return sum(gamma**j * rho ** (j - k) * np.prod(pulls[j + 1 :]) for j in range(k, tau))
+
+
+@given(
+    tau=st.integers(1, 12),
+    rho=st.sampled_from([0.0, 0.5, 0.9]),
+    mu=st.sampled_from([0.0, 0.35, 2.0]),
+    gamma=st.sampled_from([1.0, 0.8]),
+    seed=st.integers(0, 99),
+)
+def test_property_the_change_is_each_gradient_times_its_weight(tau, rho, mu, gamma, seed):
+    lr, gradients = 0.1, torch.from_numpy(np.random.default_rng(seed).normal(size=(tau, 1, 3)))
+    local = SGD(lr=lr, steps=tau, momentum=rho, prox_strength=mu, lr_decay=gamma)
+    param, anchor = torch.ones(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
+    (state,) = local.begin([param])
+    numbers = {"lr": lr, **local.numbers()}
+    for k, grad in enumerate(gradients):
+        local.update(SlotUpdate(param=param, grad=grad.clone(), anchor=anchor, state=state, settings=numbers, step=k))
+    weights = np.array([weight_of(k, tau, lr, rho, mu, gamma) for k in range(tau)])  # a
+    expected = lr * np.einsum("k,kd->d", weights, gradients[:, 0].numpy())  # η_l G a
+    assert (anchor - param)[0].numpy() == pytest.approx(expected, abs=1e-10)
+    assert work(tau, lr=lr, rho=rho, mu=mu, gamma=gamma) == pytest.approx(weights.sum(), rel=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,16 @@ class DoubledPull(SGD):
         sgd_step(replace(slot, settings={**slot.settings, "prox_strength": 2 * slot.settings["prox_strength"]}))
 
 
+class UnsquaredPull(SGD):
+    """The loss has (μ/2)‖x_i − x‖ without its square, so the pull is the same however far the client has gone."""
+
+    def update(self, slot):
+        away = slot.param - slot.anchor
+        pull = slot.settings["prox_strength"] / 2 * away / away.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        slot.grad.add_(pull)
+        sgd_step(replace(slot, settings={k: v for k, v in slot.settings.items() if k != "prox_strength"}))
+
+
 class MissingPull(SGD):
     """The pull is a setting that nothing reads."""
 
@@ -96,6 +106,7 @@ BOTH = {"momentum": 0.9, "prox_strength": 0.35}
     ("claim", "mutant", "extra"),
     [
         (claim_the_pull_meets_the_proximal_point, DoubledPull, {}),
+        (claim_the_pull_meets_the_proximal_point, UnsquaredPull, {}),
         (claim_the_pull_meets_the_proximal_point, MissingPull, {}),
         (claim_the_pull_stays_out_of_the_momentum, DoubledPull, {}),
         (claim_the_pull_stays_out_of_the_momentum, MissingPull, {}),

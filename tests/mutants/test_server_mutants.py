@@ -14,7 +14,8 @@ from tests.server.test_fedexp import (
     assert_the_mean_of_two_iterates_is_measured,
 )
 from turnout.aggregation import FLTrust, fltrust
-from turnout.server import FedAdam, FedExP, fedadam, fedexp
+from turnout.server import FedAdam, FedExP, fedexp
+from turnout.server import moments as shared
 from turnout.server.moments import Moments
 
 
@@ -46,13 +47,13 @@ def inside_the_root(moments, adaptivity):
 def test_contract_a_misplaced_correction_of_fedadam_is_caught(monkeypatch, check, part, mutant):
     rule = FedAdam(bias_correction=True)
     check(rule)
-    monkeypatch.setattr(fedadam, part, mutant)
+    monkeypatch.setattr(shared, part, mutant)
     with pytest.raises(AssertionError):
         check(rule)
 
 
 def test_contract_a_root_around_eps_is_caught_without_correction_too(monkeypatch):
-    monkeypatch.setattr(fedadam, "adaptive_direction", inside_the_root)
+    monkeypatch.setattr(shared, "adaptive_direction", inside_the_root)
     with pytest.raises(AssertionError):
         assert_constant_direction_follows_adam(FedAdam())
 

@@ -3,7 +3,7 @@
 import json
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from turnout.journal import Journal, RunInfo
+from turnout.journal import Holdings, Journal, RunInfo
 from turnout.requests import Costs, Record
 
 FACTS = {"engine": "vectorised", "versions": {"python": "3.11"}, "machine": {"cores": 2}}
@@ -48,6 +48,17 @@ def record(round: int, rng: np.random.Generator, num_clients: int, cohort: int, 
     return Record(round=round, num_clients=num_clients, **{**facts, **changes})
 
 
+def held(num_clients: int = 12, classes: int = 3) -> Callable[[int], Holdings]:
+    """Return what clients hold and how fast they are, by seed."""
+
+    def of(seed: int) -> Holdings:
+        rng = np.random.default_rng([7, seed])
+        labels = rng.integers(0, 20, (num_clients, classes)) + 1
+        return Holdings(sizes=labels.sum(axis=1), label_counts=labels, seconds_per_step=rng.random(num_clients) + 0.1)
+
+    return of
+
+
 def write(
     folder: Path,
     *,
@@ -59,14 +70,17 @@ def write(
     study: str = "phones",
     config: Mapping[str, Any] | None = None,
     finished: bool = True,
+    holdings: Callable[[int], Holdings | None] = lambda seed: None,
     **changes: Any,
 ) -> Path:
     """Write a study's journal and return its folder; `changes` replace facts of every round after the first."""
-    with Journal.create(folder, study=study, config={**CONFIG, **(config or {})}, facts=FACTS) as journal:
+    settings = {**CONFIG, **(config or {})}
+    with Journal.create(folder, study=study, config=settings, facts=FACTS) as journal:
         for place, arm in enumerate(arms):
             for seed in range(seeds):
                 rng = np.random.default_rng([seed, place])
-                run = journal.begin(RunInfo(arm=arm, seed=seed, rounds=rounds, config={**CONFIG, **(config or {})}))
+                info = RunInfo(arm=arm, seed=seed, rounds=rounds, config=settings, holdings=holdings(seed))
+                run = journal.begin(info)
                 for round in range(rounds + 1):
                     journal.write([(run, record(round, rng, num_clients, cohort, **(changes if round else {})))])
                 if finished:

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from tests.report.browser import Browser, Tab, browser_path
-from tests.report.journals import write
+from tests.report.journals import held, write
 from turnout.report import write_report
 
 PATH = browser_path()
 pytestmark = pytest.mark.skipif(PATH is None, reason="no browser (chromium or google-chrome) is on the path")
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-DIGITS = {"use": "digits", "clients": 12, "partition": {"use": "iid"}}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     there = tmp_path_factory.mktemp("report")
     arms = ("FedAvg", NASTY, "FedNova")
     changes = {"events": ("client 3 arrived",), "client_accuracy": np.linspace(0, 1, 12)}
-    folder = write(there / "phones", study="phones", arms=arms, config={"data": DIGITS}, **changes)
+    folder = write(there / "phones", study="phones", arms=arms, holdings=held(), **changes)
     return write_report([folder], there / "page.html")
 
 
@@ -55,7 +54,7 @@ def test_contract_the_page_is_drawn_quietly_and_fits(browser: Browser, page: Pat
     tab = browser.open(page, width=width, dark=dark)
     assert tab.run("document.documentElement.scrollWidth") <= width
     charts = tab.run("[...document.querySelectorAll('.chart')].map(c => c.querySelector('svg, canvas') !== null)")
-    assert charts == [True] * 8
+    assert charts == [True] * 13  # five of them fairness over rounds
     colour = tab.run("getComputedStyle(document.body).backgroundColor")
     assert colour == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
     assert is_quiet(tab)
@@ -81,7 +80,7 @@ def test_contract_the_switches_of_the_curves_work(browser: Browser, page: Path) 
 def test_contract_switching_an_arm_off_takes_it_out_of_every_picture(browser: Browser, page: Path) -> None:
     tab = browser.open(page)
     count = "document.querySelectorAll('[data-picture] polyline[data-arm=\"2\"]').length"
-    assert tab.run(count) == 4
+    assert tab.run(count) == 9
     tab.run("document.querySelectorAll('[data-picture=curves] .legend button')[2].click()")
     assert tab.run(count) == 0
     assert is_quiet(tab)
@@ -90,11 +89,47 @@ def test_contract_switching_an_arm_off_takes_it_out_of_every_picture(browser: Br
 def test_contract_the_map_follows_its_lists(browser: Browser, page: Path) -> None:
     tab = browser.open(page)
     seen = [drawn(tab, "map")]
-    for part, value in (("order", "id"), ("order", "sizes"), ("quantity", "up"), ("seed", "2"), ("arm", "1")):
+    for part, value in (
+        ("order", "id"),
+        ("order", "sizes"),
+        ("order", "speed"),
+        ("quantity", "up"),
+        ("seed", "2"),
+        ("arm", "1"),
+    ):
         tab.choose("map", part, value)
         seen.append(drawn(tab, "map"))
     assert len(set(seen)) == len(seen)
     assert tab.run("document.querySelector('[data-part=of]').textContent") == f"{NASTY}, seed 2"
+    assert is_quiet(tab)
+
+
+def test_contract_clients_stand_in_the_order_asked_for(browser: Browser, page: Path) -> None:
+    tab = browser.open(page)
+    wanted = {"sizes": np.argsort(-held()(1).sizes, kind="stable"), "id": np.arange(12)}
+    wanted["speed"] = np.argsort(held()(1).seconds_per_step, kind="stable")  # the fastest first
+    for by, order in wanted.items():
+        found = tab.run(f"JSON.stringify(orderOf(data.maps.runs.find(r => r.arm === 0 && r.seed === 1), '{by}'))")
+        assert json.loads(found) == order.tolist()
+
+
+def test_contract_events_are_marked_on_every_time_axis(browser: Browser, page: Path) -> None:
+    tab = browser.open(page)
+    for picture, charts in (("curves", 1), ("fairness", 5)):
+        axes = tab.run(f"document.querySelectorAll('[data-picture={picture}] [data-part=axis] button').length")
+        assert axes == 3
+        for axis in range(axes):
+            tab.run(f"document.querySelectorAll('[data-picture={picture}] [data-part=axis] button')[{axis}].click()")
+            marks = tab.run(f"document.querySelectorAll('[data-picture={picture}] .chart .event').length")
+            assert marks == 4 * charts  # one a round
+
+
+def test_contract_one_seed_offers_no_band_and_one_arm_no_legend(browser: Browser, tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", arms=("A",), seeds=1)
+    tab = browser.open(write_report([folder], tmp_path / "page.html"))
+    assert tab.run("document.querySelector('[data-part=banded]').hidden") is True
+    assert tab.run("document.querySelectorAll('.legend button, .band').length") == 0
+    assert tab.run("document.querySelector('[data-part=order] [value=speed]').disabled") is True
     assert is_quiet(tab)
 
 

@@ -97,3 +97,8 @@ def test_contract_cells_of_many_clients_hold_the_share_that_answered(tmp_path: P
     assert cells.shape == (120, 30)
     answered = np.isin(figures.states(run), (ANSWERED, ANSWERED - 1))
     np.testing.assert_allclose(cells, answered.reshape(120, 5, 30).mean(axis=1))
+
+
+def test_golden_a_line_that_is_flat_but_for_rounding_gets_few_ticks() -> None:
+    line = Line(name="A", place=0, x=np.array([0.0, 1.0]), y=np.array([0.1 + 0.2, 0.3]))
+    assert line_figure([line], Axes(x_label="x", y_label="y")).count("<text") < 30

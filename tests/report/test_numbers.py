@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from tests.report.journals import ask, change, data_of, write
 from turnout.journal import load
@@ -13,7 +14,7 @@ from turnout.report import write_report
 from turnout.report.attendance import ANSWERED, ASKED, AWAY, DROPPED, PARTIAL, UP
 from turnout.report.contents import contents
 from turnout.report.fairness import edges, jain, ranked, summary
-from turnout.report.figures import states
+from turnout.report.figures import _marks, states
 from turnout.report.gather import gather
 from turnout.report.packing import Steps, _run, maps, unpacked
 
@@ -202,3 +203,76 @@ def test_golden_every_other_client_keeps_its_own_bits(tmp_path: Path) -> None:
         if client % 2 == 0
     ]
     assert unpacked(entry["asked"]).tolist() == kept
+
+
+def finals(folder: Path) -> pd.DataFrame:
+    """Return the last accuracy of each run, seeds by arms."""
+    query = (
+        "SELECT arm, seed, accuracy FROM round JOIN run ON run.id = round.run "
+        "WHERE round.round = (SELECT max(round) FROM round AS later WHERE later.run = round.run)"
+    )
+    return ask(folder, query).pivot(index="seed", columns="arm", values="accuracy")
+
+
+def test_contract_the_comparison_is_what_scipy_says_of_the_journals_rows(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", arms=("A", "B", "C"), seeds=6)
+    table = contents(gather([folder])).table("tests")
+    assert table is not None
+    raw, last = table.raw.set_index("arm"), finals(folder)
+    p_values = {arm: stats.ttest_rel(last[arm], last["A"]).pvalue for arm in ("B", "C")}
+    small, large = sorted(p_values, key=lambda arm: p_values[arm])
+    corrected = {small: min(1, 2 * p_values[small])}
+    corrected[large] = max(corrected[small], p_values[large])
+    for arm in ("B", "C"):
+        difference = last[arm] - last["A"]
+        assert raw.loc[arm, "final_mean"] == pytest.approx(last[arm].mean())
+        assert raw.loc[arm, "final_std"] == pytest.approx(last[arm].std())
+        assert raw.loc[arm, "difference_mean"] == pytest.approx(difference.mean())
+        interval = stats.ttest_rel(last[arm], last["A"]).confidence_interval(0.95)
+        assert raw.loc[arm, "difference_low"] == pytest.approx(interval.low)
+        assert raw.loc[arm, "difference_high"] == pytest.approx(interval.high)
+        assert raw.loc[arm, "difference_effect_size"] == pytest.approx(difference.mean() / difference.std())
+        assert raw.loc[arm, "difference_signed_rank_p"] == pytest.approx(stats.wilcoxon(difference).pvalue)
+        assert raw.loc[arm, "holm_p"] == pytest.approx(corrected[arm])
+
+
+def test_contract_costs_to_the_target_are_those_of_the_first_round_there(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", arms=("A",), seeds=3, config={"target": 0.25})
+    table = contents(gather([folder])).table("comparison")
+    assert table is not None
+    query = (
+        "SELECT seed, round, accuracy, bytes_down + bytes_up AS b FROM round JOIN run ON run.id = run ORDER BY round"
+    )
+    rows, reached = ask(folder, query), []
+    for _, mine in rows.sort_values("round").groupby("seed"):
+        first = mine["accuracy"].ge(0.25).to_numpy().argmax()
+        reached.append((mine["round"].iloc[first], mine["b"].cumsum().iloc[first]))
+    assert table.raw["round_to_target"].tolist() == [np.median([round for round, _ in reached])]
+    assert table.raw["bytes_to_target"].tolist() == [np.median([spent for _, spent in reached])]
+
+
+def test_contract_who_counted_is_counted_from_the_journals_clients(folder: Path) -> None:
+    table, loaded = contents(gather([folder])).table("participation"), load(folder)
+    assert table is not None
+    for arm, row in table.raw.set_index("arm").iterrows():
+        never, median, top = [], [], []
+        for seed in range(3):
+            mine = loaded.clients[(loaded.clients["arm"] == arm) & (loaded.clients["seed"] == seed)]
+            times = mine[mine["answered"]].groupby("client").size().reindex(range(12), fill_value=0)
+            shares = mine.groupby("client")["coefficient"].sum().sort_values(ascending=False)
+            never.append((times == 0).sum())
+            median.append(times.median())
+            top.append(shares.iloc[:2].sum() / shares.sum())  # a tenth of twelve is two, rounded up
+        assert row["never_answered_mean"] == pytest.approx(np.mean(never))
+        assert row["times_answered_median_mean"] == pytest.approx(np.mean(median))
+        assert row["top_tenth_share_mean"] == pytest.approx(np.mean(top))
+
+
+def test_contract_events_lie_at_the_cost_of_their_round(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", rounds=3, events=("odd",))
+    found = contents(gather([folder]))
+    places = {"FedAvg": 0, "FedNova": 1}
+    by_arm = found.curves["loss"]
+    assert _marks(found.events, by_arm, "round", places) == [1, 2, 3]
+    wanted = np.mean([curve.costs["cumulative_bytes"][1:] for curve in by_arm.values()], axis=0)
+    np.testing.assert_allclose(_marks(found.events, by_arm, "cumulative_bytes", places), wanted)

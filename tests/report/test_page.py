@@ -4,24 +4,20 @@ import base64
 import hashlib
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.report.journals import change, data_of, write
+from tests.report.journals import change, data_of, held, write
 from turnout.cli.report import report
-from turnout.data import Digits
-from turnout.data.partition import Iid
 from turnout.errors import ConfigError, JournalError
 from turnout.journal import load
 from turnout.report import write_report
-from turnout.report.formats import amount_of_bytes, number, ranges, seconds
 from turnout.report.packing import unpacked
 from turnout.report.tables import latex_text
-from turnout.streams import Streams
 from turnout.study import compare
+from turnout.study.formats import amount_of_bytes, number, ranges, seconds
 
 NASTY = "<script>alert(1)</script>"
 NOBODY = {name: np.zeros(0, dtype=np.int64) for name in ("up", "asked", "multiplicity", "answered", "asked_steps")}
@@ -96,10 +92,47 @@ def test_contract_ten_thousand_clients_stay_small(tmp_path: Path) -> None:
     assert len(data_of(page)["maps"]["runs"]) == 4
 
 
-def test_contract_one_seed_says_so(tmp_path: Path) -> None:
-    text = text_of(page_of(write(tmp_path / "phones", seeds=1)))
+@pytest.mark.parametrize("arms", [("FedAvg",), ("FedAvg", "FedNova")])
+def test_contract_one_seed_is_said_in_words_and_shows_no_spread(tmp_path: Path, arms: tuple[str, ...]) -> None:
+    page = page_of(write(tmp_path / "phones", arms=arms, seeds=1, client_accuracy=np.linspace(0, 1, 12)))
+    text = text_of(page)
     assert "in the one seed that was run" in text
-    assert "One seed shows no spread" in text
+    assert "One seed shows no spread: run more before believing it." in text
+    assert "One seed, so no band." in text
+    shown = text.replace("± std over seeds", "")  # an entry of a list that is hidden
+    assert "±" not in shown
+    assert "[–]" not in shown
+    assert "Every test of these differences" not in text
+
+
+def test_contract_every_test_is_in_a_table_of_its_own(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones")
+    page = text_of(page_of(folder)).partition("Every test of these differences")[2].partition("Curves")[0]
+    row = compare(load(folder)).rows[1]
+    assert row.difference is not None
+    assert f"{number(row.difference.effect_size)}" in page
+    low, high = (100 * end for end in (row.difference.bootstrap_low or 0, row.difference.bootstrap_high or 0))
+    assert f"{low:.1f} to {high:.1f}".replace("-", "−") in page
+
+
+def test_contract_fairness_and_rules_have_pictures_over_rounds(tmp_path: Path) -> None:
+    plain = page_of(write(tmp_path / "plain"))
+    assert "data-picture=fairness" not in plain.partition("<script")[0]
+    assert "data-picture=rules" not in plain.partition("<script")[0]
+    metrics = {"loss": 1.0, "accuracy": 0.5, "server_lr": 2.0}
+    full = page_of(write(tmp_path / "full", metrics=metrics, client_accuracy=np.linspace(0, 1, 12)))
+    assert "data-picture=fairness" in full
+    assert "data-picture=rules" in full
+    groups = {each["label"]: each["group"] for each in data_of(full)["metrics"]}
+    assert groups["server learning rate"] == "from the rules"
+    assert groups["Jain's index of client accuracies"] == "fairness"
+
+
+def test_contract_clients_measured_once_are_not_drawn_over_rounds(tmp_path: Path) -> None:
+    folder = write(tmp_path / "phones", rounds=1, client_accuracy=np.linspace(0, 1, 12))
+    page = page_of(folder)
+    assert "Clients were measured once; with evaluate.clients_every the same goes over rounds." in text_of(page)
+    assert "data-picture=fairness" not in page.partition("<script")[0]
 
 
 def test_contract_one_arm_has_nothing_to_compare_with(tmp_path: Path) -> None:
@@ -152,27 +185,21 @@ def test_contract_shortages_of_all_sizes_are_one_event(tmp_path: Path) -> None:
     assert "fewer than 8 were asked: too few were up 1–4" in text_of(page_of(folder))
 
 
-def test_contract_who_holds_what_is_known_for_data_that_can_be_made_again(tmp_path: Path) -> None:
-    data = {"use": "digits", "clients": 12, "partition": {"use": "iid"}}
-    found = data_of(page_of(write(tmp_path / "known", config={"data": data})))["maps"]
+def test_contract_who_holds_what_is_in_the_journal(tmp_path: Path) -> None:
+    found = data_of(page_of(write(tmp_path / "known", holdings=held())))["maps"]
     assert [run["held"] for run in found["runs"]] == [0, 0, 1, 1, 2, 2]  # each seed deals anew
     for seed in range(3):
-        made = Digits(clients=12, partition=Iid()).build(Streams(seed))
-        np.testing.assert_array_equal(unpacked(found["held"][seed]["sizes"]), made.sizes)
-        labels = unpacked(found["held"][seed]["labels"]).reshape(12, 10) / 255
-        np.testing.assert_allclose(labels, made.label_counts() / made.sizes[:, None], atol=1 / 500)
-    for foreign in ({"use": "mnist"}, {**data, "no_such": 1}):
-        page = page_of(write(tmp_path / str(len(str(foreign))), config={"data": foreign}))
-        assert {run["held"] for run in data_of(page)["maps"]["runs"]} == {None}
-        assert "How much data each client holds is not in the journal." in text_of(page)
+        wanted = held()(seed)
+        np.testing.assert_array_equal(unpacked(found["held"][seed]["sizes"]), wanted.sizes)
+        np.testing.assert_allclose(unpacked(found["held"][seed]["seconds"]), wanted.seconds_per_step, rtol=1e-6)
+        labels = unpacked(found["held"][seed]["labels"]).reshape(12, 3) / 255
+        np.testing.assert_allclose(labels, wanted.label_counts / wanted.sizes[:, None], atol=1 / 500)
 
 
-def test_contract_a_report_runs_nobodys_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "trap.py").write_text("class Trap: ...\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    data = {"use": "digits", "clients": 12, "partition": {"use": "trap:Trap"}}
-    page_of(write(tmp_path / "phones", config={"data": data}))
-    assert "trap" not in sys.modules
+def test_contract_a_journal_that_was_not_told_who_holds_what_says_so(tmp_path: Path) -> None:
+    page = page_of(write(tmp_path / "unknown"))
+    assert {run["held"] for run in data_of(page)["maps"]["runs"]} == {None}
+    assert "How much data each client holds is not in the journal." in text_of(page)
 
 
 def test_contract_the_study_can_be_run_again_from_the_page(tmp_path: Path) -> None:

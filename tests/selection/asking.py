@@ -34,11 +34,12 @@ class Question:
 
 @dataclass
 class Desk:
-    """Answers by client: a loss each, a gradient each, a change each."""
+    """Answers by client: a loss each, a gradient each, a change each, and how long each takes."""
 
     loss: np.ndarray | None = None
     gradient: torch.Tensor | None = None
     delta: torch.Tensor | None = None
+    pace: np.ndarray | None = None  # seconds; None: there is no clock
     asked: list[Question] = field(default_factory=list)
 
     def losses(self, clients, batch_size=None):
@@ -46,6 +47,9 @@ class Desk:
 
     def gradients(self, clients):
         return self._noted(Question("gradient", clients))
+
+    def seconds(self, clients):
+        return None if self.pace is None else self.pace[clients]
 
     def train(self, clients, uploads=True):
         return self._noted(Question("train", clients))

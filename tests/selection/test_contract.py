@@ -1,7 +1,6 @@
 """What every selection rule does, whoever is up."""
 
 import copy
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,23 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import blob_task, run
+from tests.core.test_saving import again
 from tests.selection.asking import Desk, chosen, next_round, view
 from turnout.aggregation import FedAvg
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, coordinate
-from turnout.coordinator.saving import restored, saved
 from turnout.engine import Sequential
-from turnout.fleet import Bernoulli, Fleet
+from turnout.fleet import Bernoulli, Deadline, Fleet, Lognormal
 from turnout.local import SGD
 from turnout.protocols import Population
 from turnout.requests import Record
-from turnout.selection import AFL, DivFL, LowLoss, Oort, Optimal, PowerOfChoice, Uniform, Weighted
+from turnout.selection import AFL, DivFL, LowLoss, Oort, Optimal, Poisson, PowerOfChoice, Uniform, Weighted
 from turnout.streams import Streams
 
 RULES = {
     "uniform": Uniform(cohort_size=3),
     "uniform, everyone": Uniform(),
     "uniform, replaced": Uniform(cohort_size=3, replacement=True),
+    "poisson": Poisson(prob=0.4),
     "weighted": Weighted(cohort_size=3),
     "weighted, once": Weighted(cohort_size=3, replacement=False),
     "pow-d": PowerOfChoice(cohort_size=3, pool_size=5),
@@ -45,6 +45,7 @@ RULES = {
     "optimal": Optimal(cohort_size=3, pool_size=6),
     "optimal, iterative": Optimal(cohort_size=2, pool_size=4, probabilities="iterative"),
     "oort": Oort(cohort_size=3),
+    "oort, by speed": Oort(cohort_size=3, preferred_seconds=2.0),
     "oort, greedy": Oort(cohort_size=3, exploration=0.0, least_exploration=0.0),
 }
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
@@ -107,8 +108,8 @@ def test_contract_an_empty_pool_gives_an_empty_choice_and_asks_nothing(rule):
 def as_many_as_wanted(rule, choice, up):
     """Whether the cohort is as large as who is up allows."""
     drawn, wanted = int(choice.multiplicity.sum()), min(rule.cohort_size or len(up), len(up))
-    if isinstance(rule, Optimal):  # coins
-        return drawn <= min(rule.pool_size, len(up))
+    if isinstance(rule, Optimal | Poisson):  # coins
+        return drawn <= min(getattr(rule, "pool_size", len(up)), len(up))
     if getattr(rule, "replacement", False):
         return drawn == (rule.cohort_size if len(up) else 0)
     if getattr(rule, "represent", False):
@@ -179,7 +180,7 @@ def plan_of(rule, rounds=5):
     return Plan(
         local=SGD(lr=0.1, batch_size=4, epochs=1),
         rounds=rounds,
-        fleet=Fleet(availability=Bernoulli(prob=0.6)),
+        fleet=Fleet(availability=Bernoulli(prob=0.6), clock=Deadline(seconds_per_step=Lognormal(median=1.0))),
         selection=rule,
         aggregation=FedAvg(weighting=weighting),
         evaluate=Cadence(every=10**9),
@@ -195,7 +196,7 @@ def test_contract_a_run_asks_only_those_who_are_up(rule):
     assert not torch.equal(final.model, task.layout.flatten(task.module))
 
 
-REMEMBERS = ["rpow-d", "low-loss, last", "afl", "divfl", "divfl, represent", "oort", "oort, greedy"]
+REMEMBERS = ["rpow-d", "low-loss, last", "afl", "divfl", "divfl, represent", "oort", "oort, by speed", "oort, greedy"]
 
 
 @pytest.mark.parametrize("rule", [RULES[name] for name in REMEMBERS], ids=REMEMBERS)
@@ -204,10 +205,8 @@ def test_contract_a_run_saved_and_restored_half_way_ends_the_same(rule):
     plan = plan_of(rule, rounds=5)
     whole, _ = run(task, plan)
     half, _ = run(task, replace(plan, rounds=2))
-    tensors, rest = saved(half)
-    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)))
     engine, answer = Sequential(), None
-    steps = coordinate(plan, Population.of(task.federation.sizes), state, Streams(0))
+    steps = coordinate(plan, Population.of(task.federation.sizes), again(half), Streams(0))
     while True:
         try:
             request = steps.send(answer)

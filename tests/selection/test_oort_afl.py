@@ -1,5 +1,6 @@
 """Oort and AFL: what a client is worth, who is explored, and how often each is drawn."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, run
-from tests.selection.asking import chosen, next_round, view
+from tests.conftest import blob_task, quadratic_task, run
+from tests.selection.asking import Desk, chosen, next_round, view
 from turnout.coordinator import Cadence, Plan
+from turnout.coordinator.checks import problems
 from turnout.errors import ConfigError
+from turnout.fleet import Deadline, Fleet, Fraction
 from turnout.local import SGD
-from turnout.protocols import Population
+from turnout.protocols import Choice
 from turnout.selection import AFL, Oort
 from turnout.selection.afl import most_valued
 from turnout.selection.oort import admitted, slowness, statistical_utility
@@ -21,10 +24,10 @@ from turnout.streams import Streams
 GREEDY = {"exploration": 0.0, "least_exploration": 0.0}
 
 
-def frequencies(rule, here, pool, draws=2500):
+def frequencies(rule, here, pool, draws=2500, pace=None):
     counts = np.zeros(here.population.num_clients)
     for seed in range(draws):
-        counts[chosen(rule, pool, replace(here, streams=Streams(seed))).clients] += 1
+        counts[chosen(rule, pool, replace(here, streams=Streams(seed)), Desk(pace=pace)).clients] += 1
     return counts / draws
 
 
@@ -46,10 +49,12 @@ def test_golden_utilities_by_hand():
 
 
 def test_golden_a_clients_utility_adds_doubt_and_takes_off_slowness():
-    rule = Oort(cohort_size=1, seconds=(1.0, 4.0), preferred_seconds=2.0, slow_penalty=1.0)
+    rule, desk = Oort(cohort_size=1, preferred_seconds=2.0, slow_penalty=1.0), Desk(pace=np.array([1.0, 4.0]))
     here = view([1, 1], last=[2.0, 2.0], round=9, memory={"last_round": np.array([3, 8])})
     expected = (1 + np.sqrt(0.1 * np.log(9) / np.array([3, 8]))) * [1, 0.5]
-    assert np.allclose(rule.utility(np.arange(2), here), expected)
+    assert np.allclose(rule.utility(np.arange(2), here, desk), expected)
+    careless = replace(rule, preferred_seconds=None)  # utility alone, whatever the clock says
+    assert np.allclose(careless.utility(np.arange(2), here, desk), expected / [1, 0.5])
 
 
 def test_identity_until_somebody_is_heard_from_it_is_uniform():
@@ -57,14 +62,16 @@ def test_identity_until_somebody_is_heard_from_it_is_uniform():
 
 
 def test_property_explored_clients_are_drawn_by_speed():
-    rule = Oort(cohort_size=1, seconds=(1.0, 2.0, 4.0), preferred_seconds=9.0)
-    assert near(frequencies(rule, view([1, 1, 1]), np.arange(3)), [4 / 7, 2 / 7, 1 / 7])
+    rule, pace = Oort(cohort_size=1, preferred_seconds=9.0), np.array([1.0, 2.0, 4.0])
+    assert near(frequencies(rule, view([1, 1, 1]), np.arange(3), pace=pace), [4 / 7, 2 / 7, 1 / 7])
+    even = replace(rule, preferred_seconds=None)
+    assert near(frequencies(even, view([1, 1, 1]), np.arange(3), pace=pace), [1 / 3] * 3)
 
 
 def test_property_useful_clients_are_drawn_by_utility_from_those_admitted():
     rule = Oort(cohort_size=1, **GREEDY)
     here = view([100, 97, 10], last=[1.0, 1.0, 1.0])  # scaled: 1, 97/99.7, …; the last is below the cut-off
-    utility = rule.utility(np.arange(3), here)
+    utility = rule.utility(np.arange(3), here, Desk())
     found = frequencies(rule, here, np.arange(3))
     assert found[2] == 0
     assert near(found[:2], utility[:2] / utility[:2].sum())
@@ -96,18 +103,63 @@ def test_property_it_remembers_when_each_client_was_last_asked():
         here = next_round(here, choice)
 
 
-def test_property_a_slow_client_is_asked_less():
-    def asked(rule):
-        plan = Plan(local=SGD(lr=0.1, steps=1), rounds=40, selection=rule, evaluate=Cadence(every=10**9))
+def test_property_a_slow_client_is_asked_less_and_the_clock_says_who_is_slow():
+    def asked(rule, seconds):
+        clock = Deadline(seconds_per_step=seconds, down_bandwidth=math.inf, up_bandwidth=math.inf)
+        local, fleet = SGD(lr=0.1, steps=1), Fleet(clock=clock)
+        plan = Plan(local=local, rounds=40, fleet=fleet, selection=rule, evaluate=Cadence(every=10**9))
         _, records = run(blob_task(6), plan)
         return np.bincount(np.concatenate([r.asked for r in records]), minlength=6)
 
-    before = asked(Oort(cohort_size=2))
+    before = asked(Oort(cohort_size=2, preferred_seconds=1.0), 1.0)
     favourite = int(np.argmax(before))
     seconds = tuple(50.0 if client == favourite else 1.0 for client in range(6))
-    after = asked(Oort(cohort_size=2, seconds=seconds, preferred_seconds=1.0))
+    after = asked(Oort(cohort_size=2, preferred_seconds=1.0), seconds)
     assert before[favourite] > 10
     assert after[favourite] <= 2  # explored, and then left alone
+    assert np.array_equal(asked(Oort(cohort_size=2), seconds), before)  # speed does not count unless it is asked to
+
+
+class Asks:
+    """A rule that notes how long the clock says everyone would take, and asks the fastest."""
+
+    cohort_size = 1
+
+    def __init__(self):
+        self.noted = []
+
+    def choose(self, pool, view, ask):
+        seconds = ask.seconds(pool)
+        self.noted.append(seconds)
+        return Choice.of(pool[[0 if seconds is None else int(np.argmin(seconds))]])
+
+
+def test_golden_the_seconds_that_a_rule_sees_are_those_that_the_round_then_takes():
+    task, rule = quadratic_task([1.0] * 3, [[1.0]] * 3, [1, 1, 1]), Asks()
+    clock = Deadline(seconds_per_step=(4.0, 1.0, 2.0), down_bandwidth=8.0, up_bandwidth=4.0)
+    half = Fraction(fraction=0.5)  # stopping half-way is not foreseen
+    plan = Plan(local=SGD(lr=0.1, steps=4, batches="full"), rounds=1, selection=rule)
+    _, records = run(task, replace(plan, fleet=Fleet(clock=clock)))
+    assert rule.noted[0].tolist() == [19.0, 7.0, 11.0]  # one float64: 1 s down, 2 s up, and four steps
+    assert records[1].asked.tolist() == [1]
+    assert records[1].costs.sim_seconds == 7.0
+    _, records = run(task, replace(plan, fleet=Fleet(clock=clock, work=half)))
+    assert rule.noted[1].tolist() == rule.noted[0].tolist()
+    assert records[1].costs.sim_seconds == 5.0
+    run(task, plan)
+    assert rule.noted[2] is None
+
+
+def test_error_speed_without_a_clock_is_refused_with_the_way_out():
+    plan = Plan(local=SGD(lr=0.1, steps=1), rounds=1, selection=Oort(cohort_size=2, preferred_seconds=5.0))
+    (problem,) = problems(plan)
+    assert problem == (
+        "Oort on selection: how long clients take is for a clock to say, and this fleet has none. Change "
+        "selection.preferred_seconds: leave it out, and clients count by utility alone; or set fleet.clock, for "
+        'example { use = "deadline" }.'
+    )
+    assert not list(problems(replace(plan, fleet=Fleet(clock=Deadline()))))
+    assert not list(problems(replace(plan, selection=Oort(cohort_size=2))))
 
 
 def test_error_oort_names_what_is_wrong_with_its_settings():
@@ -115,21 +167,10 @@ def test_error_oort_names_what_is_wrong_with_its_settings():
         Oort(cohort_size=0)
     with pytest.raises(ConfigError, match=r"Oort needs 0 <= exploration <= 1; got 2\. Change selection\.exploration"):
         Oort(cohort_size=1, exploration=2)
-    with pytest.raises(ConfigError, match=r"seconds and preferred_seconds together; got only seconds\. Set both"):
-        Oort(cohort_size=1, seconds=(1.0,))
-    with pytest.raises(ConfigError, match=r"together; got only preferred_seconds\. Set both selection\.seconds and"):
-        Oort(cohort_size=1, preferred_seconds=1.0)
-    with pytest.raises(ConfigError, match=r"seconds > 0 for every client and preferred_seconds > 0; got 0"):
-        Oort(cohort_size=1, seconds=(1.0,), preferred_seconds=0.0)
+    with pytest.raises(ConfigError, match=r"preferred_seconds > 0; got 0\.0\. Change selection\.preferred_seconds"):
+        Oort(cohort_size=1, preferred_seconds=0.0)
     with pytest.raises(ConfigError, match=r"Oort needs slow_penalty >= 0; got -1\. Change selection\.slow_penalty"):
         Oort(cohort_size=1, slow_penalty=-1)
-
-
-def test_error_seconds_for_another_number_of_clients_are_refused():
-    rule = Oort(cohort_size=1, seconds=(1.0, 2.0), preferred_seconds=1.0)
-    (text,) = rule.objections_for(Population.of(np.ones(3, dtype=np.int64)))
-    assert text == "Oort needs one entry of seconds per client; got 2 for 3 clients. Change selection.seconds."
-    assert not list(rule.objections_for(Population.of(np.ones(2, dtype=np.int64))))
 
 
 # AFL

@@ -138,7 +138,7 @@ def test_contract_a_broken_change_is_rejected_on_the_record():
         evaluate=NEVER,
     )
     final, records = run(task, plan)
-    assert records[-1].rejected == {2: "not finite"}
+    assert records[-1].rejected == {2: "its change is not finite"}
     assert records[-1].answered.tolist() == [0, 1]
     assert torch.isfinite(final.model).all()
 

@@ -9,6 +9,7 @@ from tests.journal.records import add_run, info, journal
 from turnout.errors import ConfigError, JournalError
 from turnout.journal import Journal, Loaded, frames
 from turnout.study.compare import compare
+from turnout.study.comparison import sparklines
 
 Curves = Mapping[str, Sequence[Sequence[float]]]  # by arm: one curve a seed
 
@@ -89,9 +90,18 @@ def test_golden_one_seed_claims_nothing(loaded_from: Callable[..., Loaded]) -> N
         "B ends 20.0 points above A in the one seed that was run; one seed cannot tell a difference from luck, "
         "so run more."
     )
-    assert "50.00 ± – %" in result.text()
-    assert "+20.0 [–]" in result.text()
+    text = result.text()
+    assert "50.00 %" in text
+    assert "±" not in text
+    assert "[–]" not in text
+    assert "one seed shows no spread and no test can be made of it: run more" in text
     assert result.rows[1].holm_p is None
+    assert compare(loaded_from({"A": [[0.5]], "B": [[0.5]]})).verdict() == (
+        "B ends level with A in the one seed that was run."
+    )
+    assert compare(loaded_from({"A": [[0.5]]})).verdict() == (
+        "One arm, nothing to compare it with: A ends at 50.00 % in the one seed that was run."
+    )
 
 
 def test_golden_equal_differences_claim_no_test(loaded_from: Callable[..., Loaded]) -> None:
@@ -157,7 +167,32 @@ def test_golden_text_is_lined_up(loaded_from: Callable[..., Loaded]) -> None:
     assert lines[0].startswith(head)
     assert lines[1].startswith("FedAvg       3  70.00 ± 10.00 %")
     assert lines[2].startswith("FedNova      3   80.00 ± 9.17 %          +10.0 [5.0, 15.0]     0.013")
-    assert lines[3] == "target: accuracy 60.00 % (as given); medians over seeds"
+    assert lines[3].startswith("mean ± standard deviation over seeds; differences are taken seed by seed")
+    assert lines[4] == "target: accuracy 60.00 % (as given); medians over seeds"
+    assert lines[0].endswith("accuracy over rounds")
+    start = lines[0].index("accuracy over rounds")
+    assert [line[start:] for line in lines[1:3]] == ["▁▅▇", "▁▆█"]  # 0.1, 0.5, 0.7 and 0.1, 0.6, 0.8 on one scale
+
+
+def test_golden_a_curve_that_diverged_has_a_gap_and_a_flat_one_is_low() -> None:
+    assert sparklines([(0.0, 7.0, None, 3.0), (2.0,)]) == ["▁█ ▄", "▃"]
+    assert sparklines([(0.5, 0.5)]) == ["▁▁"]
+    assert sparklines([()]) == [""]
+
+
+def test_golden_both_tests_are_corrected_over_the_arms(loaded_from: Callable[..., Loaded]) -> None:
+    third = {**PHONES, "FedProx": [[0.61], [0.72], [0.80]]}
+    rows = compare(loaded_from(third)).rows[1:]
+    raw = [row.difference.signed_rank_p for row in rows if row.difference is not None]
+    assert raw == [0.25, 0.5]  # three seeds of one sign; two, for FedProx differs in two
+    assert [row.holm_signed_rank_p for row in rows] == [0.5, 0.5]
+
+
+def test_golden_a_target_an_arm_never_reaches_is_said_in_its_cell(loaded_from: Callable[..., Loaded]) -> None:
+    lines = compare(loaded_from({**PHONES, "slow": [[0.1, 0.2]] * 3}), target=0.75).text().splitlines()
+    assert lines[1].split()[-4:-1] == ["(1/3)", "–", "(1/3)"]
+    assert lines[3].split()[-4:-1] == ["never", "never", "never"]
+    assert "in brackets: how many seeds got there" in "\n".join(lines)
 
 
 def test_contract_the_table_shows_the_cells_of_the_text(loaded_from: Callable[..., Loaded]) -> None:
@@ -178,13 +213,14 @@ def test_contract_the_table_shows_the_cells_of_the_text(loaded_from: Callable[..
 def test_contract_a_narrow_terminal_loses_no_column(loaded_from: Callable[..., Loaded]) -> None:
     shown_on = StringIO()
     Console(width=80, file=shown_on).print(compare(loaded_from(PHONES), target=0.6).table())
-    assert "gradients" in shown_on.getvalue()
-    assert " 20\n" in shown_on.getvalue()  # FedAvg's gradient evaluations, the last column
+    assert "gradient" in shown_on.getvalue()
+    assert "…" not in shown_on.getvalue()
 
 
 def test_contract_as_dict_is_json_with_no_nan(loaded_from: Callable[..., Loaded]) -> None:
     result = compare(loaded_from({"A": [[0.5], [float("nan")]], "B": [[0.7], [0.8]]}))
     back = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+    assert "curve" not in back["rows"][0]
     assert back["rows"][0]["final"] == {"count": 2, "mean": None, "std": None}
     assert back["rows"][1]["difference"] is None
     assert back["rows"][1]["to_target"]["round"]["reached"] == 1  # 0.8, but not 0.7, is above 95 % of 0.75

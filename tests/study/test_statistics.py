@@ -168,9 +168,40 @@ def test_golden_the_first_place_that_reaches_a_target() -> None:
     assert first_reached(array(0.1, np.nan), 0.5, higher_is_better=True) is None
 
 
-def test_golden_a_seed_that_never_reaches_the_target_counts_as_longest() -> None:
-    assert to_target([10, 30, None]) == Reached(seeds=3, reached=2, median=30.0)
-    assert to_target([10, 20]) == Reached(seeds=2, reached=2, median=15.0)
-    assert to_target([10, None]) == Reached(seeds=2, reached=1, median=None)  # between 10 and never
-    assert to_target([None, None]) == Reached(seeds=2, reached=0, median=None)
-    assert to_target([]) == Reached(seeds=0, reached=0, median=None)
+def test_golden_the_median_of_seeds_that_all_got_there() -> None:
+    assert to_target([10, 20], [True, True]) == Reached(seeds=2, reached=2, median=15.0)
+    assert to_target([30, 10, 20], [True] * 3) == Reached(seeds=3, reached=3, median=20.0)
+    assert to_target([10, 10, 20, 40], [True] * 4) == Reached(seeds=4, reached=4, median=15.0)
+
+
+def test_golden_a_seed_stopped_late_counts_as_later_than_those_before() -> None:
+    # S(10) = 2/3, S(30) = 1/3: half are there at 30
+    assert to_target([10, 30, 99], [True, True, False]) == Reached(seeds=3, reached=2, median=30.0)
+    # S(10) = 1/2 and it never falls further: the middle lies between 10 and never
+    assert to_target([10, 99], [True, False]) == Reached(seeds=2, reached=1, median=None)
+
+
+def test_golden_a_seed_stopped_early_says_nothing_of_what_comes_after() -> None:
+    # stopped at 5, before anyone got there: two are left, S(10) = 1/2, S(30) = 0, and the middle is 20
+    assert to_target([10, 30, 5], [True, True, False]) == Reached(seeds=3, reached=2, median=20.0)
+    # stopped at 15: S(10) = 2/3, then one of one gets there at 30, S(30) = 0
+    assert to_target([10, 30, 15], [True, True, False]) == Reached(seeds=3, reached=2, median=30.0)
+
+
+def test_golden_nobody_got_there() -> None:
+    assert to_target([50, 60], [False, False]) == Reached(seeds=2, reached=0, median=None)
+    assert to_target([], []) == Reached(seeds=0, reached=0, median=None)
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=15))
+def test_property_without_stopped_seeds_it_is_the_plain_median(costs: list[int]) -> None:
+    assert to_target(costs, [True] * len(costs)).median == pytest.approx(np.median(costs))
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=9), st.integers(0, 9))
+def test_property_seeds_stopped_after_everyone_count_as_never(costs: list[int], stopped: int) -> None:
+    found = to_target([*costs, *[21] * stopped], [True] * len(costs) + [False] * stopped)
+    median = np.median([*costs, *[np.inf] * stopped])
+    assert found.median == (pytest.approx(median) if np.isfinite(median) else None)

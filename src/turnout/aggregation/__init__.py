@@ -11,6 +11,7 @@ from turnout.aggregation.median import Median
 from turnout.aggregation.mifa import MIFA
 from turnout.aggregation.multi_krum import MultiKrum
 from turnout.aggregation.norm_clipping import NormClipping
+from turnout.aggregation.private import Private
 from turnout.aggregation.scheme_a import SchemeA
 from turnout.aggregation.scheme_b import SchemeB
 from turnout.aggregation.scheme_c import SchemeC
@@ -28,6 +29,7 @@ __all__ = [
     "Median",
     "MultiKrum",
     "NormClipping",
+    "Private",
     "SchemeA",
     "SchemeB",
     "SchemeC",

@@ -62,6 +62,13 @@ class FedBuff:
             yield 'clients need a pace of their own. Set fleet.clock, for example { use = "deadline" }.'
         if plan.local.control != "none":
             yield 'controls are refreshed in rounds that everyone shares. Set local.control = "none".'
+        if hasattr(getattr(plan.local, "effort", None), "observe"):
+            yield "work that follows the loss changes in rounds that everyone shares. Set local.steps or local.epochs."
+        if getattr(plan.aggregation, "weighting", None) == "ht":
+            yield (
+                "answers come in when they are ready, and nobody knows how likely each was to be in a buffer. "
+                'Set aggregation.weighting = "mean".'
+            )
         if type(plan.filtering).__name__ != "Everyone":
             yield "a filter looks at a whole round. Leave filtering out."
         if plan.fleet.membership is not None or plan.assist is not None:

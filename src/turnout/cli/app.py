@@ -1,24 +1,25 @@
-"""The commands. Exit codes: 0 fine, 1 the run failed, 2 bad input, 130 stopped by the user."""
+"""The commands. Exit codes: 0 fine, 1 the run failed, 2 bad input, 3 not reproduced, 130 stopped by the user."""
 
+import json
 import os
 import sys
-import time
 import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from turnout.cli.carrying_out import carry_out, print_comparison
 from turnout.cli.listing import described, found_rules, listed, listing_text, shown_text
 from turnout.cli.plain_json import json_text
-from turnout.cli.plainly import STOPPED, said_plainly
-from turnout.cli.progress import Board, duration, live, plain
+from turnout.cli.plainly import said_plainly
+from turnout.cli.resume import go_on
 from turnout.cli.trace import trace_app
-from turnout.errors import ConfigError, TurnoutError
+from turnout.cli.ui import ui
+from turnout.errors import ConfigError
 from turnout.journal import load
-from turnout.study import Comparison, Result, Study, compare, load_study, resolved, to_toml
+from turnout.study import compare, load_study, resolved, to_toml
 
 app = typer.Typer(
     name="turnout",
@@ -30,14 +31,26 @@ app = typer.Typer(
 )
 
 app.add_typer(trace_app)
+app.command()(ui)
 
 StudyName = Annotated[str, typer.Argument(metavar="FILE|NAME", help="a study file, or a name of `turnout ls studies`")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
+def _found_here(allowed: bool) -> bool:
+    """Where code is allowed, find a module in the folder the command is run from; elsewhere nothing there is run."""
+    if allowed:
+        sys.path.append(os.getcwd())
+    return allowed
+
+
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", callback=_found_here, help="let the study name code, as package.module:Name")
+]
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command and exit."""
-    sys.path.append(os.getcwd())  # so that use = "my_rules:MyRule" finds a file beside the study
     warnings.showwarning = _note
     app(args=argv, prog_name="turnout")
 
@@ -70,66 +83,35 @@ def run(
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="repeat with seeds 0 to N-1")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="where it goes; runs/NAME if left out")] = None,
     engine: Annotated[str, typer.Option("--engine", help="vectorised or sequential")] = "vectorised",
+    track: Annotated[
+        list[str] | None, typer.Option("--track", help="tensorboard, mlflow or wandb; may be repeated")
+    ] = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Run a study: every arm with every seed, then the comparison."""
     with said_plainly():
         overrides = [*(settings or ()), *([] if seeds is None else [f"seeds={seeds}"])]
-        value = load_study(study, overrides)
+        overrides += [f"track={json.dumps(track)}"] if track else []
+        value = load_study(study, overrides, allow_code=allow_code)
         folder = Path("runs") / value.name if out is None else out
-        started = time.monotonic()
-        result = _run(value, folder, engine)
-        if result.was_finished:
-            typer.echo(
-                f"{folder} already holds this study, finished. To run it anew, choose another folder with --out."
-            )
-        _print_outcome(result)
-        took = "" if result.was_finished else f"done in {duration(time.monotonic() - started)}; "
-        typer.echo(f"{took}next: turnout compare {folder}")
-
-
-def _run(study: Study, folder: Path, engine: str) -> Result:
-    console = Console()
-    board = Board(study, f"{engine}   {folder}")
-    try:
-        with (live if console.is_terminal else plain)(board, console) as on_progress:
-            return study.run(folder, engine=engine, on_progress=on_progress)
-    except KeyboardInterrupt as error:
-        kept = (
-            f"{board.finished} of {board.runs} runs are finished and kept in {folder}; the same command does the rest."
-        )
-        typer.echo(f"stopped: {kept if board.started else 'nothing was run'}", err=True)
-        raise typer.Exit(STOPPED) from error
-    except TurnoutError:
-        raise
-    except Exception:
-        typer.echo(f"The run failed; what it wrote so far is in {folder}.", err=True)
-        raise
-
-
-def _print_outcome(result: Result) -> None:
-    try:
-        found = result.comparison()
-    except TurnoutError as error:  # a study without a test set has nothing to compare
-        typer.echo(str(error))
-        return
-    _print_comparison(found)
-
-
-def _print_comparison(found: Comparison) -> None:
-    console = Console()
-    typer.echo()
-    if console.is_terminal:
-        console.print(found.table())
-    else:
-        typer.echo(found.text())
-    typer.echo(f"\n{found.verdict()}\n")
+        carry_out(value, folder, engine)
 
 
 @app.command()
-def check(study: StudyName, as_json: AsJson = False) -> None:
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that turnout run wrote")],
+    allow_code: AllowCode = False,
+) -> None:
+    """Go on with a study that was stopped, killed or cut off: it ends as if it never had been."""
+    with said_plainly():
+        go_on(_folder(run), allow_code=allow_code)
+
+
+@app.command()
+def check(study: StudyName, as_json: AsJson = False, allow_code: AllowCode = False) -> None:
     """Read a study and print it with every setting; no data is loaded."""
     with said_plainly():
-        value = load_study(study)
+        value = load_study(study, allow_code=allow_code)
         plain_study = resolved(value)
         if as_json:
             typer.echo(json_text(plain_study))
@@ -159,6 +141,7 @@ def show(
 ) -> None:
     """Show what a rule says of itself: intuition, formula, settings, reference."""
     with said_plainly():
+        _found_here(":" in name)
         found = [described(*match) for match in found_rules(name)]
         typer.echo(json_text(found) if as_json else "\n\n".join(map(shown_text, found)))
 
@@ -180,7 +163,7 @@ def compare_runs(
         if as_json:
             typer.echo(json_text(found.as_dict()))
         else:
-            _print_comparison(found)
+            print_comparison(found)
 
 
 @app.command()
@@ -195,6 +178,24 @@ def report(
 
     with said_plainly():
         write_report([_folder(run) for run in runs], out, figures, as_json=as_json)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="a shipped study; lists them all if left out")] = None,
+    scale: Annotated[str, typer.Option("--scale", help="smoke, small or paper")] = "small",
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="repeat with seeds 0 to N-1")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="where it goes; runs/reproduce/NAME-SCALE")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study of a paper and say which claims held; exit 3 if one did not."""
+    from turnout.cli.reproduce import list_studies, run_one  # the studies are imported only when asked for
+
+    with said_plainly():
+        if name is None:
+            list_studies(as_json=as_json)
+        else:
+            run_one(name, scale, seeds, out, as_json=as_json)
 
 
 def _folder(run: Path) -> Path:

@@ -51,6 +51,7 @@ class Board:
         self.seeds = len(study.all_seeds)
         self.runs = len(versions) * self.seeds
         self.finished = 0
+        self.skipped = 0  # rounds that were there before
         self.started: float | None = None
         self.last_round = 0
         self._name, self._where = study.name, where
@@ -70,9 +71,13 @@ class Board:
         """Take in one round of one run."""
         if self.started is None:
             self.started = time.monotonic()
-        if record.round == 0 and self._done:  # another group of seeds: those that have ended leave the means
-            self._seen = {key: seen for key, seen in self._seen.items() if seen.round < self.rounds[key[0]]}
-            self._is_first_group = False
+        if (arm, seed) not in self._seen:
+            self.skipped += max(record.round - 1, 0)  # taken up from a checkpoint
+            going_on = {key: seen for key, seen in self._seen.items() if seen.round < self.rounds[key[0]]}
+            if (
+                len(going_on) < len(self._seen) and record.round != self.last_round
+            ):  # another group of seeds: those that have ended leave the means
+                self._seen, self._is_first_group = going_on, False
         self.last_round = record.round
         seen = self._seen.setdefault((arm, seed), Seen())
         seen.take(record)
@@ -91,7 +96,7 @@ class Board:
     @property
     def time_left(self) -> str:
         """How long the rest will take at the pace so far."""
-        total = sum(self.rounds.values()) * self.seeds
+        total = sum(self.rounds.values()) * self.seeds - self.skipped
         if self.started is None or self._done == 0:
             return MISSING
         return duration((time.monotonic() - self.started) * (total - self._done) / self._done)

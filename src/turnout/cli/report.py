@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from turnout.cli.plain_json import json_text
+from turnout.errors import ConfigError
 from turnout.report import write_all
 
 NAME = "report.html"
@@ -21,6 +22,8 @@ def report(folders: Sequence[Path], out: Path | None, figures: Path | None, *, a
         as_json: print JSON.
     """
     page = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
+    if out is None and page.is_symlink():  # a stranger's folder must not choose what is overwritten
+        raise ConfigError(f"{page} is a link to somewhere else; nothing was written. Name a file with -o.")
     written = write_all(folders, page, figures)
     if as_json:
         drawn = [str(file) for file in written.figures]

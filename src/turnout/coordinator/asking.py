@@ -8,11 +8,11 @@ from torch import Tensor
 
 from turnout.coordinator.controls import controls_for
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.training import planned
+from turnout.coordinator.training import on_time, planned
 from turnout.local.batches import samples_used
 from turnout.protocols import Population, View
 from turnout.requests import Costs, Probe, Probed, Score, Scored, Steps, Train, Trained
-from turnout.streams import SERVER, Ids
+from turnout.streams import SERVER, Floats, Ids
 
 T = TypeVar("T")
 
@@ -29,9 +29,18 @@ class Asker:
         """Return how many local steps each of these clients would get done this round; asks nobody."""
         return planned(self.plan, self.view, clients, np.ones_like(clients), None)[0].local_steps
 
+    def seconds(self, clients: Ids) -> Floats | None:
+        """Return how long the work of this round would take each of these clients; None without a clock."""
+        clock, model = self.plan.fleet.clock, self.view.model
+        if clock is None:
+            return None
+        asked = self.plan.local.asked(clients, self.view)  # who will stop half-way, nobody knows beforehand
+        return clock.seconds(clients, asked, model.numel() * model.element_size(), self.view)
+
     def train(self, clients: Ids, uploads: bool = True) -> Train:
         """Ask these clients to train from the round's model; without `uploads` not all of them send their rows."""
         facts, settings = planned(self.plan, self.view, clients, np.ones_like(clients), None)
+        facts, timing = on_time(self.plan, self.view, facts, settings)
         here = facts.local_steps > 0
         share = facts.weights[here]
         return Train(
@@ -45,8 +54,10 @@ class Asker:
             settings={name: values[here] for name, values in settings.items()},
             coefficients=None,
             buffer_weights=share / max(share.sum(), 1e-300),
-            controls=None if self.plan.local.control == "none" else controls_for(self.state, self.view, clients[here]),
+            controls=None if self.plan.local.control == "none" else controls_for(self.state, self.view),
             uploads=uploads,
+            sent=len(clients),
+            sim_seconds=0.0 if timing is None else timing.round_seconds,
         )
 
     def train_on_server(self) -> Train:
@@ -105,6 +116,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.down = self.up = self.samples = self.gradients = 0
+        self.seconds = 0.0
 
     def watch(self, steps: Steps[T], sizes: Ids) -> Steps[T]:
         """Pass requests through, counting them."""
@@ -123,10 +135,12 @@ class Meter:
             self.up += len(request.clients) if request.what == "gradient" else 0
             self.samples += answer.samples
         elif isinstance(request, Score) and isinstance(answer, Scored):
+            self.down += 0 if request.client is None else len(request.models)  # scored at a client, so sent to it
             self.samples += answer.samples
         elif isinstance(request, Train) and isinstance(answer, Trained) and not request.on_server:
-            self.down += len(request.clients)
+            self.down += max(request.sent, len(request.clients))
             self.up += len(answer.clients) if request.uploads else 0
+            self.seconds += request.sim_seconds
             local = request.local
             used = samples_used(sizes[request.clients], request.steps, local.batch_size, local.batches)
             self.gradients += int(used.sum())
@@ -139,4 +153,5 @@ class Meter:
             bytes_up=self.up * size,
             gradient_evaluations=self.gradients,
             probe_evaluations=self.samples,
+            sim_seconds=self.seconds,
         )

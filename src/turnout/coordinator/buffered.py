@@ -17,13 +17,14 @@ from turnout.coordinator.asking import Asker, Meter
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.settle import is_rowwise, settle
 from turnout.coordinator.training import planned
+from turnout.errors import ConfigError
 from turnout.local.batches import samples_used
-from turnout.protocols import Choice, Combined, Linear, Memory, View
+from turnout.protocols import Choice, Clock, Combined, Linear, Memory, View
 from turnout.requests import Costs, Record, Steps, Train, Trained
 from turnout.rows import Facts, Rows, Step
 from turnout.streams import Floats, Ids
 
-COLUMNS = ("client", "version", "finish", "asked", "steps", "work", "lr", "loss")
+COLUMNS = ("client", "draws", "version", "finish", "asked", "steps", "work", "lr", "loss")
 
 
 @dataclass(slots=True)
@@ -60,46 +61,59 @@ def play(flight: list[tuple[float, int]], queue: Ids, seconds: Floats, now: floa
     return events
 
 
-def buffered_round(plan: Plan, view: View, state: State) -> Steps[tuple[Record, Tensor]]:
-    """Run one server step; return its record, without measurements, and the model to measure."""
+def buffered_round(plan: Plan, view: View, state: State) -> Steps[Record]:
+    """Run one server step; return its record, without measurements."""
     assert plan.asynchrony is not None
-    assert plan.fleet.clock is not None
-    meter, ask = Meter(), Asker(plan, view, state)
+    clock, meter, ask = _clock(plan, view), Meter(), Asker(plan, view, state)
     flight = state.flight or _nothing(state.model)
     up = plan.fleet.availability.up(view)
     pool = np.setdiff1d(up, flight["client"])
     choosing = settle(plan.selection.choose(pool, replace(view, memory=state.selection), ask))
     choice: Choice = yield from meter.watch(choosing, view.population.sizes)
     state.selection = {**state.selection, **choice.memory}
-    queue = view.streams.generator("asynchrony", view.round).permutation(choice.clients)
-    facts, _ = planned(plan, view, queue, np.ones_like(queue), None)
-    queue, steps = queue[facts.local_steps > 0], facts.local_steps[facts.local_steps > 0]  # the others never answer
-    seconds = plan.fleet.clock.seconds(queue, steps, _bytes(view.model), view)
+    order = view.streams.generator("asynchrony", view.round).permutation(len(choice.clients))
+    facts, _ = planned(plan, view, choice.clients[order], choice.multiplicity[order], None)
+    facts = facts.keep(facts.local_steps > 0)  # the others never answer
+    queue = facts.clients
+    seconds = clock.seconds(queue, facts.local_steps, _bytes(view.model), view)
     on_the_way = list(zip(flight["finish"].tolist(), flight["client"].tolist(), strict=True))
     limits = (plan.asynchrony.buffer_size, plan.asynchrony.concurrency)
     events = play(on_the_way, queue, seconds, state.sim_seconds, limits)
     sent = queue[: len(events.sent_at)]
     if len(sent):
-        request, joined = _send_off(plan, view, sent, np.asarray(events.sent_at) + seconds[: len(sent)])
+        finish = np.asarray(events.sent_at) + seconds[: len(sent)]
+        request, joined = _send_off(plan, view, facts.multiplicity[: len(sent)], sent, finish)
         trained: Trained = yield request
         flight = _joined(flight, joined, trained)
     here = np.isin(flight["client"], [client for _, client in events.arrived])
     landed, state.flight = _part(flight, here), _part(flight, ~here)
     stepping = _server_step(plan, view, state, landed, ask)
-    coefficients, to_measure, metrics = yield from meter.watch(stepping, view.population.sizes)
-    closed = events.arrived[-1][0] if events.arrived else state.sim_seconds + plan.fleet.clock.idle_seconds
+    coefficients, metrics = yield from meter.watch(stepping, view.population.sizes)
+    closed = events.arrived[-1][0] if events.arrived else state.sim_seconds + clock.idle_seconds
     costs = _costs(plan, view, landed, len(sent), closed - state.sim_seconds) + meter.costs(view.model)
     state.sim_seconds, state.round = closed, view.round
-    return _record(view, up, np.sort(sent), landed, coefficients, metrics, costs), to_measure
+    return replace(_record(view, up, flight, here, coefficients), metrics=metrics, costs=costs)
 
 
-def _send_off(plan: Plan, view: View, sent: Ids, finish: Floats) -> tuple[Train, Memory]:
+def _clock(plan: Plan, view: View) -> Clock:
+    """Return the fleet's clock; a model with running statistics is refused."""
+    assert plan.fleet.clock is not None
+    if view.buffers is not None:
+        raise ConfigError(
+            f"{type(plan.asynchrony).__name__} cannot average running statistics, which come back with changes of "
+            "different ages; this model has some. Use one without, with GroupNorm in place of BatchNorm for example."
+        )
+    return plan.fleet.clock
+
+
+def _send_off(plan: Plan, view: View, draws: Ids, sent: Ids, finish: Floats) -> tuple[Train, Memory]:
     """Return the request that trains those sent off, in the order of ids, and their columns."""
     order = np.argsort(sent)
     clients = sent[order]
-    facts, settings = planned(plan, view, clients, np.ones_like(clients), None)
+    facts, settings = planned(plan, view, clients, draws[order], None)
     columns = {
         "client": clients,
+        "draws": facts.multiplicity,
         "version": np.full(len(clients), view.round),
         "finish": finish[order],
         "asked": facts.asked_steps,
@@ -124,13 +138,13 @@ def _send_off(plan: Plan, view: View, sent: Ids, finish: Floats) -> tuple[Train,
 
 def _server_step(
     plan: Plan, view: View, state: State, landed: Memory, ask: Asker
-) -> Steps[tuple[Floats, Tensor, dict[str, float]]]:
-    """Combine what has landed and move the model; return the coefficients, what to measure, and metrics."""
+) -> Steps[tuple[Floats, dict[str, float]]]:
+    """Combine what has landed and move the model; return the coefficients and metrics."""
     assert plan.asynchrony is not None
     coefficients = np.zeros(len(landed["client"]))
     finite = torch.isfinite(landed["rows"]).all(1).cpu().numpy()
     if not finite.any():
-        return coefficients, state.model, {}
+        return coefficients, {}
     used = _part(landed, finite)
     staleness = view.round - used["version"]
     weight = plan.asynchrony.weight(staleness)
@@ -148,10 +162,10 @@ def _server_step(
     norms = used["rows"].double().square().sum(1).cpu().numpy() if plan.server.wants_norms else None
     step = Step(direction=combined.direction, coefficients=combined.coefficients, square_norms=norms, facts=facts)
     moved = plan.server.advance(state.model, step, state.server)
-    state.model, state.server = moved.model, moved.memory
+    state.model, state.server, state.measured = moved.model, moved.memory, moved.evaluate
     coefficients[finite] = combined.coefficients
     metrics = {"staleness": float(staleness.mean())} | combined.metrics | moved.metrics
-    return coefficients, state.model if moved.evaluate is None else moved.evaluate, metrics
+    return coefficients, metrics
 
 
 def _facts(view: View, landed: Memory) -> Facts:
@@ -164,38 +178,32 @@ def _facts(view: View, landed: Memory) -> Facts:
         local_steps=landed["steps"],
         local_work=landed["work"],
         local_lr=landed["lr"],
-        multiplicity=np.ones_like(clients),
+        multiplicity=landed["draws"],
         inclusion_prob=None,
         num_clients=view.population.num_counted,
     )
 
 
-def _record(
-    view: View, up: Ids, sent: Ids, landed: Memory, coefficients: Floats, metrics: dict[str, float], costs: Costs
-) -> Record:
-    """Return the record: everyone who was sent off or came in during the step."""
-    asked = np.union1d(sent, landed["client"])
-    place = np.searchsorted(asked, landed["client"])
-    steps, shares, losses = np.zeros_like(asked), np.zeros(len(asked)), np.full(len(asked), np.nan)
-    wanted = np.zeros_like(asked)
-    steps[place], shares[place], losses[place] = landed["steps"], coefficients, landed["loss"]
-    wanted[place] = landed["asked"]
-    bad = landed["client"][~torch.isfinite(landed["rows"]).all(1).cpu().numpy()]
+def _record(view: View, up: Ids, flight: Memory, here: np.ndarray, coefficients: Floats) -> Record:
+    """Return the record: everyone who was sent off or came in during the step; what is on its way has done nothing."""
+    involved = here | (flight["version"] == view.round)
+    seen, came = _part(flight, involved), here[involved]
+    shares = np.zeros(len(came))
+    shares[came] = coefficients
+    used = came & torch.isfinite(seen["rows"]).all(1).cpu().numpy()
     return Record(
         round=view.round,
         num_clients=view.population.num_clients,
         up=up,
-        asked=asked,
-        multiplicity=np.ones_like(asked),
-        answered=np.setdiff1d(landed["client"], bad),
-        asked_steps=wanted,
-        local_steps=steps,
+        asked=seen["client"],
+        multiplicity=seen["draws"],
+        answered=seen["client"][used],
+        asked_steps=seen["asked"],
+        local_steps=np.where(used, seen["steps"], 0),
         coefficients=shares,
-        losses=losses,
-        rejected={int(client): "not finite" for client in bad},
-        metrics=metrics,
-        costs=costs,
-        events=() if len(asked) else ("nobody was at work",),
+        losses=np.where(used, seen["loss"], np.nan),
+        rejected={int(client): "not finite" for client in seen["client"][came & ~used]},
+        events=() if len(came) else ("nobody was at work",),
         finished=view.round == view.rounds,
     )
 

@@ -10,7 +10,7 @@ from turnout.protocols import Population
 
 def problems(plan: Plan) -> Iterator[str]:
     """Yield what is wrong with a plan, whatever the data."""
-    for axis in ("filtering", "selection", "local", "aggregation", "server", "assist", "asynchrony"):
+    for axis in ("filtering", "selection", "local", "aggregation", "server", "assist", "asynchrony", "attack"):
         rule = getattr(plan, axis)
         own = getattr(rule, "objections", None)
         if own is not None:
@@ -33,8 +33,10 @@ def check(plan: Plan, population: Population) -> None:
 def problems_with(plan: Plan, population: Population) -> Iterator[str]:
     """Yield what is wrong with a plan on these clients."""
     yield from problems(plan)
-    for axis in ("filtering", "selection", "aggregation"):
-        own = getattr(getattr(plan, axis), "objections_for", None)
+    fleet = plan.fleet
+    rules = [getattr(plan, axis) for axis in ("filtering", "selection", "aggregation", "attack")]
+    for rule in (*rules, fleet.availability, fleet.work, fleet.clock, fleet.membership):
+        own = getattr(rule, "objections_for", None)
         if own is not None:
             yield from own(population)
     size = plan.selection.cohort_size

@@ -1,11 +1,14 @@
 """The plan of one run: one choice per axis. And its state: one value that can be saved and restored."""
 
+import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
 from turnout.aggregation import FedAvg
+from turnout.attacks.attack import Attack
 from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
@@ -40,6 +43,24 @@ class Cadence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """What happens to answers that cannot be used, and to changes that are too long."""
+
+    policy: Literal["reject", "clip", "stop"] = "reject"
+    max_norm: float | None = None  # ‖Δ_i‖ beyond which a change is not believed; None: any finite one is
+
+    def __post_init__(self) -> None:
+        if self.policy not in ("reject", "clip", "stop"):
+            raise ConfigError(
+                f'trust needs policy "reject", "clip" or "stop"; got {self.policy!r}. Change trust.policy.'
+            )
+        if self.max_norm is not None and not 0 < self.max_norm < math.inf:
+            raise ConfigError(f"trust needs a finite max_norm > 0; got {self.max_norm}. Change trust.max_norm.")
+        if self.policy == "clip" and self.max_norm is None:
+            raise ConfigError('trust.policy = "clip" needs a length to clip to. Set trust.max_norm.')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One choice per axis: this is the algorithm."""
 
@@ -52,6 +73,8 @@ class Plan:
     server: Server = field(default_factory=ServerSGD)
     assist: Assist | None = None  # none: every round is the clients'
     asynchrony: Asynchrony | None = None  # none: the server waits for everyone it asked
+    attack: Attack | None = None  # none: everyone is honest
+    trust: Trust = field(default_factory=Trust)
     evaluate: Cadence = field(default_factory=Cadence)
     table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take; beyond it lies in a file
 
@@ -66,6 +89,7 @@ class State:
 
     model: Tensor
     buffers: Tensor | None = None
+    measured: Tensor | None = None  # what is measured where it is not the model: FedExP's mean of two iterates
     round: int = 0  # rounds completed
     server: Memory = field(default_factory=dict)
     aggregation: Memory = field(default_factory=dict)
@@ -77,6 +101,13 @@ class State:
     restart: int = 0  # the round after which learning-rate schedules count again
     sim_seconds: float = 0.0
     last_losses: Floats = field(default_factory=lambda: np.zeros(0))
+    rows: Tensor | None = field(default=None, init=False, repr=False)  # memory for a cohort's changes
+
+    def room(self, count: int) -> Tensor:
+        """Return memory for so many rows, the same each round: fresh memory is slow to touch."""
+        if self.rows is None or len(self.rows) < count:
+            self.rows = self.model.new_empty(count, self.model.numel())
+        return self.rows[:count]
 
     @classmethod
     def start(cls, model: Tensor, population: Population, buffers: Tensor | None = None) -> "State":

@@ -1,8 +1,10 @@
 """One round as a record for the journal."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from turnout.coordinator.plan import Plan
+from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.training import Outcome
 from turnout.local.batches import samples_used
 from turnout.protocols import Choice, Population, View
@@ -11,6 +13,7 @@ from turnout.streams import Ids
 
 NO_CLIENTS = np.zeros(0, dtype=np.int64)
 NO_VALUES = np.zeros(0)
+NOBODY_EVER = "no client ever took part: no answer was used in any round"
 
 
 def empty_record(round: int, population: Population, measured: Evaluated | None, **more: object) -> Record:
@@ -29,6 +32,13 @@ def empty_record(round: int, population: Population, measured: Evaluated | None,
         client_accuracy=None if measured is None else measured.client_accuracy,
         **{"up": NO_CLIENTS, **more},  # type: ignore[arg-type]
     )
+
+
+def as_last(record: Record, state: State) -> Record:
+    """Return a run's last record with a word on it if no client ever took part; any other record as it is."""
+    if not record.finished or not np.isnan(state.last_losses).all():
+        return record
+    return replace(record, events=(*record.events, NOBODY_EVER))
 
 
 def round_record(
@@ -88,4 +98,4 @@ def _events(plan: Plan, up: Ids, choice: Choice, outcome: Outcome) -> tuple[str,
         events.append(f"asked {drawn} of {wanted}: too few were up")
     if len(choice.clients) and outcome.answer is None:
         events.append("nobody answered")
-    return tuple(events)
+    return (*events, *outcome.events)

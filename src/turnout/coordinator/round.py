@@ -13,16 +13,19 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from turnout.coordinator.adversaries import with_adversaries
 from turnout.coordinator.asking import Asker, Meter, server_train
 from turnout.coordinator.buffered import buffered_round
 from turnout.coordinator.checks import check
 from turnout.coordinator.members import admitted, change_members
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.records import empty_record, round_record
+from turnout.coordinator.records import as_last, empty_record, round_record
 from turnout.coordinator.settle import is_observer, is_rowwise, settle
 from turnout.coordinator.training import Outcome, train_cohort
+from turnout.coordinator.trust import with_trust
 from turnout.local import SGD
 from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
 from turnout.requests import Costs, Evaluate, Evaluated, Steps, Trained
@@ -33,15 +36,20 @@ from turnout.streams import SERVER, Streams
 def coordinate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
     """Run the plan from the given state; yields requests, returns the last state."""
     check(plan, population)
+    rounds = with_trust(plan, _rounds(plan, population, state, streams))
+    return (yield from with_adversaries(plan, population, streams, rounds))
+
+
+def _rounds(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
     if state.round == 0:
-        measured = yield from _measure(plan, admitted(plan, population, state), state, state.model)
+        measured = yield from _measure(plan, admitted(plan, population, state), state)
         yield empty_record(0, population, measured)
     while state.round < plan.rounds:
         view = _view(plan, population, state, streams)
         if plan.asynchrony is not None:
             yield from _buffered_round(plan, view, state)
         elif plan.assist is not None and plan.assist.takes(view):
-            yield from _server_round(plan, view, state)
+            yield from _server_round(plan, population, view, state)
         else:
             yield from _client_round(plan, population, view, state)
     return state
@@ -67,11 +75,17 @@ def _with(view: View, memory: Memory) -> View:
     return replace(view, memory=memory) if memory else view
 
 
+def _with_members(view: View, plan: Plan, population: Population, state: State) -> View:
+    """Return the view after clients came and went."""
+    if plan.fleet.membership is None:
+        return view
+    return replace(view, population=admitted(plan, population, state), restart=state.restart)
+
+
 def _client_round(plan: Plan, population: Population, view: View, state: State) -> Steps[None]:
     sizes, meter = population.sizes, Meter()
     events = yield from meter.watch(change_members(plan, population, view, state), sizes)
-    if plan.fleet.membership is not None:
-        view = replace(view, population=admitted(plan, population, state), restart=state.restart)
+    view = _with_members(view, plan, population, state)
     ask = Asker(plan, _with(view, state.local), state)
     up = plan.fleet.availability.up(view)
     kept: Kept = yield from meter.watch(settle(plan.filtering.keep(up, _with(view, state.filtering), ask)), sizes)
@@ -83,60 +97,64 @@ def _client_round(plan: Plan, population: Population, view: View, state: State) 
     held = choice.trained if choice.trained is not None else kept.trained
     outcome = yield from train_cohort(plan, _with(view, state.local), choice, state, held)
     outcome.metrics |= kept.metrics
-    to_measure = yield from meter.watch(_advance(plan, view, state, outcome, ask), sizes)
-    state.round, state.sim_seconds = view.round, state.sim_seconds + outcome.round_seconds
-    measured = yield from _measure(plan, view.population, state, to_measure)
+    yield from meter.watch(_advance(plan, view, state, outcome, ask), sizes)
+    state.round, state.sim_seconds = view.round, state.sim_seconds + outcome.round_seconds + meter.seconds
+    measured = yield from _measure(plan, view.population, state)
     record = round_record(plan, view, up, choice, outcome, measured, meter.costs(state.model))
-    yield replace(record, events=(*events, *record.events)) if events else record
+    yield as_last(replace(record, events=(*events, *record.events)) if events else record, state)
 
 
 def _buffered_round(plan: Plan, view: View, state: State) -> Steps[None]:
     """One server step of a server that does not wait."""
-    record, to_measure = yield from buffered_round(plan, view, state)
-    measured = yield from _measure(plan, view.population, state, to_measure)
+    record = yield from buffered_round(plan, view, state)
+    measured = yield from _measure(plan, view.population, state)
     if measured is not None:
         metrics = record.metrics | measured.metrics
         record = replace(record, metrics=metrics, client_accuracy=measured.client_accuracy)
-    yield record
+    yield as_last(record, state)
 
 
-def _server_round(plan: Plan, view: View, state: State) -> Steps[None]:
-    """One round in which the server steps on its own samples; nobody is asked."""
+def _server_round(plan: Plan, population: Population, view: View, state: State) -> Steps[None]:
+    """One round in which the server steps on its own samples; clients come and go, and nobody is asked."""
     assert plan.assist is not None
+    meter = Meter()
+    events = yield from meter.watch(change_members(plan, population, view, state), population.sizes)
+    view = _with_members(view, plan, population, state)
     solver = SGD(lr=plan.assist.lr, batch_size=plan.assist.batch_size, steps=plan.assist.steps)
     alone = replace(view, population=Population.of(np.array([view.population.server_size])))
     steps = solver.asked(np.zeros(1, dtype=np.int64), alone)
     answer: Trained = yield server_train(solver, view, np.array([SERVER]), steps)
-    events = ("server round",)
+    what = "server round: its step was not finite and was dropped"
     if answer.finite.all():
-        state.model = state.model - cast(Tensor, answer.delta)[0]
-    else:
-        events = ("server round: its step was not finite and was dropped",)
-    state.round = view.round
-    measured = yield from _measure(plan, view.population, state, state.model)
+        state.model, state.measured = state.model - cast(Tensor, answer.delta)[0], None
+        state.buffers = answer.buffers if answer.buffers is not None else state.buffers
+        what = "server round"
+    state.round, state.sim_seconds = view.round, state.sim_seconds + meter.seconds
+    measured = yield from _measure(plan, view.population, state)
     seen = int(steps[0]) * (solver.batch_size or view.population.server_size)
-    yield empty_record(
+    record = empty_record(
         view.round,
         view.population,
         measured,
         up=plan.fleet.availability.up(view),
-        events=events,
-        costs=Costs(gradient_evaluations=seen),
+        events=(*events, what),
+        costs=Costs(gradient_evaluations=seen) + meter.costs(state.model),
         finished=view.round == view.rounds,
     )
+    yield as_last(record, state)
 
 
-def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker) -> Steps[Tensor]:
-    """Combine the answers and move the model; return what is to be measured."""
-    answer = outcome.answer
+def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker) -> Steps[None]:
+    """Combine the answers and move the model; where nobody answered, it and what is measured stay as they are."""
+    answer = outcome.answer if outcome.answer is not None else _of_nobody(plan, view)
     if answer is None:
-        return state.model
+        return
     state.last_losses[answer.clients] = answer.loss
-    if is_observer(plan.local):
+    if is_observer(plan.local) and len(outcome.facts):
         share = outcome.facts.weights * outcome.facts.multiplicity
         loss = float((share * answer.loss).sum() / share.sum())
         state.local = {**state.local, **plan.local.observe(state.local, view, loss)}
-    combined: Combined = yield from _combine(plan, view, state, outcome, ask)
+    combined: Combined = yield from _combine(plan, view, state, outcome, answer, ask)
     state.aggregation, outcome.coefficients = combined.memory, combined.coefficients
     step = Step(
         direction=combined.direction,
@@ -145,14 +163,31 @@ def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker)
         facts=outcome.facts,
     )
     moved = plan.server.advance(state.model, step, state.server)
-    state.model, state.server = moved.model, moved.memory
+    if not bool(torch.isfinite(moved.model).all()):
+        outcome.events += ("the step was not finite and was dropped",)
+        return
+    state.model, state.server, state.measured = moved.model, moved.memory, moved.evaluate
     state.buffers = answer.buffers if answer.buffers is not None else state.buffers
     outcome.metrics |= combined.metrics | moved.metrics
-    return state.model if moved.evaluate is None else moved.evaluate
+    if "table" in state.local:  # controls are remembered beside what the aggregation keeps
+        outcome.metrics["memory_bytes"] = outcome.metrics.get("memory_bytes", 0.0) + _bytes_of_controls(state.local)
 
 
-def _combine(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker) -> Steps[Combined]:
-    answer = cast(Trained, outcome.answer)
+def _bytes_of_controls(memory: Memory) -> float:
+    """Return the bytes of every c_i, and of c."""
+    control: Tensor = memory["control"]
+    return float(memory["table"].bytes + control.numel() * control.element_size())
+
+
+def _of_nobody(plan: Plan, view: View) -> Trained | None:
+    """Return an answer with no rows, for an aggregation that steps although nobody of those who are up answered."""
+    if not getattr(plan.aggregation, "steps_alone", False) or len(plan.fleet.availability.up(view)) == 0:
+        return None
+    rows, none = view.model.new_zeros(0, view.model.numel()), np.zeros(0, dtype=np.int64)
+    return Trained(clients=none, steps=none, loss=np.zeros(0), finite=np.zeros(0, dtype=bool), delta=rows)
+
+
+def _combine(plan: Plan, view: View, state: State, outcome: Outcome, answer: Trained, ask: Asker) -> Steps[Combined]:
     if is_rowwise(plan.aggregation):
         rows = Rows(outcome.facts, cast(Tensor, answer.delta), answer.extra, answer.loss)
         combined: Combined = yield from settle(plan.aggregation.combine(rows, state.aggregation, view, ask))
@@ -165,12 +200,12 @@ def _combine(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker)
     return Combined(direction=direction, coefficients=outcome.coefficients, memory=state.aggregation)
 
 
-def _measure(plan: Plan, population: Population, state: State, model: Tensor) -> Steps[Evaluated | None]:
+def _measure(plan: Plan, population: Population, state: State) -> Steps[Evaluated | None]:
     if not plan.evaluate.is_due(state.round, plan.rounds):
         return None
     measured: Evaluated = yield Evaluate(
         round=state.round,
-        model=model,
+        model=state.model if state.measured is None else state.measured,
         buffers=state.buffers,
         per_client=plan.evaluate.clients_due(state.round, plan.rounds),
         clients=None if population.counted is None else np.flatnonzero(population.counted),

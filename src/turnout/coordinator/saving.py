@@ -1,4 +1,4 @@
-"""A state as named tensors and a JSON value, and back: nothing else is needed to go on."""
+"""A state as named tensors and a JSON value, and back. Tables of rows are described only: they may outgrow RAM."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from turnout.coordinator.plan import State
+from turnout.errors import ConfigError
 from turnout.memory import RowTable
 from turnout.protocols import Memory
 
@@ -14,10 +15,12 @@ PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", 
 
 
 def saved(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the state as tensors and a JSON value."""
+    """Return the state as tensors and a JSON value, all but the rows of its tables."""
     tensors = {"model": state.model, "last_losses": torch.from_numpy(state.last_losses)}
     if state.buffers is not None:
         tensors["buffers"] = state.buffers
+    if state.measured is not None:
+        tensors["measured"] = state.measured
     kinds: dict[str, Any] = {}
     for part in PARTS:
         for name, value in getattr(state, part).items():
@@ -27,7 +30,7 @@ def saved(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def restored(tensors: dict[str, Tensor], rest: dict[str, Any]) -> State:
-    """Return the state that `saved` made these of."""
+    """Return the state that `saved` made these of; its tables have no rows yet."""
     parts: dict[str, Memory] = {part: {} for part in PARTS}
     for name, kind in rest["kinds"].items():
         part, _, key = name.partition(".")
@@ -35,34 +38,57 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any]) -> State:
     return State(
         model=tensors["model"],
         buffers=tensors.get("buffers"),
+        measured=tensors.get("measured"),
         round=rest["round"],
         restart=rest["restart"],
         sim_seconds=rest["sim_seconds"],
-        last_losses=tensors["last_losses"].numpy().copy(),
+        last_losses=tensors["last_losses"].cpu().numpy().copy(),
         **parts,
     )
+
+
+def tables_of(state: State) -> dict[str, RowTable]:
+    """Return the tables of rows in a state, by part and name."""
+    return {
+        f"{part}.{name}": value
+        for part in PARTS
+        for name, value in getattr(state, part).items()
+        if isinstance(value, RowTable)
+    }
 
 
 def _put(name: str, value: Any, tensors: dict[str, Tensor], kinds: dict[str, Any]) -> None:
     if isinstance(value, Tensor):
         tensors[name], kinds[name] = value, {"is": "tensor"}
-    elif isinstance(value, np.ndarray):
-        tensors[name], kinds[name] = torch.from_numpy(value.copy()), {"is": "array"}
+    elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
+        tensors[name] = torch.from_numpy(np.array(value))
+        kinds[name] = {"is": "array" if isinstance(value, np.ndarray) else "number"}
     elif isinstance(value, RowTable):
-        ids = np.flatnonzero(value.seen)
-        tensors[f"{name}.ids"], tensors[f"{name}.rows"] = torch.from_numpy(ids), value.take(ids)
         kinds[name] = {"is": "table", "rows": value.num_rows, "budget": value.budget}
-    else:
+    elif _is_plain(value):
         kinds[name] = {"is": "value", "value": value}
+    else:
+        raise ConfigError(
+            f"A rule's memory is saved with the run, so it needs tensors, arrays, tables of rows, numbers, texts, and "
+            f"lists or dicts of the last two; {name} is of type {type(value).__name__}. Change what the rule remembers."
+        )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if type(value) is dict:
+        return all(isinstance(key, str) and _is_plain(entry) for key, entry in value.items())
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _get(name: str, kind: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     if kind["is"] == "tensor":
         return tensors[name]
     if kind["is"] == "array":
-        return tensors[name].numpy().copy()
+        return tensors[name].cpu().numpy().copy()
+    if kind["is"] == "number":
+        return tensors[name].cpu().numpy()[()]
     if kind["is"] == "table":
-        table = RowTable(kind["rows"], tensors["model"], kind["budget"])
-        table.put(tensors[f"{name}.ids"].numpy(), tensors[f"{name}.rows"])
-        return table
+        return RowTable(kind["rows"], tensors["model"], kind["budget"])
     return kind["value"]

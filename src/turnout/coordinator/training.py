@@ -29,6 +29,7 @@ class Outcome:
     late: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     metrics: dict[str, float] = field(default_factory=dict)
     round_seconds: float = 0.0
+    events: tuple[str, ...] = ()
     reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
     extra: Costs = field(default_factory=Costs)  # of control variates
 
@@ -70,15 +71,15 @@ def on_time(plan: Plan, view: View, facts: Facts, settings: dict[str, Floats]) -
 def train_cohort(plan: Plan, view: View, choice: Choice, state: State, held: Trained | None) -> Steps[Outcome]:
     """Ask the cohort to train, or use what a filter already has; answers that are not finite are taken out."""
     facts, settings = planned(plan, view, choice.clients, choice.multiplicity, choice.inclusion_prob)
-    on_the_clock, timing = on_time(plan, view, facts, settings)
-    facts = on_the_clock if held is None else _as_held(facts, held, timing)
+    facts, timing = (
+        on_time(plan, view, facts, settings) if held is None else (_as_held(plan, facts, held, settings), None)
+    )
     facts = _boosted(plan, view, state, facts)
     outcome = Outcome(facts.asked_steps, facts.local_steps, facts, None)
     if timing is not None:
         outcome.late, outcome.round_seconds = facts.clients[timing.late], timing.round_seconds
     here = facts.local_steps > 0
-    if held is not None:
-        here &= np.isin(facts.clients, held.clients)
+    at_hand, outcome.reused = held, held is not None
     while here.any():
         kept = facts.keep(here)
         outcome.coefficients = None
@@ -86,8 +87,8 @@ def train_cohort(plan: Plan, view: View, choice: Choice, state: State, held: Tra
             outcome.coefficients = cast(Linear, plan.aggregation).coefficients(kept)
             if kept.boost is not None:
                 outcome.coefficients = outcome.coefficients * kept.boost
-        if held is not None:
-            answer, outcome.reused = _taken(held, kept.clients), True
+        if at_hand is not None:
+            answer = _taken(at_hand, kept.clients)
         else:
             chosen = {name: values[here] for name, values in settings.items()}
             answer = yield _request(plan, view, state, kept, chosen, outcome.coefficients)
@@ -98,6 +99,7 @@ def train_cohort(plan: Plan, view: View, choice: Choice, state: State, held: Tra
         bad = kept.clients[~answer.finite]
         outcome.rejected |= {int(c): "not finite" for c in bad}
         here &= ~np.isin(facts.clients, bad)
+        at_hand = answer if answer.delta is not None else None  # a sum must be made again, rows only picked
     if outcome.answer is None:
         outcome.facts, outcome.coefficients = facts.keep(np.zeros(len(facts), dtype=bool)), None
     outcome.done_steps = np.where(here, facts.local_steps, 0)
@@ -108,7 +110,9 @@ def _request(
     plan: Plan, view: View, state: State, kept: Facts, settings: dict[str, Floats], coefficients: Floats | None
 ) -> Train:
     share = kept.weights * kept.multiplicity
-    with_controls = plan.local.control != "none"
+    controls = None
+    if plan.local.control != "none":
+        controls = controls_for(state, view, kept if plan.local.control == "average" else None)
     return Train(
         round=view.round,
         streams=view.streams,
@@ -118,18 +122,19 @@ def _request(
         steps=kept.local_steps,
         local=plan.local,
         settings=settings,
-        coefficients=None if with_controls else coefficients,
+        coefficients=coefficients,
         buffer_weights=share / max(share.sum(), 1e-300),
         wants_norms=plan.server.wants_norms,
-        controls=controls_for(state, view, kept.clients) if with_controls else None,
+        controls=controls,
+        into=None if coefficients is not None else state.room(len(kept)),
     )
 
 
-def _as_held(facts: Facts, held: Trained, timing: Timing | None) -> Facts:
-    """Return the facts of rows that are there already: their steps are done, and only who is late is left out."""
-    late = np.zeros(len(facts), dtype=bool) if timing is None else timing.late
-    there = np.isin(facts.clients, held.clients) & ~late
-    return replace(facts, local_steps=np.where(there, facts.local_steps, 0))
+def _as_held(plan: Plan, facts: Facts, held: Trained, settings: dict[str, Floats]) -> Facts:
+    """Return the facts of rows that are there already: what was done when a rule asked, on the clock as well."""
+    there, steps = np.isin(facts.clients, held.clients), np.zeros_like(facts.local_steps)
+    steps[there] = held.steps[np.searchsorted(held.clients, facts.clients[there])]
+    return replace(facts, local_steps=steps, local_work=plan.local.local_work(steps, settings))
 
 
 def _taken(held: Trained, clients: Ids) -> Trained:

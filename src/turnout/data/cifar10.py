@@ -17,7 +17,7 @@ from turnout.data.files import Archive, DataSet, File, locate, places, read
 from turnout.data.images import Images
 from turnout.data.once import once
 from turnout.data.partition import Iid, Partition
-from turnout.data.sources import check_dealt, deal
+from turnout.data.sources import ServerFrom, check_dealt, deal
 from turnout.errors import DataError
 from turnout.streams import Streams
 
@@ -50,6 +50,10 @@ TEST = _batch("test_batch.bin", "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da
 
 def parse_batch(data: bytes, name: str) -> Images:
     """Return the images of one batch: rows of a label and three colour planes."""
+    if not data or len(data) % (1 + PIXELS):
+        raise DataError(
+            f"CIFAR-10 has {1 + PIXELS:,} bytes an image; {name} has {len(data):,}. Replace it by the published file."
+        )
     rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, 1 + PIXELS)
     labels = rows[:, 0].astype(np.int64)
     if labels.max() > 9:
@@ -84,6 +88,7 @@ class Cifar10:
     partition: Partition = field(default_factory=Iid)
     holdout: float = 0.0
     server_samples: int = 0
+    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
     samples: int | None = None  # of the training set; left out, all
     folder: str | None = None
 

@@ -13,7 +13,7 @@ import torch
 from turnout.data.federation import Federation, Samples
 from turnout.data.once import once
 from turnout.data.partition import Iid, Partition
-from turnout.data.sources import check_dealt, deal
+from turnout.data.sources import ServerFrom, check_dealt, deal
 from turnout.streams import Streams
 
 TEST_SHARE = 0.2
@@ -36,6 +36,7 @@ class Digits:
     partition: Partition = field(default_factory=Iid)
     holdout: float = 0.0
     server_samples: int = 0
+    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
     samples: int | None = None  # of the training set; left out, all 1,438
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from turnout.data.idx import image_file_bytes, label_file_bytes, read_images
 from turnout.data.images import Images
 from turnout.data.once import once
 from turnout.data.partition import Iid, Partition
-from turnout.data.sources import check_dealt, deal
+from turnout.data.sources import ServerFrom, check_dealt, deal
 from turnout.errors import ConfigError, DataError
 from turnout.streams import Streams
 
@@ -92,6 +92,7 @@ class Emnist:
     partition: Partition = field(default_factory=Iid)
     holdout: float = 0.0
     server_samples: int = 0
+    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
     samples: int | None = None  # of the training set; left out, all
     folder: str | None = None
 

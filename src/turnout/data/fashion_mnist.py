@@ -8,40 +8,22 @@ Reference: Xiao, Rasul, Vollgraf. Fashion-MNIST. 2017. arXiv:1708.07747.
 from dataclasses import dataclass, field
 
 from turnout.data.federation import Federation, Samples
-from turnout.data.files import DataSet, File
-from turnout.data.idx import image_file_bytes, label_file_bytes, read_images
+from turnout.data.files import DataSet
+from turnout.data.idx import four_files, read_images
 from turnout.data.once import once
 from turnout.data.partition import Iid, Partition
-from turnout.data.sources import check_dealt, deal
+from turnout.data.sources import ServerFrom, check_dealt, deal
 from turnout.streams import Streams
 
-ADDRESS = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
 SET = DataSet(title="Fashion-MNIST", folders=("fashion-mnist", "FashionMNIST/raw"))
 MEAN, STD = (0.2860,), (0.3530,)
-FILES = (
-    File(
-        name="train-images-idx3-ubyte",
-        size=image_file_bytes(60_000),
-        digest="sha256:c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        url=ADDRESS + "train-images-idx3-ubyte.gz",
-    ),
-    File(
-        name="train-labels-idx1-ubyte",
-        size=label_file_bytes(60_000),
-        digest="sha256:bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        url=ADDRESS + "train-labels-idx1-ubyte.gz",
-    ),
-    File(
-        name="t10k-images-idx3-ubyte",
-        size=image_file_bytes(10_000),
-        digest="sha256:5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        url=ADDRESS + "t10k-images-idx3-ubyte.gz",
-    ),
-    File(
-        name="t10k-labels-idx1-ubyte",
-        size=label_file_bytes(10_000),
-        digest="sha256:0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        url=ADDRESS + "t10k-labels-idx1-ubyte.gz",
+FILES = four_files(
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    (
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
 )
 
@@ -61,6 +43,7 @@ class FashionMnist:
     partition: Partition = field(default_factory=Iid)
     holdout: float = 0.0
     server_samples: int = 0
+    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
     samples: int | None = None  # of the training set; left out, all 60,000
     folder: str | None = None
 

@@ -21,9 +21,11 @@ from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, find_folder
 from turnout.data.sources import check_clients, check_shares, kept
 from turnout.errors import DataError
+from turnout.limits import read_bounded
 from turnout.streams import Ids, Streams
 
 SIDE, CLASSES = 28, 62
+MAX_BYTES = 2_000_000_000  # of one file; LEAF's hold a hundred writers each
 SET = DataSet(
     title="FEMNIST",
     folders=("femnist",),
@@ -43,7 +45,7 @@ def read_writers(folder: Path) -> list[Writer]:
     """Return every writer of a folder of LEAF's .json files, in the order of their names."""
     writers: dict[str, Writer] = {}
     for path in sorted(folder.glob("*.json")):
-        for writer in parse_leaf(path.read_bytes(), str(path)):
+        for writer in parse_leaf(read_bounded(path, MAX_BYTES), str(path)):
             if writer.name in writers:
                 raise DataError(f"{path} holds writer {writer.name} again. Remove the file that came from another run.")
             writers[writer.name] = writer
@@ -57,7 +59,7 @@ def parse_leaf(data: bytes, where: str) -> list[Writer]:
         users, counts, samples = content["users"], content["num_samples"], content["user_data"]
         pairs = list(zip(users, counts, strict=True))
         return [_writer(str(user), int(count), samples[user], where) for user, count in pairs]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise DataError(
             f"{where} must be LEAF's JSON with users, num_samples and user_data: {type(error).__name__} {error}. "
             "Make it again."
@@ -87,6 +89,8 @@ def _data(place: Path) -> Path | None:
 
 def pooled(writers: list[Writer]) -> Samples:
     """Return the samples of all writers, one after another."""
+    if not writers:
+        raise DataError("FEMNIST must have writers with samples in train and in test; there are none. Make it again.")
     x = np.concatenate([writer.x for writer in writers]).reshape(-1, 1, SIDE, SIDE)
     return Samples(torch.from_numpy(x), torch.from_numpy(np.concatenate([writer.y for writer in writers])))
 

@@ -292,8 +292,12 @@ def _members(path: Path, archive: Archive, files: Sequence[File]) -> dict[str, b
     try:
         zipped = zipfile.is_zipfile(path)
         packed = _from_zip(path, wanted) if zipped else _from_tar(path, wanted, archive.max_bytes)
-    except (*CORRUPT, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError) as error:
-        raise _BrokenError(f"the archive is corrupt ({error})") from error
+    except _BrokenError:
+        raise
+    except Exception as error:  # each kind of packing has errors of its own
+        if isinstance(error, OSError) and not isinstance(error, CORRUPT):
+            raise  # not the archive's fault
+        raise _BrokenError(f"the archive is corrupt ({type(error).__name__}: {error})") from error
     lacking = [file.name for file in files if file.name not in packed]
     if lacking:
         raise _BrokenError(f"the archive has no {', '.join(lacking)} in {archive.inner}/")

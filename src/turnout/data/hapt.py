@@ -27,6 +27,7 @@ from turnout.data.files import DataSet, find_folder
 from turnout.data.partition.natural import by_id, id_names
 from turnout.data.sources import check_clients, check_shares, kept
 from turnout.errors import ConfigError, DataError
+from turnout.limits import read_bounded
 from turnout.streams import Ids, Streams
 
 WINDOW = 128  # samples
@@ -34,6 +35,7 @@ CHANNELS = 6
 ACTIVITIES = 6  # labels 1…6; higher ones are short changes of posture
 NAME = "hapt_raw.npz"
 MAX_BYTES = 100_000_000  # unpacked
+MAX_NUMBER = 10_000_000  # samples are counted, and accelerations measured, well below it
 SET = DataSet(
     title="HAPT",
     folders=("hapt", "HAPT Data Set"),
@@ -73,13 +75,21 @@ def read_npz(path: Path) -> Recording:
             signal, scale, label, user, experiment = (
                 arrays[name] for name in ("signal", "scale", "label", "user", "experiment")
             )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # zip, zlib and numpy have errors of their own
         raise DataError(f"{path} is damaged or is another file: {error}. Replace it.") from error
-    count = len(label)
-    if signal.shape != (count, CHANNELS) or scale.shape != (CHANNELS,) or {len(user), len(experiment)} != {count}:
+    wrong = [array.dtype for array in (signal, scale) if array.dtype.kind not in "iuf"]
+    wrong += [array.dtype for array in (label, user, experiment) if array.dtype.kind not in "iu"]
+    if wrong or label.ndim != 1:
+        raise DataError(
+            f"{path} must hold rows of numbers; got {wrong or f'labels of shape {label.shape}'}. Replace it."
+        )
+    count = label.size
+    if signal.shape != (count, CHANNELS) or scale.shape != (CHANNELS,) or {user.shape, experiment.shape} != {(count,)}:
         raise DataError(
             f"{path} must hold {CHANNELS} channels and one label, user and experiment per sample; got signal "
-            f"{signal.shape}, scale {scale.shape}, {count} labels, {len(user)} users. Replace it."
+            f"{signal.shape}, scale {scale.shape}, {count} labels, {user.size} users. Replace it."
         )
     values = (signal * scale).astype(np.float32)
     return Recording(values, label.astype(np.int64), user.astype(np.int64), experiment.astype(np.int64))
@@ -112,10 +122,16 @@ def read_raw(folder: Path) -> Recording:
 
 
 def _numbers(path: Path, columns: int) -> NDArray[np.float64]:
+    lines = read_bounded(path, MAX_BYTES).decode("utf-8", "replace").splitlines()
     try:
-        return np.loadtxt(path, dtype=np.float64, ndmin=2, usecols=range(columns))
-    except (OSError, ValueError) as error:
+        numbers = (
+            np.loadtxt(lines, dtype=np.float64, ndmin=2, usecols=range(columns)) if lines else np.zeros((0, columns))
+        )
+    except ValueError as error:
         raise DataError(f"{path} must hold {columns} numbers a line: {error}. Unpack it again.") from error
+    if not len(numbers) or not (np.abs(numbers) < MAX_NUMBER).all():
+        raise DataError(f"{path} must hold {columns} numbers a line, none beyond ±{MAX_NUMBER:,}. Unpack it again.")
+    return numbers
 
 
 def windows(recording: Recording, hop: int) -> tuple[NDArray[np.float32], Ids, Ids]:

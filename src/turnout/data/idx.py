@@ -25,6 +25,17 @@ def label_file_bytes(count: int) -> int:
     return 8 + count
 
 
+def four_files(address: str, digests: tuple[str, str, str, str]) -> tuple[File, ...]:
+    """Return the files of a set as large and named as MNIST: train images, train labels, test images, test labels."""
+    images, labels = "images-idx3-ubyte", "labels-idx1-ubyte"
+    names = (f"train-{images}", f"train-{labels}", f"t10k-{images}", f"t10k-{labels}")
+    sizes = [size for count in (60_000, 10_000) for size in (image_file_bytes(count), label_file_bytes(count))]
+    return tuple(
+        File(name=name, size=size, digest=f"sha256:{digest}", url=f"{address}{name}.gz")
+        for name, size, digest in zip(names, sizes, digests, strict=True)
+    )
+
+
 def parse_idx(data: bytes, name: str) -> NDArray[np.integer[Any]]:
     """Return the array of an IDX file of bytes or 32-bit integers."""
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in WIDTHS or not 1 <= data[3] <= 4:

@@ -19,6 +19,7 @@ import torch
 from turnout.data.federation import Federation, Held, Samples, checked
 from turnout.data.synthetic import check_settings, check_spread
 from turnout.errors import ConfigError
+from turnout.limits import check_memory
 from turnout.streams import Floats, Streams
 
 
@@ -49,6 +50,8 @@ class LinearRegression:
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
+        numbers = self.clients * self.samples * (self.dim + 1)
+        check_memory(12 * numbers, f"LinearRegression with {numbers:,} numbers", "Lower clients, samples or dim.")
         rng = streams.generator("linear-regression")
         model_means, input_means = rng.normal(0, self.alpha, self.clients), rng.normal(0, self.beta, self.clients)
         systems = [

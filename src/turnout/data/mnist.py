@@ -8,41 +8,23 @@ Reference: LeCun, Bottou, Bengio, Haffner. Gradient-based learning applied to do
 from dataclasses import dataclass, field
 
 from turnout.data.federation import Federation, Samples
-from turnout.data.files import DataSet, File
-from turnout.data.idx import image_file_bytes, label_file_bytes, read_images
+from turnout.data.files import DataSet
+from turnout.data.idx import four_files, read_images
 from turnout.data.images import Images
 from turnout.data.once import once
 from turnout.data.partition import Iid, Partition
-from turnout.data.sources import check_dealt, deal
+from turnout.data.sources import ServerFrom, check_dealt, deal
 from turnout.streams import Streams
 
-ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 SET = DataSet(title="MNIST", folders=("mnist", "MNIST/raw"))
 MEAN, STD = (0.1307,), (0.3081,)
-FILES = (
-    File(
-        name="train-images-idx3-ubyte",
-        size=image_file_bytes(60_000),
-        digest="sha256:ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        url=ADDRESS + "train-images-idx3-ubyte.gz",
-    ),
-    File(
-        name="train-labels-idx1-ubyte",
-        size=label_file_bytes(60_000),
-        digest="sha256:65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        url=ADDRESS + "train-labels-idx1-ubyte.gz",
-    ),
-    File(
-        name="t10k-images-idx3-ubyte",
-        size=image_file_bytes(10_000),
-        digest="sha256:0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        url=ADDRESS + "t10k-images-idx3-ubyte.gz",
-    ),
-    File(
-        name="t10k-labels-idx1-ubyte",
-        size=label_file_bytes(10_000),
-        digest="sha256:ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        url=ADDRESS + "t10k-labels-idx1-ubyte.gz",
+FILES = four_files(
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    (
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
 )
 
@@ -67,6 +49,7 @@ class Mnist:
     partition: Partition = field(default_factory=Iid)
     holdout: float = 0.0
     server_samples: int = 0
+    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
     samples: int | None = None  # of the training set; left out, all 60,000
     folder: str | None = None
 

@@ -22,7 +22,10 @@ from torch import Tensor, nn
 
 from turnout.data.federation import Federation, Held, Samples, checked
 from turnout.errors import ConfigError
+from turnout.limits import check_memory
 from turnout.streams import Floats, Streams
+
+PYTHON_FLOAT = 48  # bytes of a number and its place in a list, where parabolas are written out
 
 
 class Point(nn.Module):
@@ -87,6 +90,8 @@ class Quadratics:
         """Return the same problem with its parabolas written out."""
         if self.curvatures is not None:
             return self
+        numbers = self.clients * (self.dim + 1)
+        check_memory(PYTHON_FLOAT * numbers, f"Quadratics with {numbers:,} numbers", "Lower data.clients or data.dim.")
         rng = streams.generator("quadratics")
         curvatures = rng.uniform(0.5, 2.0, self.clients)
         targets = rng.standard_normal((self.clients, self.dim))
@@ -110,6 +115,8 @@ class Quadratics:
     def build(self, streams: Streams) -> Federation:
         """Return the federation; the test set is all samples, so its mean loss is the objective."""
         curvatures, targets = self.drawn(streams)._given()
+        numbers = sum(self.num_examples or ()) * (targets.shape[1] + 1)
+        check_memory(8 * numbers, f"Quadratics with {numbers:,} numbers", "Lower data.num_examples.")
         sizes = np.ones(len(curvatures), dtype=np.int64) if self.num_examples is None else np.array(self.num_examples)
         y = torch.from_numpy(np.repeat(np.column_stack([curvatures, targets]), sizes, axis=0))
         x = torch.zeros(len(y), 1, dtype=torch.float64)

@@ -28,6 +28,7 @@ from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, File, find_folder, read
 from turnout.data.sources import check_clients, check_shares, kept
 from turnout.errors import ConfigError, DataError
+from turnout.limits import read_bounded
 from turnout.streams import Ids, Streams
 
 VOCABULARY = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -93,9 +94,7 @@ def read_roles(edition: str, folder: str | None) -> list[Role]:
     place = find_folder(PLAYS, folder, needs="a folder with one .txt file a play", holds=_holds_plays)
     roles: list[Role] = []
     for path in _plays(place):
-        if path.stat().st_size > MAX_PLAY_BYTES:
-            raise DataError(f"{path} must be one play of at most {MAX_PLAY_BYTES:,} bytes; it is larger. Split it.")
-        roles += parse_play(path.read_text(encoding="utf-8", errors="replace"), str(path), path.stem)
+        roles += parse_play(read_bounded(path, MAX_PLAY_BYTES).decode("utf-8-sig", "replace"), str(path), path.stem)
     return roles
 
 

@@ -1,14 +1,18 @@
 """What loaders share: checks of their settings, keyed subsets, and dealing by a partition rule."""
 
-from typing import Protocol
+from dataclasses import replace
+from typing import Literal, Protocol
 
 import numpy as np
+import torch
 
 from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.partition import Partition
 from turnout.errors import ConfigError, DataError
 from turnout.streams import Ids, Streams
+
+ServerFrom = Literal["clients", "test"]
 
 
 class Dealt(Protocol):
@@ -31,6 +35,10 @@ class Dealt(Protocol):
         """How many samples the server takes."""
 
     @property
+    def server_from(self) -> ServerFrom:
+        """Whom it takes them from: the clients, or the test split, as a public set that no client holds."""
+
+    @property
     def samples(self) -> int | None:
         """How many training samples to use; None for all."""
 
@@ -46,6 +54,11 @@ def check_dealt(source: Dealt) -> None:
             f"Set data.samples to {source.clients} or more, or leave it out to use all."
         )
     check_shares(title, source.holdout, source.server_samples)
+    if source.server_from == "test" and source.server_samples == 0:
+        raise ConfigError(
+            f'{title} with server_from = "test" needs server_samples >= 1; got 0. Set data.server_samples to 100, for '
+            "example, or leave data.server_from out."
+        )
 
 
 def check_shares(title: str, holdout: float, server_samples: int) -> None:
@@ -77,16 +90,31 @@ def deal(source: Dealt, name: str, train: Samples, test: Samples, num_classes: i
     """Deal training samples to clients by the source's partition rule; the store itself is shared, not copied."""
     used = training_rows(source, len(train), streams)
     parts = source.partition.split(train.y.numpy()[used], source.clients, streams.generator("partition"))
-    return assemble(
+    is_public = source.server_from == "test"
+    federation = assemble(
         name=name,
         store=train,
         parts=[used[part] for part in parts],
         streams=streams,
         test=test,
         holdout=source.holdout,
-        server_samples=source.server_samples,
+        server_samples=0 if is_public else source.server_samples,
         num_classes=num_classes,
     )
+    return with_public_set(federation, source.server_samples, streams) if is_public else federation
+
+
+def with_public_set(federation: Federation, count: int, streams: Streams) -> Federation:
+    """Return the federation with a keyed part of its test set moved to the server: samples that no client holds."""
+    test = federation.test
+    if test is None or count >= len(test):
+        raise DataError(
+            f"A public set must leave the test set one sample; got {count} of {0 if test is None else len(test)}. "
+            'Change data.server_samples, or set data.server_from to "clients".'
+        )
+    order = streams.generator("public-samples").permutation(len(test))
+    taken, left = (torch.from_numpy(np.sort(rows)) for rows in (order[:count], order[count:]))
+    return replace(federation, server=Samples(test.x[taken], test.y[taken]), test=Samples(test.x[left], test.y[left]))
 
 
 def training_rows(source: Dealt, count: int, streams: Streams) -> Ids:

@@ -27,10 +27,13 @@ import torch
 from turnout.data.assemble import drawn_for_holdout, laid_out, train_sizes
 from turnout.data.federation import Federation
 from turnout.errors import ConfigError
+from turnout.limits import check_memory
 from turnout.streams import Floats, Ids, Streams
 
 DIM = 60
 CLASSES = 10
+MEAN_SIZE = 50 + math.exp(4 + 2)  # of a client whose size is drawn
+OVERHEAD_BYTES = 1000  # of a client: its mean, its places, Python's own
 VARIANCES: Floats = np.power(np.arange(1, DIM + 1, dtype=np.float64), -1.2)  # the diagonal of Σ
 
 
@@ -96,6 +99,13 @@ def check_settings(rule: str, clients: int, samples: int | None, holdout: float 
         raise ConfigError(f"{rule} needs 0 <= holdout < 1; got {holdout}. Change data.holdout.")
 
 
+def check_room(rule: str, clients: int, samples: float) -> None:
+    """Raise unless this many samples of this many clients can be held."""
+    held = clients * (OVERHEAD_BYTES + samples * (DIM * 4 + 8))  # inputs of float32, labels of int64
+    advice = "Lower data.clients or data.samples."
+    check_memory(held, f"{rule} with {clients:,} clients of about {samples:,.0f} samples", advice)
+
+
 def check_spread(rule: str, alpha: float, beta: float) -> None:
     """Raise unless α and β can be standard deviations."""
     if not (0 <= alpha < math.inf and 0 <= beta < math.inf):
@@ -122,6 +132,7 @@ class Synthetic:
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
+        check_room("Synthetic", self.clients, MEAN_SIZE if self.samples is None else self.samples)
         rng = legacy_generator(self.legacy_seed, streams)
         sizes = lognormal_sizes(rng, self.clients)
         if self.samples is not None:

@@ -18,7 +18,9 @@ from turnout.data.federation import Federation
 from turnout.data.synthetic import (
     CLASSES,
     DIM,
+    MEAN_SIZE,
     Client,
+    check_room,
     check_settings,
     federated,
     labelled,
@@ -50,6 +52,7 @@ class SyntheticIid:
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
+        check_room("SyntheticIid", self.clients, MEAN_SIZE if self.samples is None else self.samples)
         rng = legacy_generator(self.legacy_seed, streams)
         sizes = lognormal_sizes(rng, self.clients)
         if self.samples is not None:

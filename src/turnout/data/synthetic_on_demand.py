@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from turnout.data.federation import Federation, Samples, Slab, checked
-from turnout.data.synthetic import CLASSES, DIM, VARIANCES, check_settings, check_spread
+from turnout.data.synthetic import CLASSES, DIM, MEAN_SIZE, VARIANCES, check_room, check_settings, check_spread
 from turnout.errors import ConfigError
+from turnout.limits import check_memory
 from turnout.streams import Ids, Streams, words
 
 Singles = NDArray[np.float32]
@@ -106,6 +107,9 @@ class SyntheticOnDemand:
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation; only the sizes and the test set are made now."""
+        check_memory(32 * self.clients, f"SyntheticOnDemand with {self.clients:,} clients", "Lower data.clients.")
+        check_room("SyntheticOnDemand", 1, MEAN_SIZE if self.samples is None else self.samples)
+        check_room("SyntheticOnDemand's test set", min(self.test_clients, self.clients), self.test_samples)
         if self.samples is not None:
             sizes = np.full(self.clients, self.samples, dtype=np.int64)
         else:

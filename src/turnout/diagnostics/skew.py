@@ -120,7 +120,7 @@ class _Questions:
 
     def __getattr__(self, name: str) -> Any:
         raise ConfigError(
-            f"Selection skew can answer a rule that asks for losses or gradients; this one asks to {name}. "
+            f"Selection skew can answer a rule that asks for losses or gradients; this one asks for {name}. "
             "Measure it from the cohorts of a run instead."
         )
 

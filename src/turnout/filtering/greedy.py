@@ -11,6 +11,11 @@ Intuition: a client that makes the average worse today is left out until the nex
 A look happens in the first round, every h-th round, and whenever another set of clients is up; in between the kept
 clients that are up stay. A look trains everyone considered once, and the round uses those very rows.
 
+V, the set that models are scored on, is either what the server holds (`on = "server"`): samples it took from the
+clients (`data.server_samples`), or a public set that no client holds (`data.server_from = "test"`, or the `server` that
+was passed to `from_clients`). Or it is the hold-out of one client, drawn anew for each look from those considered that
+have one (`on = "client"`); where none has, everyone considered stays.
+
 Reduces to: the base algorithm when everyone is accepted.
 Differs from the paper: R(∅) is undefined there; `empty` says which reading is used, and the default is that of the
 authors' code (R(∅) = 0 with C₀ = 10). Both X and Y are restricted to the clients considered, so that they meet.
@@ -81,7 +86,7 @@ class Greedy:
     mode: Literal["deterministic", "randomised"] = "deterministic"  # χ
     every: int = 5  # h
     most: int | None = None  # n: clients considered in a look; left out, all who are up
-    on: Literal["server", "client"] = "server"  # the server's samples, or a drawn client's hold-out
+    on: Literal["server", "client"] = "server"  # V: what the server holds (its own, or public), or a drawn hold-out
     empty: Literal["offset", "global", "-inf"] = "offset"  # what R(∅) is
     offset: float = 10.0  # C₀, with empty = "offset"
     ties: bool = False  # deterministic mode accepts a = b, as the authors' code does
@@ -98,6 +103,11 @@ class Greedy:
             yield (
                 'Greedy on = "server" needs samples at the server to score models on; this federation has none. '
                 'Set data.server_samples to 50 or more, or filtering.on = "client" with data.holdout above 0.'
+            )
+        if self.on == "client" and population.holdout_sizes is not None and not population.holdout_sizes.any():
+            yield (
+                'Greedy on = "client" needs samples that clients hold out, to score models on; these hold out none. '
+                'Set data.holdout to 0.1, for example, or filtering.on = "server" with data.server_samples above 0.'
             )
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
@@ -123,12 +133,12 @@ class Greedy:
         taken = np.zeros(len(order), dtype=bool)
         if len(order) == 0:
             return taken
-        judge = int(view.streams.generator("filter-judge", view.round).choice(order))
-        whose = judge if self.on == "client" else None
+        whose = self._judge(order, view) if self.on == "client" else None
+        if self.on == "client" and whose is None:
+            return ~taken
         coins = view.streams.uniforms("filter", view.round, order)[:, 0]
         ledger = Ledger(view.model, rows)
         base = self.offset if self.empty == "offset" else 0.0
-        nothing = 0.0
         first: Scored = yield ask.score(torch.stack([ledger.all(), view.model]), self.on, whose)
         value_out = base - first.loss[0]  # R(Y)
         value_in = nothing = 0.0 if self.empty == "offset" else -first.loss[1]  # R(∅)
@@ -146,3 +156,9 @@ class Greedy:
                 ledger.reject(row)
                 value_out = left
         return taken
+
+    def _judge(self, order: Ids, view: View) -> int | None:
+        """Draw the client whose hold-out decides; None where nobody holds anything out."""
+        sizes = view.population.holdout_sizes
+        able = np.sort(order if sizes is None else order[sizes[order] > 0])
+        return int(view.streams.generator("filter-judge", view.round).choice(able)) if len(able) else None

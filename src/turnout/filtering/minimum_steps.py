@@ -2,7 +2,7 @@
 
 Intuition: asking a device that cannot finish wastes its battery.
 
-    keep i ∈ A_t with τ_i ≥ least, where τ_i is what it is asked for this round
+    keep i ∈ A_t with s_i ≥ least, where s_i is what it would get done of the work asked for this round
 
 Reduces to: no filter when least = 1.
 Reference: none needed.
@@ -26,6 +26,6 @@ class MinimumSteps:
             raise ConfigError(f"MinimumSteps needs least >= 1; got {self.least}. Change filtering.least.")
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Kept:
-        """Return the clients of the pool with enough work to do."""
+        """Return the clients of the pool that would get enough done."""
         kept = pool[ask.steps(pool) >= self.least]
         return Kept(clients=kept, metrics={"filter_kept": float(len(kept))})

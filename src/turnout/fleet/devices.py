@@ -4,10 +4,9 @@ A setting is one number for all, one per client, or a lognormal spread. Recorded
 each client is, for the whole run, one of FLASH's phone models and one of its network users, drawn by key.
 """
 
-import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,12 +15,14 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from turnout.errors import ConfigError, DataError
-from turnout.protocols import View
+from turnout.errors import ConfigError, DataError, TurnoutError
+from turnout.limits import read_json
+from turnout.protocols import Population, View
 from turnout.streams import Floats, Ids
 
 BYTES_PER_KB = 1024.0
 LEAST_SHARE = 0.1  # a transfer runs at a tenth of the user's mean speed or faster
+MOST_BYTES = 1 << 26
 SCORES = "flash_ai_benchmark_333_phones.json"
 SPEEDS = "flash_network_speed_19_users.json"
 
@@ -63,11 +64,6 @@ def amounts(amount: Amount, name: str, clients: Ids, view: View) -> Floats:
         return amount.median * np.exp(amount.sigma * normals(draws))
     if isinstance(amount, float | int):
         return np.full(len(clients), float(amount))
-    if len(amount) != view.population.num_clients:
-        raise ConfigError(
-            f"A fleet needs one {name}, or one per client; got {len(amount)} for {view.population.num_clients} "
-            f"clients. Change fleet.clock.{name}."
-        )
     return np.asarray(amount, dtype=np.float64)[clients]
 
 
@@ -99,6 +95,13 @@ class Phones:
         draws = view.streams.uniforms("device speed", view.round, clients, 2)
         return speeds(found.down[user], draws[:, 0]), speeds(found.up[user], draws[:, 1])
 
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield why the recorded devices cannot be read."""
+        try:
+            self._recorded()
+        except TurnoutError as error:
+            yield str(error)
+
     def _recorded(self) -> _Recorded:
         root = self.folder or os.environ.get("TURNOUT_DATA")
         if root is None:
@@ -124,23 +127,28 @@ def _read(root: Path) -> _Recorded:
     try:
         scores = np.array([float(phone["CPU_F_AI_Score"]) for phone in phones])
         down, up = (_means(users, way) for way in ("down", "up"))
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"The recorded devices in {root} are not FLASH's: {type(error).__name__}: {error}.") from error
+    means = np.concatenate([scores, down[:, :1].ravel(), up[:, :1].ravel()])
+    spreads = np.concatenate([down[:, 1:], up[:, 1:]])
+    are_some = len(scores) > 0 and len(users) > 0
+    if not are_some or not (0 < means.min() <= means.max() < np.inf and 0 <= spreads.min() <= spreads.max() < np.inf):
+        raise DataError(
+            f"The recorded devices in {root} must have speeds above 0, with spreads of 0 or more; some have not, or "
+            "there are none. Get the files again."
+        )
     return _Recorded(scores, down, up)
 
 
 def _means(users: Mapping[str, Mapping[str, float]], way: str) -> Floats:
     pairs = [(user[f"{way}_u"], user[f"{way}_sigma"]) for user in users.values()]
-    return np.array(pairs, dtype=np.float64) * BYTES_PER_KB
+    return np.array(pairs, dtype=np.float64).reshape(-1, 2) * BYTES_PER_KB
 
 
 def _json(root: Path, name: str) -> Any:
     for folder in (root, root / "device-capability"):
         if (folder / name).is_file():
-            try:
-                return json.loads((folder / name).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise DataError(f"{folder / name} is not JSON: {error}. Get the file again.") from error
+            return read_json(folder / name, MOST_BYTES)
     raise DataError(
         f"Phones needs {name}; it is neither in {root} nor in {root / 'device-capability'}. "
         "Set fleet.clock.phones.folder to the folder that holds it."

@@ -10,7 +10,6 @@ days and a trace that is repeated keeps its time of day. FedScale's records end 
 them, and all phones would be up from there on: the trace ends with the last absence of all phones.
 """
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -19,9 +18,11 @@ import numpy as np
 
 from turnout.errors import DataError
 from turnout.fleet.traces import DOWN, EVALUATE, UP, Intervals, Trace
+from turnout.limits import read_json
 
 Kind = Literal["two_state", "three_state_50", "three_state_75"]
 ARTEFACT_SECONDS = 300.0
+MOST_BYTES = 1 << 30
 FLASH_STATES: dict[str, tuple[int, ...]] = {
     "two_state": (DOWN, UP),
     "three_state_50": (DOWN, EVALUATE, UP),
@@ -33,15 +34,12 @@ Visit = tuple[float, float, int]  # start, end, state
 def read_recording(path: str | Path, *, states: Kind = "two_state", keep_artefact: bool = False) -> Trace:
     """Read a recording of FLASH or FedScale; which of the two is told by what it holds."""
     file = Path(path).expanduser()
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"There is no recording {path}. Name the JSON file of FLASH or FedScale.") from error
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}. Name the JSON file of FLASH or FedScale.") from error
+    if not file.exists():
+        raise DataError(f"There is no recording {path}. Name the JSON file of FLASH or FedScale.")
+    content = read_json(file, MOST_BYTES)
     try:
         return _trace(content, states, keep_artefact)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise DataError(
             f"{path} is not a recording of FLASH or FedScale: it needs horizon_s, and devices with {states} or "
             f"unavailable ({type(error).__name__}: {error}). Write a CSV of client,start,end,state yourself instead."
@@ -56,7 +54,7 @@ def _trace(content: dict[str, Any], states: Kind, keep_artefact: bool) -> Trace:
         end = horizon if keep_artefact else min(float(last), horizon)
         per_device = [between_absences(found, end) for found in absences]
     else:
-        kinds, early = FLASH_STATES[states], 0.0 if keep_artefact else ARTEFACT_SECONDS
+        kinds, early = dict(enumerate(FLASH_STATES[states])), 0.0 if keep_artefact else ARTEFACT_SECONDS
         events = [[(float(at), kinds[state]) for at, state in device[states]] for device in devices]
         per_device = [between_events(settled(found, early), horizon) for found in events]
     owner = np.repeat(np.arange(len(per_device)), [len(visits) for visits in per_device])

@@ -1,6 +1,6 @@
 """Traces in files: one format, read strictly.
 
-One row per interval, as CSV (always) or Parquet (where pyarrow is installed):
+One row per interval, as CSV, or as Parquet where pyarrow is installed (`pip install "turnout[parquet]"`):
 
     client,start,end,state
     0,0,1800,up
@@ -21,10 +21,14 @@ import numpy as np
 import pandas as pd
 
 from turnout.errors import DataError
-from turnout.fleet.traces import STATES, Codes, Intervals, Origin, Trace
+from turnout.fleet.traces import MOST_CLIENTS, STATES, Codes, Intervals, Origin, Trace
 
 COLUMNS = ("client", "start", "end", "state")
 PARQUET = (".parquet", ".pq")
+MOST_BYTES = 1 << 31
+MOST_LINE_BYTES = 1 << 16
+MOST_ENTRIES = 400_000_000  # of a Parquet file, which may be packed very small
+INSTALL = 'needs pyarrow. Install it with `pip install "turnout[parquet]"`'
 
 
 def read_trace(path: str | Path, num_clients: int | None = None) -> Trace:
@@ -32,7 +36,7 @@ def read_trace(path: str | Path, num_clients: int | None = None) -> Trace:
     file = Path(path).expanduser()
     try:
         stamp = file.stat()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         raise DataError(
             f"There is no trace {path}. Name a CSV or Parquet file with the columns {', '.join(COLUMNS)}, or make one "
             "with `turnout trace convert`."
@@ -43,6 +47,7 @@ def read_trace(path: str | Path, num_clients: int | None = None) -> Trace:
 @lru_cache(maxsize=4)
 def _read(file: Path, modified: int, size: int, num_clients: int | None) -> Trace:
     is_parquet = file.suffix.lower() in PARQUET
+    _check_lines(file, size, is_parquet)
     frame = _parquet(file) if is_parquet else _csv(file)
     origin = Origin(str(file), "row", 1) if is_parquet else Origin(str(file), "line", 2)
     codes = _state_codes(frame["state"])
@@ -55,6 +60,23 @@ def _read(file: Path, modified: int, size: int, num_clients: int | None) -> Trac
         )
     clients, starts, ends = (frame[name].to_numpy() for name in COLUMNS[:3])
     return Trace.of(Intervals(clients, starts, ends, codes), num_clients, origin)
+
+
+def _check_lines(file: Path, size: int, is_parquet: bool) -> None:
+    """Raise if the file is none, is larger than a trace can be, or is text without line ends."""
+    if not file.is_file():
+        raise DataError(f"{file} must be a CSV or Parquet file; it is something else. Name the file itself.")
+    if size > MOST_BYTES:
+        raise DataError(f"{file} must have at most {MOST_BYTES:,} bytes; it has {size:,}. Split the trace.")
+    try:
+        with file.open("rb") as stream:
+            while not is_parquet and len(block := stream.read(MOST_LINE_BYTES)) == MOST_LINE_BYTES:
+                if b"\n" not in block:
+                    raise DataError(
+                        f"{file} must have lines of at most {MOST_LINE_BYTES:,} bytes; one is longer. Is it a trace?"
+                    )
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror or error}. Check its permissions.") from error
 
 
 def _state_codes(written: "pd.Series[str]") -> Codes:
@@ -70,10 +92,11 @@ def _csv(file: Path) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are too long
             warnings.simplefilter("error", RuntimeWarning)  # ids that are not whole numbers
-            head = pd.read_csv(file, nrows=0, encoding="utf-8-sig")
-            _need_columns(file, list(head.columns))
+            head = pd.read_csv(file, nrows=0, encoding="utf-8-sig", compression=None, skip_blank_lines=False)
+            _need_columns(f"{file}, line 1", list(head.columns))
             rules = {
                 "encoding": "utf-8-sig",
+                "compression": None,  # by its name, a small file might unpack to a very large one
                 "index_col": False,
                 "skip_blank_lines": False,
                 "keep_default_na": False,
@@ -121,29 +144,45 @@ def _not_a_number(file: Path, text: pd.DataFrame) -> DataError:
 
 
 def _shown(entry: object) -> str:
-    return repr(entry) if isinstance(entry, str) else "nothing"
+    return repr(entry) if isinstance(entry, str) else "nothing" if pd.isna(entry) else str(entry)  # type: ignore[call-overload]
 
 
 def _parquet(file: Path) -> pd.DataFrame:
     try:
+        from pyarrow.parquet import read_metadata  # type: ignore[import-untyped]
+
+        facts = read_metadata(file)
+        if facts.num_rows * facts.num_columns > MOST_ENTRIES:  # a few bytes can say so
+            raise ValueError(f"it says it has {facts.num_rows:,} rows of {facts.num_columns:,} columns")
         frame = pd.read_parquet(file)
     except ImportError as error:
-        raise DataError(f"{file}: reading Parquet needs pyarrow. Install it, or save the trace as CSV.") from error
+        raise DataError(f"{file}: reading Parquet {INSTALL}, or save the trace as CSV.") from error
     except Exception as error:  # whatever the reader raises on a damaged file
-        raise DataError(f"{file} cannot be read as Parquet: {error}. Write it again, or save it as CSV.") from error
-    _need_columns(file, list(frame.columns))
+        why = str(error).strip().rstrip(".")
+        raise DataError(f"{file} cannot be read as Parquet: {why}. Write it again, or save it as CSV.") from error
+    _need_columns(str(file), list(frame.columns))
     for name in COLUMNS[:3]:
-        if frame[name].dtype.kind not in ("iu" if name == "client" else "iuf"):
+        if frame[name].dtype.kind not in "iuf":
             raise DataError(f"{file}: the column {name} must hold numbers; got {frame[name].dtype}. Convert it.")
-    kinds = {"client": np.int64, "start": np.float64, "end": np.float64}
-    return frame[list(COLUMNS)].astype(kinds)
+    clients, starts, ends = (frame[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in COLUMNS[:3])
+    if len(rows := np.flatnonzero(~np.isfinite(clients) | (clients != np.floor(clients)))):
+        got = _shown(frame["client"].iloc[rows[0]])
+        raise DataError(
+            f"{file}, row {rows[0] + 1}: client must be a whole number; got {got}. Correct the row, or leave it out."
+        )
+    try:
+        states = frame["state"].astype("category")
+    except TypeError as error:  # lists and the like
+        raise DataError(f"{file}: the column state must hold one of {', '.join(STATES)} a row. Convert it.") from error
+    ids = np.clip(clients, -MOST_CLIENTS, MOST_CLIENTS).astype(np.int64)  # beyond are refused, and cannot overflow
+    return pd.DataFrame({"client": ids, "start": starts, "end": ends, "state": states})
 
 
-def _need_columns(file: Path, names: list[str]) -> None:
+def _need_columns(place: str, names: list[str]) -> None:
     if missing := [name for name in COLUMNS if name not in names]:
         raise DataError(
-            f"{file}, line 1: the trace has no column {missing[0]}; it has {', '.join(map(str, names)) or 'none'}. "
-            f"The first line must be {','.join(COLUMNS)}."
+            f"{place}: the trace has no column {missing[0]}; it has {', '.join(map(str, names)) or 'none'}. "
+            f"It needs the columns {', '.join(COLUMNS)}."
         )
 
 
@@ -159,6 +198,6 @@ def write_trace(trace: Trace, path: str | Path) -> None:
         else:
             frame.to_csv(file, index=False)
     except ImportError as error:
-        raise DataError(f"{file}: writing Parquet needs pyarrow. Install it, or name the file .csv.") from error
+        raise DataError(f"{file}: writing Parquet {INSTALL}, or name the file .csv.") from error
     except OSError as error:
         raise DataError(f"{file} cannot be written: {error.strerror or error}. Name another file.") from error

@@ -15,7 +15,8 @@ from turnout.streams import Floats, Ids
 
 STATES = ("down", "evaluate", "up")
 DOWN, EVALUATE, UP = range(len(STATES))
-MOST_CLIENTS = 1 << 26  # a larger id is taken for a mistake, not for a hundred million empty traces
+MOST_CLIENTS = 1 << 24  # a larger id is taken for a mistake, not for millions of empty traces
+MOST_SECONDS = 1e10  # three centuries; later times are taken for a mistake, or another unit
 Codes = NDArray[np.int8]
 
 
@@ -130,6 +131,7 @@ def _check(rows: Intervals, limit: int, origin: Origin) -> None:
     rules = (
         (~(np.isfinite(starts) & np.isfinite(ends)), "start and end must be finite; got {start} and {end}"),
         ((starts < 0) | (ends < 0), "times must not be negative; got {start} and {end}"),
+        (ends > MOST_SECONDS, "times must be at most {longest:g} seconds; got {end}"),
         (ends <= starts, "an interval must end after it starts; got {start} to {end}"),
         ((clients < 0) | (clients >= limit), "there is no client {client}; ids go from 0 to {last}"),
         (back, "time goes backwards for client {client}: {start} comes after a later interval"),
@@ -138,5 +140,7 @@ def _check(rows: Intervals, limit: int, origin: Origin) -> None:
     firsts = [(int(np.argmax(wrong)), text) for wrong, text in rules if wrong.any()]
     if firsts:
         row, text = min(firsts, key=lambda found: found[0])
-        what = text.format(client=clients[row], start=f"{starts[row]:g}", end=f"{ends[row]:g}", last=limit - 1)
+        what = text.format(
+            client=clients[row], start=f"{starts[row]:g}", end=f"{ends[row]:g}", last=limit - 1, longest=MOST_SECONDS
+        )
         raise DataError(f"{origin.place(row)}: {what}. Correct the trace; nothing of it was used.")

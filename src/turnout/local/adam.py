@@ -32,7 +32,7 @@ class Adam(Adaptive):
 
     beta1: float = 0.9  # β1
     beta2: float = 0.99  # β2
-    bias_correction: bool = False
+    bias_correction: bool = False  # divide m and v by what is missing while they are young
 
     def __post_init__(self) -> None:
         Adaptive.__post_init__(self)

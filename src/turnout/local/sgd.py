@@ -8,10 +8,16 @@ Intuition: every client takes a few ordinary steps from the model it was handed.
 
     ‖a_i‖₁ :  B ← ρB + 1;  C ← (1 − η_l γᵏ μ)·C + γᵏ B;  C after τ_i steps
 
+    control   none: k_i = 0;   else k_i = c − c_i with c = Σ_i p_i c_i, all 0 at first, and after the round
+              average:  c_i ← c_i − c + Δ_i/(η_l‖a_i‖₁)      SCAFFOLD's option II
+              gradient: c_i ← ∇F_i(x)                        option I: every sample, at the model that was sent
+
 Reduces to: plain local SGD when ρ = λ = μ = 0, γ = 1 and nothing is clipped; then ‖a_i‖₁ = τ_i.
 Differs from the paper: the proximal pull is added to the direction, never to the momentum buffer; the gradient is
-clipped before weight decay, controls and the pull, so that clipping bounds the data's part alone.
-Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629; Li et al. (FedProx). MLSys 2020. arXiv:1812.06127.
+clipped before weight decay, controls and the pull, so that clipping bounds the data's part alone. Controls count by
+p_i and not 1/N, and are divided by ‖a_i‖₁ and not τ_i: the same for equal data and plain steps.
+Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629; Li et al. (FedProx). MLSys 2020. arXiv:1812.06127;
+Karimireddy et al. (SCAFFOLD). ICML 2020. arXiv:1910.06378.
 """
 
 from collections.abc import Mapping, Sequence

@@ -45,11 +45,11 @@ class Solver:
     lr: float  # η_l
     schedule: Schedule = field(default_factory=Constant)  # how lr changes from round to round
     batch_size: int | None = None  # B; none is all local samples
-    batches: Batching = "shuffled"
+    batches: Batching = "shuffled"  # each epoch a new order; or draws with replacement; or all samples at every step
     epochs: int | tuple[int, int] | None = None  # E, or a range drawn from per client and round, both ends included
     steps: int | tuple[int, int] | None = None  # τ, or a range
     effort: Effort | None = None  # a rule for τ, instead of epochs or steps
-    clip_norm: float | None = None
+    clip_norm: float | None = None  # the longest a mini-batch's gradient may be; none: as long as it is
 
     def __post_init__(self) -> None:
         self._check_work()

@@ -17,7 +17,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from turnout.errors import ConfigError
+from turnout.limits import check_memory
 
+COPIES, NUMBER_BYTES = 4, 4  # a run holds so many vectors as long as the model, of so many bytes a number
 AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 DRAWS = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_)  # what the constructors of these layers call
@@ -26,13 +28,26 @@ DRAWS = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_)  # what th
 class Undrawn(TorchFunctionMode):
     """Leave weights as they are where a layer's constructor would draw them from the global generator.
 
-    The meta device would do the same, but its first use imports a symbolic algebra system: up to 1.5 seconds.
+    The meta device would do the same, but its first use imports a symbolic algebra system: up to 1.5 seconds. Weights
+    are counted before they are asked for, so that a model no machine can hold is a message.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Skip the functions that draw; pass all others on."""
+        if func is torch.empty:
+            size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
+            self.numbers += math.prod(size)
+            check_memory(
+                COPIES * NUMBER_BYTES * self.numbers,
+                "This model, with one client's copy of it, its gradient and its change,",
+                "Make the [model] section smaller.",
+            )
         return None if func in DRAWS else func(*args, **(kwargs or {}))
 
 

@@ -57,10 +57,10 @@ def attendance(arm: Arm, seed: int) -> Attendance:
         rounds.append(round)
         up.append(decode_ids(up_blob, total))
         key.update(b"%d %d " % (round, len(up_blob)) + up_blob)
-        asked = _asked(blob)
+        asked = _asked(blob, total)
         counts.append(len(asked["client"]))
         facts.append(asked)
-    whole = {name: np.concatenate([fact[name] for fact in facts]) for name in facts[0]} if facts else _asked(None)
+    whole = {name: np.concatenate([fact[name] for fact in facts]) for name in facts[0]} if facts else _asked(None, 0)
     clients, came = whole["client"], np.isin(whole["state"], (PARTIAL, ANSWERED))
     return Attendance(
         num_clients=num_clients,
@@ -77,12 +77,12 @@ def attendance(arm: Arm, seed: int) -> Attendance:
     )
 
 
-def _asked(blob: bytes | None) -> dict[str, NDArray[Any]]:
+def _asked(blob: bytes | None, num_clients: int) -> dict[str, NDArray[Any]]:
     """Return who was asked in a round, the state each ended in, and what it counted for."""
     if blob is None:
         none = np.zeros(0, dtype=np.int64)
         return {"client": none, "state": none.astype(np.uint8), "coefficient": np.zeros(0)}
-    told = decode_clients(blob)
+    told = decode_clients(blob, num_clients)
     whole = told["local_steps"] >= told["asked_steps"]
     state = np.where(whole, ANSWERED, PARTIAL)
     state = np.where(told["answered"], state, DROPPED)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from turnout.report import attendance, curves, fairness
 from turnout.report.attendance import Attendance
-from turnout.report.comparing import comparison_table
+from turnout.report.comparing import comparison_table, tests_table
 from turnout.report.gather import Arm, Gathered, rounds_of
-from turnout.report.holdings import Holdings, data_key, holdings
 from turnout.report.packing import maps
 from turnout.report.tables import FAIR, PARTS, Table, ledger, over_seeds
 from turnout.streams import Floats
@@ -58,8 +57,11 @@ def contents(gathered: Gathered) -> Contents:
     """Work out everything a report shows."""
     accuracies, fair = _accuracies(gathered.arms)
     read = _Attended()
-    packed = maps(gathered.arms, read, _known())
-    found = [] if gathered.comparison is None else [comparison_table(gathered.comparison)]
+    packed = maps(gathered.arms, read, lambda arm, seed: arm.study.holdings(arm.own_name, seed))
+    compared = gathered.comparison
+    found = [] if compared is None else [comparison_table(compared)]
+    if compared is not None and (tests := tests_table(compared)) is not None:
+        found.append(tests)
     took_part = over_seeds("participation", "Who counted, mean over seeds", PARTS, read.frame(gathered.arms))
     found += [ledger(gathered), took_part]
     if len(fair):
@@ -112,19 +114,6 @@ class _Attended:
         for (arm, _), ranks in self._ranks.items():
             found.setdefault(arm, []).append(ranks[what])
         return {arm: np.array(rows) for arm, rows in found.items()}
-
-
-def _known() -> Any:
-    """Return a function that makes each data set once."""
-    made: dict[str, Holdings | None] = {}
-
-    def know(arm: Arm, seed: int) -> Holdings | None:
-        key = data_key(arm, seed)
-        if key not in made:
-            made[key] = holdings(arm, seed)
-        return made[key]
-
-    return know
 
 
 def _accuracies(arms: Sequence[Arm]) -> tuple[dict[str, Floats], pd.DataFrame]:

@@ -19,8 +19,17 @@ AXES = {
 }
 COUNTS = {"up": "clients up", "asked": "clients asked", "answered": "clients that answered"}
 ACCEPTANCE = "filter_acceptance"
-LABELS = {**COUNTS, ACCEPTANCE: "share of clients the filter kept", **fairness.LABELS}
-GROUPS = ("measured", "from the rules", "who took part", "fairness")
+LABELS = {
+    **COUNTS,
+    ACCEPTANCE: "share of clients the filter kept",
+    "filter_kept": "clients the filter kept",
+    "filter_considered": "clients the filter considered",
+    "server_lr": "server learning rate",
+    "memory_bytes": "bytes the server remembers",
+    **fairness.LABELS,
+}
+MEASURED, TOOK_PART, FAIRNESS, RULES = "measured", "who took part", "fairness", "from the rules"
+GROUPS = (MEASURED, TOOK_PART, FAIRNESS, RULES)
 SHARES = ("accuracy", ACCEPTANCE, *(name for name in fairness.LABELS if not name.endswith("jain")))
 
 
@@ -58,10 +67,10 @@ def tables(arm: Arm) -> dict[str, pd.DataFrame]:
 def group_of(metric: str) -> str:
     """Return the heading under which a metric is offered."""
     if metric in ("loss", "accuracy"):
-        return GROUPS[0]
+        return MEASURED
     if metric in COUNTS:
-        return GROUPS[2]
-    return GROUPS[3] if metric in fairness.LABELS else GROUPS[1]
+        return TOOK_PART
+    return FAIRNESS if metric in fairness.LABELS else RULES
 
 
 def label_of(metric: str) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from turnout.report import curves, svg
 from turnout.report.attendance import ANSWERED, PARTIAL, STATES, UP, Attendance
-from turnout.report.contents import Contents
+from turnout.report.contents import RARE, Contents, Event
 from turnout.streams import Floats
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -53,13 +53,13 @@ def drawings(found: Contents) -> Iterator[tuple[str, str]]:
     """Yield (name, SVG) of each figure."""
     places = {arm.name: place for place, arm in enumerate(found.gathered.arms)}
     axes = curves.used_axes(found.curves)
-    marks = sorted({round for event in found.events if len(event.rounds) <= 3 for round in event.rounds})
+    rare = [event for event in found.events if len(event.rounds) <= RARE]
     for metric, by_arm in found.curves.items():
         if metric in curves.COUNTS:  # the maps say more
             continue
         for axis in axes if metric in ("loss", "accuracy") else axes[:1]:
             name = f"curves-{_slug(metric)}-{_slug(axis.removeprefix('cumulative_'))}"
-            yield name, _curves(metric, by_arm, axis, places, marks if axis == "round" else [])
+            yield name, _curves(metric, by_arm, axis, places, _marks(rare, by_arm, axis, places))
     yield from _differences(found, places)
     ranks = (
         ("counted", found.counted, "clients, most often first", "times its answer counted", False),
@@ -76,8 +76,20 @@ def drawings(found: Contents) -> Iterator[tuple[str, str]]:
             yield f"participation-{at + 1}-{_slug(arm)}", participation(run)
 
 
+def _marks(events: Sequence[Event], by_arm: dict[str, curves.Curve], axis: str, places: dict[str, int]) -> list[float]:
+    """Return where events lie on an axis: at their round, or at its mean cost over the arms in which they happened."""
+    found: set[float] = set()
+    for event in events:
+        mine = [curve for arm, curve in by_arm.items() if places[arm] in event.arms]
+        for round in event.rounds:
+            costs = [curve.costs[axis][curve.round >= round][:1] for curve in mine] if axis != "round" else []
+            spent = np.concatenate(costs) if costs else np.zeros(0)
+            found |= {float(round)} if axis == "round" else {float(spent.mean())} if len(spent) else set()
+    return sorted(found)
+
+
 def _curves(
-    metric: str, by_arm: dict[str, curves.Curve], axis: str, places: dict[str, int], marks: Sequence[int]
+    metric: str, by_arm: dict[str, curves.Curve], axis: str, places: dict[str, int], marks: Sequence[float]
 ) -> str:
     lines = []
     for arm, curve in by_arm.items():

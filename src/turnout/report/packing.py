@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.journal import Holdings
 from turnout.report.attendance import STATES, Attendance
 from turnout.report.gather import Arm
-from turnout.report.holdings import Holdings
 from turnout.streams import Ids
 
 BUDGET = 5_000_000  # bytes of the page for all maps
 MOST_CLIENTS = 20_000
 PER_CLIENT = 14  # bytes of the page for one client's counts and share
 LABEL_LEVELS = 255
+MOST_LABELS = 1_000_000  # clients times classes
 LETTERS = {"B": "<u1", "H": "<u2", "I": "<u4", "f": "<f4"}
 
 
@@ -60,15 +61,17 @@ def maps(arms: Sequence[Arm], read: Read, know: Know, budget: int = BUDGET) -> d
     spent, steps = 0, Steps()
     seeds = list(dict.fromkeys(seed for arm in arms for seed in arm.seeds))
     for at, seed in enumerate(seeds):
-        runs = [(place, read(arm, seed)) for place, arm in enumerate(arms) if seed in arm.seeds]
+        places = [place for place, arm in enumerate(arms) if seed in arm.seeds]
+        runs = [read(arms[place], seed) for place in places]
         if at == 0:
-            steps = _steps([run for _, run in runs], budget)
-        spent += sum(_costs([run for _, run in runs], steps))
+            steps = _steps(runs, budget)
+        holdings = [_holding(know(arms[place], seed), run, steps) for place, run in zip(places, runs, strict=True)]
+        new = {_key(held): _length(held) for held in holdings if held and _key(held) not in stores["held"]}
+        spent += sum(_costs(runs, steps)) + sum(new.values())
         if at and spent > budget:
             page["left_out"] = len(seeds) - at
             break
-        for place, run in runs:
-            held = _holding(know(arms[place], seed), run, steps)
+        for place, run, held in zip(places, runs, holdings, strict=True):
             entry = {"arm": place, "seed": seed, **_run(run, steps)}
             entry["up"] = _stored(page["ups"], stores["ups"], entry["up"])
             entry["held"] = None if held is None else _stored(page["held"], stores["held"], held)
@@ -78,11 +81,19 @@ def maps(arms: Sequence[Arm], read: Read, know: Know, budget: int = BUDGET) -> d
 
 def _stored(page: list[Any], known: dict[bytes, int], entry: dict[str, Any]) -> int:
     """Keep an entry once for all runs that share it; return its place."""
-    key = blake2b(json.dumps(entry).encode(), digest_size=16).digest()
+    key = _key(entry)
     if key not in known:
         known[key] = len(page)
         page.append(entry)
     return known[key]
+
+
+def _key(entry: dict[str, Any]) -> bytes:
+    return blake2b(json.dumps(entry).encode(), digest_size=16).digest()
+
+
+def _length(held: dict[str, Any]) -> int:
+    return sum(len(part["d"]) for part in held.values() if isinstance(part, dict))
 
 
 def _steps(runs: Sequence[Attendance], budget: int) -> Steps:
@@ -131,9 +142,11 @@ def _holding(found: Holdings | None, run: Attendance, steps: Steps) -> dict[str,
         return None
     some = slice(None, None, steps.clients)
     entry: dict[str, Any] = {"sizes": packed(found.sizes[some]), "total": int(found.sizes.sum())}
-    if found.labels is None:
+    if found.seconds_per_step is not None:
+        entry["seconds"] = packed(found.seconds_per_step[some])
+    labels = None if found.label_counts is None else found.label_counts[some]
+    if labels is None or labels.size > MOST_LABELS:
         return entry
-    labels = found.labels[some]
     shares = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
     return entry | {"classes": labels.shape[1], "labels": packed(np.rint(LABEL_LEVELS * shares).astype(np.uint8))}
 

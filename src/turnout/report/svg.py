@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.report import formats
 from turnout.streams import Floats
+from turnout.study import formats
 
 WIDTH = 640
 HEIGHT = 380
@@ -44,7 +44,7 @@ class Axes:
     y_label: str
     x_percent: bool = False
     y_percent: bool = False
-    marks: Sequence[int] = field(default=())  # upright lines
+    marks: Sequence[float] = field(default=())  # upright lines
 
 
 Interval = tuple[str, int, float, float | None, float | None]  # name, place, mean, low, high
@@ -150,7 +150,7 @@ def _range(values: Sequence[Floats], pad: float) -> tuple[float, float]:
     if not len(known):
         return 0.0, 1.0
     low, high = float(known.min()), float(known.max())
-    if low == high:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # apart by rounding only
         return low - 0.5, high + 0.5
     return low - pad * (high - low), high + pad * (high - low)
 

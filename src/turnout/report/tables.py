@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from turnout.report import formats
 from turnout.report.gather import Arm, Gathered, rounds_of
-
-Say = Callable[[float | None], str]
+from turnout.study import formats
+from turnout.study.formats import Say
 
 
 class Column(NamedTuple):
@@ -41,14 +40,14 @@ PARTS = {
     "times_answered_median": Column("times counted, median", formats.number),
     "times_answered_most": Column("times counted, most", formats.number),
     "top_tenth_share": Column("share of the top 10 %", formats.percent),
-    "times_answered_jain": Column("Jain's index of counts", formats.number),
+    "times_answered_jain": Column("Jain's index of counts", formats.index),
 }
 FAIR = {
     "client_accuracy_mean": Column("mean over clients", formats.percent, formats.spread_percent),
     "client_accuracy_worst": Column("worst 10 %", formats.percent, formats.spread_percent),
     "client_accuracy_best": Column("best 10 %", formats.percent, formats.spread_percent),
     "client_accuracy_std": Column("spread over clients", formats.percent, formats.spread_percent),
-    "client_accuracy_jain": Column("Jain's index", formats.number, formats.spread),
+    "client_accuracy_jain": Column("Jain's index", formats.index, formats.spread_index),
 }
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -78,7 +77,9 @@ class Table:
 
     def html(self, places: Mapping[str, int]) -> str:
         """Return the table as markup; `places` gives each arm its colour."""
-        head = "".join(f"<th scope=col>{html.escape(heading)}</th>" for heading in self.headings)
+        halves = [f"--half:{len(heading) // 2 + 2}ch" for heading in self.headings]  # so that two lines will do
+        named = zip(halves, self.headings, strict=True)
+        head = "".join(f'<th scope=col style="{half}">{html.escape(heading)}</th>' for half, heading in named)
         body = "".join(f"<tr>{_named(row[0], places)}{_cells(row[1:])}</tr>\n" for row in self.rows)
         notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in self.notes)
         table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
@@ -147,5 +148,7 @@ def ledger(gathered: Gathered) -> Table:
     frame = totals(gathered.arms)
     idle = [column for column in MAY_BE_IDLE if not (frame[column].astype("float64") > 0).any()]
     table = over_seeds("costs", "What it cost, mean over seeds", LEDGER, frame.drop(columns=idle))
-    notes = ("Means over seeds. Runs of a study advance together, so the wall time of one is that of its group.",)
+    several = any(len(arm.seeds) > 1 for arm in gathered.arms)
+    group = "Runs of a study advance together, so the wall time of one is that of its group."
+    notes = (f"Means over seeds. {group}" if several else f"One seed. {group}",)
     return replace(table, notes=notes)

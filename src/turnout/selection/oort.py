@@ -8,12 +8,14 @@ Intuition: what a client is worth is its loss times its data, less what the othe
         drawn in proportion to Util_i from those with Util_i ≥ 95 % of the last one that would make it
     ε_t = max(ε · decay^(t−1), least)
 
-s_i are seconds per round, given as a setting: without them nobody is slow and exploration is even. When one kind of
-client runs out, the other fills the cohort.
+s_i are the seconds that the fleet's clock says the round's work would take client i, transfers included. Without
+preferred_seconds there is no T: speed does not count, and exploration is even. When one kind of client runs out, the
+other fills the cohort.
 
-Reduces to: uniform selection until somebody has been heard from, when no seconds are given.
+Reduces to: uniform selection until somebody has been heard from, when speed does not count.
 Differs from the paper: U_i is n_i times the mean loss, a lower bound of |B|√(mean loss²) and equal to it when the
-samples' losses are equal; T is fixed (no pacer), and nobody is barred for having been asked often.
+samples' losses are equal; T is fixed (no pacer), and nobody is barred for having been asked often; s_i is what the
+clock expects now, where the paper takes what was last observed.
 Reference: Lai, Zhu, Madhyastha, Chowdhury. Oort: efficient federated learning via guided participant selection. OSDI
 2021. arXiv:2010.06081.
 """
@@ -21,11 +23,12 @@ Reference: Lai, Zhu, Madhyastha, Chowdhury. Oort: efficient federated learning v
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from turnout.errors import ConfigError
-from turnout.protocols import Ask, Choice, Population, View
+from turnout.protocols import Ask, Choice, View
 from turnout.selection.candidates import successive
 from turnout.streams import Floats, Ids
 
@@ -61,8 +64,7 @@ class Oort:
     exploration: float = 0.9  # ε: the share of K for clients never heard from, at first
     exploration_decay: float = 0.98  # its factor a round
     least_exploration: float = 0.2  # where it stops falling
-    seconds: tuple[float, ...] | None = None  # s_i: what a round takes each client
-    preferred_seconds: float | None = None  # T: what a round may take before its worth falls
+    preferred_seconds: float | None = None  # T: what a round may take a client before its worth falls; needs a clock
     slow_penalty: float = 2.0  # α
 
     def __post_init__(self) -> None:
@@ -73,25 +75,18 @@ class Oort:
                 raise ConfigError(f"Oort needs 0 <= {name} <= 1; got {getattr(self, name)}. Change selection.{name}.")
         if not 0 <= self.slow_penalty < math.inf:
             raise ConfigError(f"Oort needs slow_penalty >= 0; got {self.slow_penalty}. Change selection.slow_penalty.")
-        if (self.seconds is None) != (self.preferred_seconds is None):
-            only = "preferred_seconds" if self.seconds is None else "seconds"
+        if self.preferred_seconds is not None and not 0 < self.preferred_seconds < math.inf:
             raise ConfigError(
-                f"Oort needs seconds and preferred_seconds together; got only {only}. "
-                "Set both selection.seconds and selection.preferred_seconds, or neither."
-            )
-        given = (*(self.seconds or (1.0,)), 1.0 if self.preferred_seconds is None else self.preferred_seconds)
-        if not all(0 < value < math.inf for value in given):
-            raise ConfigError(
-                f"Oort needs seconds > 0 for every client and preferred_seconds > 0; got {min(given)}. "
-                "Change selection.seconds or selection.preferred_seconds."
+                f"Oort needs preferred_seconds > 0; got {self.preferred_seconds}. Change selection.preferred_seconds."
             )
 
-    def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield what is wrong with the seconds given."""
-        if self.seconds is not None and len(self.seconds) != population.num_clients:
+    def objections(self, plan: Any) -> Iterator[str]:
+        """Yield why speed cannot count."""
+        if self.preferred_seconds is not None and plan.fleet.clock is None:
             yield (
-                f"Oort needs one entry of seconds per client; got {len(self.seconds)} for {population.num_clients} "
-                "clients. Change selection.seconds."
+                "how long clients take is for a clock to say, and this fleet has none. "
+                "Change selection.preferred_seconds: leave it out, and clients count by utility alone; or set "
+                'fleet.clock, for example { use = "deadline" }.'
             )
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
@@ -101,8 +96,8 @@ class Oort:
         size = min(self.cohort_size, len(pool))
         explore = min(int(self.exploration_at(view.round) * self.cohort_size + 1e-9), size, len(unknown))
         exploit = min(size - explore, len(known))
-        new = successive(unknown, 1 / self._seconds_of(unknown), size - exploit, view, "exploration")
-        clients = np.union1d(new, self._useful(known, exploit, view))
+        new = successive(unknown, 1 / self._seconds_of(unknown, ask), size - exploit, view, "exploration")
+        clients = np.union1d(new, self._useful(known, exploit, view, ask))
         return Choice(
             clients=clients,
             multiplicity=np.ones(len(clients), dtype=np.int64),
@@ -113,23 +108,25 @@ class Oort:
         """Return ε_t."""
         return max(self.exploration * self.exploration_decay ** (round - 1), self.least_exploration)
 
-    def utility(self, clients: Ids, view: View) -> Floats:
+    def utility(self, clients: Ids, view: View, ask: Ask) -> Floats:
         """Return Util_i of clients that have been heard from."""
         asked = view.memory["last_round"][clients] if "last_round" in view.memory else np.ones(len(clients))
         doubt = np.sqrt(DOUBT * np.log(view.round) / np.maximum(asked, 1))
         worth = statistical_utility(view.population.sizes[clients], view.last_losses[clients])
-        slow = slowness(self._seconds_of(clients), self.preferred_seconds or 1.0, self.slow_penalty)
+        slow = slowness(self._seconds_of(clients, ask), self.preferred_seconds or 1.0, self.slow_penalty)
         return np.asarray((worth + doubt) * slow)
 
-    def _useful(self, known: Ids, size: int, view: View) -> Ids:
+    def _useful(self, known: Ids, size: int, view: View, ask: Ask) -> Ids:
         if size == 0:
             return known[:0]
-        utility = self.utility(known, view)
+        utility = self.utility(known, view, ask)
         may = admitted(utility, size)
         return successive(known[may], utility[may], size, view, "selection")
 
-    def _seconds_of(self, clients: Ids) -> Floats:
-        return np.ones(len(clients)) if self.seconds is None else np.asarray(self.seconds)[clients]
+    def _seconds_of(self, clients: Ids, ask: Ask) -> Floats:
+        """Return s_i; all alike where speed does not count."""
+        seconds = None if self.preferred_seconds is None else ask.seconds(clients)
+        return np.ones(len(clients)) if seconds is None else seconds
 
     def _asked_at(self, clients: Ids, view: View) -> Ids:
         """Return the round each client was last asked in, 0 for never."""

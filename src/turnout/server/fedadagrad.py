@@ -7,7 +7,8 @@ Intuition: parameters that every round moves a lot are moved with care, and rare
     x ← x − η_g · m / (√v + τ_a)
 
 Reduces to: x − η_g·u/(|u|√k + τ_a) at step k when β1 = v₀ = 0 and every u is the same.
-Differs from the paper: v₀ is 0, as in the authors' runs, and not τ_a² or more; τ_a is added outside the root.
+Differs from the paper: v₀ is 0, as in the authors' runs, where the paper asks for τ_a² or more. τ_a is outside the
+root, as there.
 Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.00295.
 """
 

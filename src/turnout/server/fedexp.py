@@ -8,6 +8,7 @@ Intuition: clients that moved far but in different directions leave a short mean
 w_i are the aggregation's own coefficients, as they are: if every client comes no further from x* than it was, then
 ⟨u, x − x*⟩ ≥ ½ Σ w_i‖Δ_i‖² for any w_i ≥ 0, whether or not they sum to one, and that is what the rate rests on.
 The iterates swing around the path, so what is measured is the mean of the last two; training goes on from the last.
+A round in which nobody answers makes no iterate: the same mean is measured again.
 
 Reduces to: server SGD with a rate of one when all changes are equal, when one client answers, or as ε → ∞.
 Differs from the paper: weighted, as in the authors' code. eps_scale = "participants" multiplies ε by the number of

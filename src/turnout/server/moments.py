@@ -1,13 +1,17 @@
 """What the adaptive server rules share: moving averages of the direction, and the step that divides by their root."""
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from turnout.errors import ConfigError
-from turnout.protocols import Memory
+from turnout.protocols import Memory, Moved
+from turnout.rows import Step
+
+Squares = Callable[[Tensor, Tensor, float], Tensor]  # the next v, from v, u and β2
 
 
 class Moments(NamedTuple):
@@ -49,18 +53,37 @@ def check_settings(rule: str, settings: Iterable[tuple[str, float, bool, str]]) 
             raise ConfigError(f"{rule} needs {name} {need}; got {value}. Change server.{name}.")
 
 
-def check_adaptive(rule: Any) -> None:
-    """Refuse settings of FedAdam or FedYogi that cannot be."""
-    accumulator = rule.initial_accumulator
-    began_well = accumulator == 0 or not rule.bias_correction
-    check_settings(
-        type(rule).__name__,
-        (
-            ("lr", rule.lr, rule.lr > 0, "> 0"),
-            ("beta1", rule.beta1, 0 <= rule.beta1 < 1, "in [0, 1)"),
-            ("beta2", rule.beta2, 0 <= rule.beta2 < 1, "in [0, 1)"),
-            ("adaptivity", rule.adaptivity, rule.adaptivity > 0, "> 0"),
-            ("initial_accumulator", accumulator, accumulator >= 0, ">= 0"),
-            ("initial_accumulator", accumulator, began_well, "= 0 with bias_correction, which takes v to begin there"),
-        ),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptive:
+    """FedAdam and FedYogi, but for how v moves."""
+
+    wants_norms: ClassVar[bool] = False
+    lr: float = 0.01  # η_g
+    beta1: float = 0.9  # β1
+    beta2: float = 0.99  # β2
+    adaptivity: float = 1e-3  # τ_a
+    initial_accumulator: float = 0.0  # v₀
+    bias_correction: bool = False  # divide m and v by what is missing while they are young
+
+    def __post_init__(self) -> None:
+        start = self.initial_accumulator
+        began_well = start == 0 or not self.bias_correction
+        check_settings(
+            type(self).__name__,
+            (
+                ("lr", self.lr, self.lr > 0, "> 0"),
+                ("beta1", self.beta1, 0 <= self.beta1 < 1, "in [0, 1)"),
+                ("beta2", self.beta2, 0 <= self.beta2 < 1, "in [0, 1)"),
+                ("adaptivity", self.adaptivity, self.adaptivity > 0, "> 0"),
+                ("initial_accumulator", start, start >= 0, ">= 0"),
+                ("initial_accumulator", start, began_well, "= 0 with bias_correction, which takes v to begin there"),
+            ),
+        )
+
+    def moved(self, model: Tensor, step: Step, memory: Memory, squares: Squares) -> Moved:
+        """Return x − η_g m/(√v + τ_a), where `squares` makes the new v, and the new m and v."""
+        was = recalled(memory, model, self.initial_accumulator)
+        first = moving_average(was.first, step.direction, self.beta1)  # m
+        now = Moments(first, squares(was.second, step.direction, self.beta2), was.steps + 1)
+        used = bias_corrected(now, self.beta1, self.beta2) if self.bias_correction else now
+        return Moved(model.sub(adaptive_direction(used, self.adaptivity), alpha=self.lr), now._asdict())

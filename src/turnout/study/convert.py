@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -33,6 +34,7 @@ class Reader:
     """Reads tables into rules, noting what is wrong."""
 
     problems: Problems
+    allow_code: bool = False  # whether a rule may be one that is not turnout's own
 
     def rule(self, axis: str, node: Node, section: str, default: object = None) -> Any:
         """Return the rule that a table, or a bare name, stands for."""
@@ -46,7 +48,7 @@ class Reader:
         if name is None:
             return FAILED
         try:
-            rule = rule_named(axis, name)
+            rule = rule_named(axis, name, allow_code=self.allow_code)
         except ConfigError as error:
             self.problems.add(use.where if use else table.where, str(error))
             return FAILED
@@ -106,11 +108,13 @@ class Reader:
         if plain is not None and node.is_table:
             return self.make(plain, node, place)
         try:
-            return converted(given.hint, node)
+            return converted(given.hint, node, allow_code=self.allow_code)
         except MismatchError as needed:
             message = f"{called} needs {given.name} to be {needed}; got {shown(node)}. Change {place}."
-            self.problems.add(node.where, message)
-            return FAILED
+        except ConfigError as error:  # an address that leads nowhere, or to code that is not allowed
+            message = str(error)
+        self.problems.add(node.where, message)
+        return FAILED
 
 
 def nested_axis(name: str, members: Sequence[Any]) -> str | None:
@@ -122,22 +126,23 @@ def nested_axis(name: str, members: Sequence[Any]) -> str | None:
     return name if classes and name in AXES else None
 
 
-def converted(hint: Any, node: Node) -> Any:
+def converted(hint: Any, node: Node, *, allow_code: bool = False) -> Any:
     """Return a node's value as the type asks, or raise MismatchError saying what is needed."""
     origin, arguments, value = get_origin(hint), get_args(hint), node.value
+    into = partial(converted, allow_code=allow_code)
     if hint in (Any, object):
         return node.plain()
     if origin in (Union, UnionType):
-        return _any_of(arguments, hint, node)
+        return _any_of(arguments, hint, node, into)
     if origin is Literal:
         if any(value == choice and type(value) is type(choice) for choice in arguments):
             return value
     elif origin in (tuple, list, Sequence) or hint in (tuple, list):
-        return _entries(origin or hint, arguments, node, hint)
+        return _entries(origin or hint, arguments, node, hint, into)
     elif origin in (dict, Mapping) or hint is dict:
         if isinstance(value, dict):
             inner = arguments[1] if arguments else Any
-            return {key: converted(inner, entry) for key, entry in value.items()}
+            return {key: into(inner, entry) for key, entry in value.items()}
     elif hint is float:
         return _number(value, needed(hint))
     elif hint in (int, bool, str) and type(value) is hint:
@@ -145,23 +150,24 @@ def converted(hint: Any, node: Node) -> Any:
     elif hint is Path and isinstance(value, str):
         return Path(value)
     elif (hint is Callable or origin in (Callable, _CALLABLE)) and isinstance(value, str) and ":" in value:
-        return find(value)
+        return find(value, allow_code=allow_code)
     raise MismatchError(needed(hint))
 
 
+Convert = Callable[[Any, Node], Any]
 _CALLABLE = get_origin(Callable[..., Any])
 
 
-def _any_of(members: tuple[Any, ...], hint: Any, node: Node) -> Any:
+def _any_of(members: tuple[Any, ...], hint: Any, node: Node, into: Convert) -> Any:
     for member in sorted(members, key=lambda m: m is float):  # a whole number stays one where both are allowed
         try:
-            return converted(member, node)
+            return into(member, node)
         except MismatchError:
             continue
     raise MismatchError(needed(hint))
 
 
-def _entries(kind: Any, arguments: tuple[Any, ...], node: Node, hint: Any) -> Any:
+def _entries(kind: Any, arguments: tuple[Any, ...], node: Node, hint: Any, into: Convert) -> Any:
     if not isinstance(node.value, list):
         raise MismatchError(needed(hint))
     if not arguments:
@@ -171,7 +177,7 @@ def _entries(kind: Any, arguments: tuple[Any, ...], node: Node, hint: Any) -> An
         raise MismatchError(needed(hint))
     kinds = arguments if fixed else (arguments[0],) * len(node.value)
     try:
-        entries = [converted(k, entry) for k, entry in zip(kinds, node.value, strict=True)]
+        entries = [into(k, entry) for k, entry in zip(kinds, node.value, strict=True)]
     except MismatchError:
         raise MismatchError(needed(hint)) from None
     return entries if kind is list else tuple(entries)

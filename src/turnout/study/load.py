@@ -1,9 +1,10 @@
 """A study file, read into a study: everything that is wrong with it is told at once, with file and line."""
 
+import json
 import re
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,39 +12,59 @@ from typing import Any
 import numpy as np
 
 from turnout.catalogue import AXES, did_you_mean, loss_named, parameters
-from turnout.coordinator import Cadence
+from turnout.coordinator import Cadence, Trust
 from turnout.coordinator.checks import problems, problems_with
 from turnout.errors import ConfigError
 from turnout.fleet import Fleet
 from turnout.protocols import Population
+from turnout.study.bounds import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
 from turnout.study.convert import FAILED, Reader, shown
 from turnout.study.nodes import Node, Problems, Where, as_table, at_one_place, from_document, merged, overridden
 from turnout.study.recipes import recipe_named
+from turnout.study.resolve import to_toml
 from turnout.study.study import Arm, Study, value_problems
 from turnout.study.toml_lines import key_lines
 
 RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}
-TABLES = {"fleet": Fleet, "evaluate": Cadence}
+TABLES = {"fleet": Fleet, "evaluate": Cadence, "trust": Trust}
 CHANGEABLE = ("rounds", "loss", *RULES, *TABLES)
 NEEDED = ("rounds", "data", "model", "local")
-TOP = ("name", "seeds", "target", *CHANGEABLE, "arm")
+OWN = ("name", "seeds", "target", "checkpoint", "track")
+TOP = (*OWN, *CHANGEABLE, "arm")
 IN_ARM = ("name", "recipe", *CHANGEABLE)
 MOST_COUNTED = 1_000_000  # clients; more are checked when the data has been made
 
 
-def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
+def load_study(path: str | Path, overrides: Sequence[str] = (), *, allow_code: bool = False) -> Study:
     """Return the study of a file, or of a shipped study's name.
 
     Args:
         path: the file, or a name that `turnout ls studies` lists.
         overrides: settings in the form `section.key=value`, applied over the file.
+        allow_code: whether it may name rules as `package.module:Name`, which runs that module; turnout's own it may.
     """
     file = study_file(path)
     wrong = Problems()
     root = read_tree(file)
     for override in overrides:
         root = overridden(root, override, wrong)
-    study = _StudyReader(root, wrong).study(default_name=file.stem)
+    study = _StudyReader(root, wrong, allow_code).study(default_name=file.stem)
+    wrong.raise_any()
+    assert study is not None
+    return study
+
+
+def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False) -> Study:
+    """Return the study that `resolved` made these plain values of; `label` says in messages where they lie."""
+    if is_too_deep(config):
+        raise ConfigError(too_deep(label))
+    if '"(a ' in json.dumps(config):
+        raise ConfigError(
+            f"The study in {label} has parts that were made in Python, which are not in it. "
+            "Go on with it in Python: make the same study and call its run with the same folder."
+        )
+    wrong = Problems()
+    study = _StudyReader(tree_of(to_toml(config), label), wrong, allow_code).study(default_name="study")
     wrong.raise_any()
     assert study is not None
     return study
@@ -75,21 +96,33 @@ def read_tree(file: Path) -> Node:
     """Return a file as a tree of values with their places."""
     label = file.name if file in shipped_studies().values() else str(file)
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = bounded_text(file, label)
     except OSError as error:
         raise ConfigError(f"{label} cannot be read: {error.strerror or error}. Check the path.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{label}: This is not a text in UTF-8. Save it as UTF-8.") from error
+    return tree_of(text, label)
+
+
+def tree_of(text: str, label: str) -> Node:
+    """Return a text as a tree of values with their places."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(_malformed(str(error), text, label)) from error
+        raise ConfigError(_malformed(error, text, label)) from error
     if not document:
         raise ConfigError(f"{label}:1: The file is empty. See `turnout check demo` for a study to start from.")
+    if is_too_deep(document):
+        raise ConfigError(too_deep(label))
     return from_document(document, key_lines(text), label)
 
 
-def _malformed(message: str, text: str, label: str) -> str:
+def _malformed(error: Exception, text: str, label: str) -> str:
+    if isinstance(error, RecursionError):
+        return too_deep(label)
+    message = str(error)
+    if "integer string conversion" in message and (digits := re.search(r"[0-9_]{4300,}", text)):
+        return f"{label}:{text.count(chr(10), 0, digits.start()) + 1}: {TOO_LONG}"
     place = re.search(r" \(at line (\d+), column (\d+)\)$", message)
     if place is None:
         line, what = max(len(text.splitlines()), 1), message.removesuffix(" (at end of document)")
@@ -104,10 +137,11 @@ class _StudyReader:
 
     root: Node
     problems: Problems
+    allow_code: bool
     reader: Reader = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reader = Reader(self.problems)
+        self.reader = Reader(self.problems, self.allow_code)
 
     def study(self, default_name: str) -> Study | None:
         """Return the study; None if there are problems, which have then been noted."""
@@ -116,7 +150,7 @@ class _StudyReader:
         values = self._own_values(default_name)
         shared = {key: top[key] for key in CHANGEABLE if key in top}
         overlays = [self._overlay(entry) for entry in self._arm_entries()]
-        apart = _StudyReader(self.root, Problems())
+        apart = _StudyReader(self.root, Problems(), self.allow_code)
         arms = [apart._changes(shared, overlay) for _, overlay in overlays]
         values |= self._shared(shared, [overlay for _, overlay in overlays], arms)
         told = {message for _, message in self.problems.found}  # what an arm inherits is told once, where it stands
@@ -127,7 +161,11 @@ class _StudyReader:
             return None
         names = [name for name, _ in overlays]
         values["arms"] = tuple(Arm(name, changes) for name, changes in zip(names, arms, strict=True))
-        study = Study(**values)
+        try:
+            study = Study(**values)
+        except ConfigError as error:  # arms and seeds, each right by itself, that are too many together
+            self.problems.add(self._place("seeds"), str(error))
+            return None
         self._check_plans(study, shared, dict(overlays))
         return study
 
@@ -138,15 +176,15 @@ class _StudyReader:
                 self.problems.add(node.where, f"{complaint} {key}.{near}")
 
     def _own_values(self, default_name: str) -> dict[str, Any]:
-        """Read name, seeds and target."""
+        """Read name, seeds, target, checkpoint and track."""
         known, values = parameters(Study), {"name": default_name}
         if list(value_problems(name=default_name)):
             values["name"] = "study"  # the file's own name cannot name a folder
-        for key in ("name", "seeds", "target"):
+        for key in OWN:
             if key in self.root.value:
                 values[key] = self.reader.setting("A study", known[key], self.root.value[key], "")
         good = {key: value for key, value in values.items() if value is not FAILED}
-        for key, message in value_problems(**{key: good[key] for key in ("name", "seeds") if key in good}):
+        for key, message in value_problems(**{key: good[key] for key in ("name", "seeds", "track") if key in good}):
             self.problems.add(self._place(key), message)
         return good
 
@@ -158,6 +196,9 @@ class _StudyReader:
         entries = node.value if isinstance(node.value, list) else None
         if entries is None or not all(entry.is_table for entry in entries):
             self.problems.add(node.where, f"Arms are written as [[arm]] tables; got {shown(node)}.")
+            return []
+        if len(entries) > MOST_ARMS:
+            self.problems.add(node.where, f"A study has at most {MOST_ARMS} arms; got {len(entries)}. Split it.")
             return []
         names = [entry.value["name"].plain() for entry in entries if "name" in entry.value]
         for entry in entries:
@@ -198,7 +239,7 @@ class _StudyReader:
         values: dict[str, Any] = {}
         for key in CHANGEABLE:
             if overlays and all(key in overlay for overlay in overlays):
-                alone = _StudyReader(self.root, Problems())
+                alone = _StudyReader(self.root, Problems(), self.allow_code)
                 own = alone._section(key, shared[key]) if key in shared else {}
                 first = {name: arms[0][name] for name in _fields(key) if name in arms[0]}
                 values |= first if alone.problems.found or (key in NEEDED and not own) else own
@@ -248,7 +289,7 @@ class _StudyReader:
         if node.value == "auto":
             return None
         try:
-            return loss_named(node.value if isinstance(node.value, str) else shown(node))
+            return loss_named(node.value if isinstance(node.value, str) else shown(node), allow_code=self.allow_code)
         except ConfigError as error:
             self.problems.add(node.where, str(error))
             return FAILED
@@ -268,8 +309,10 @@ def _plan_problems(version: Study) -> list[str]:
     try:
         if type(clients) is not int or not 1 <= clients <= MOST_COUNTED:
             return list(problems(version.plan))
-        held = getattr(version.data, "server_samples", 0) or 0
-        return list(problems_with(version.plan, Population.of(np.ones(clients, dtype=np.int64), server_size=held)))
+        held, kept = getattr(version.data, "server_samples", 0) or 0, getattr(version.data, "holdout", None)
+        people = Population.of(np.ones(clients, dtype=np.int64), server_size=held)
+        people = replace(people, holdout_sizes=None if kept is None else np.full(clients, kept > 0))
+        return list(problems_with(version.plan, people))
     except Exception as error:  # a rule of the user's own that lacks something its axis needs
         return [f"This combination cannot be checked: {type(error).__name__}: {error}."]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout.errors import ConfigError
+from turnout.study.bounds import MOST_LEVELS, MOST_TOLD, checked_whole, is_too_deep
 from turnout.study.toml_lines import Path
 
 DEFAULT_USE = {
@@ -66,9 +67,11 @@ class Problems:
     found: list[tuple[Where, str]] = field(default_factory=list)
 
     def add(self, where: Where, message: str) -> None:
-        """Note a problem; the same one is noted once."""
+        """Note a problem; the same one is noted once, and when there are very many they are raised at once."""
         if (where, message) not in self.found:
             self.found.append((where, message))
+        if len(self.found) >= MOST_TOLD:
+            self.raise_any()
 
     def raise_any(self) -> None:
         """Raise them all, one line each, in the order of the file."""
@@ -87,7 +90,7 @@ def from_document(value: Any, lines: Mapping[Path, int], label: str) -> Node:
             return Node({key: placed(entry, (*path, key), line) for key, entry in value.items()}, where)
         if isinstance(value, list):
             return Node([placed(entry, (*path, index), line) for index, entry in enumerate(value)], where)
-        return Node(value, where)
+        return Node(checked_whole(value, where.text), where)
 
     return placed(value, (), 1)
 
@@ -98,7 +101,7 @@ def at_one_place(value: Any, where: Where) -> Node:
         return Node({key: at_one_place(entry, where) for key, entry in value.items()}, where)
     if isinstance(value, list | tuple):
         return Node([at_one_place(entry, where) for entry in value], where)
-    return Node(value, where)
+    return Node(checked_whole(value, where.text), where)
 
 
 def as_table(node: Node) -> Node | None:
@@ -133,7 +136,7 @@ def overridden(root: Node, override: str, problems: Problems) -> Node:
     where = Where(FLAG, f"--set {override}")
     path, sign, text = override.partition("=")
     keys = [key.strip().strip("\"'") for key in re.findall(r'"[^"]*"|\'[^\']*\'|[^.]+', path)]
-    if not sign or not keys or not all(keys):
+    if not sign or not all(keys) or not 0 < len(keys) <= MOST_LEVELS:
         problems.add(where, "A setting is written as section.key=value, for example --set local.lr=0.1.")
         return root
     return _put(root, keys, at_one_place(_flag_value(text.strip()), where), problems)
@@ -171,4 +174,4 @@ def _flag_value(text: str) -> Any:
         document = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text
-    return document["value"] if set(document) == {"value"} else text
+    return document["value"] if set(document) == {"value"} and not is_too_deep(document) else text

@@ -30,6 +30,8 @@ def resolved(study: Study) -> dict[str, Any]:
         seeds = len(seeds)
     plain: dict[str, Any] = {"name": study.name, "seeds": seeds, "target": study.target}
     plain |= _sections({name: getattr(study, name) for name in SECTIONS})
+    plain["checkpoint"] = plain_value(study.checkpoint)
+    plain["track"] = list(study.track)
     arms = [{"name": arm.name, **_sections(_with_data(arm.changes, study))} for arm in study.arms]
     return plain | ({"arm": arms} if arms else {})
 

@@ -2,8 +2,9 @@
 
 import os
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,39 @@ from torch import Tensor
 
 from turnout.catalogue import did_you_mean
 from turnout.engine import Engine, Sequential, Vectorised, drive
+from turnout.engine.tuning import Way
 from turnout.errors import ConfigError
 from turnout.journal import Journal, Loaded, frames, load
 from turnout.requests import Record
 from turnout.study.compare import Comparison, compare
+from turnout.study.party import Party
 from turnout.study.resolve import resolved
+from turnout.study.stopping import Stopped, asked_to_stop
 from turnout.study.study import OnProgress, Study
+from turnout.study.tracking import check_tracking, tracked
 from turnout.study.workshop import Place, Workshop
 
 ENGINES: dict[str, type[Vectorised] | type[Sequential]] = {"vectorised": Vectorised, "sequential": Sequential}
-Models = dict[tuple[str, int], Tensor]
+Models = Mapping[tuple[str, int], Tensor]  # by arm and seed, as flat vectors
+
+
+@dataclass(frozen=True, slots=True)
+class LastModels(Models):
+    """The last models of a folder's finished runs, each read when it is asked for."""
+
+    loaded: Loaded
+
+    def __getitem__(self, place: tuple[str, int]) -> Tensor:
+        if place not in list(self):
+            raise KeyError(place)
+        return self.loaded.model(*place)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        runs = self.loaded.runs[self.loaded.runs["status"] == "finished"]
+        return iter([(str(arm), int(seed)) for arm, seed in zip(runs["arm"], runs["seed"], strict=True)])
+
+    def __len__(self) -> int:
+        return int((self.loaded.runs["status"] == "finished").sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +55,9 @@ class Result:
 
     study: Study
     loaded: Loaded  # everything, as pandas frames
-    models: Models  # the last model of each (arm, seed) that was run now, as a flat vector
+    models: Models  # the last model of each (arm, seed)
     folder: Path | None
-
-    @property
-    def was_finished(self) -> bool:
-        """Whether the folder already held all of it."""
-        return not self.models
+    was_finished: bool = False  # whether the folder already held all of it
 
     def comparison(self) -> Comparison:
         """Return the arms side by side."""
@@ -71,55 +91,104 @@ def run_study(
     together: int | None = None,
 ) -> Result:
     """Run what the folder does not hold yet; data, plans and models are checked before anything is written."""
+    folder = None if out is None else Path(out)
+    check_tracking(study, folder)
     worker = engine_named(engine)
     workshop = Workshop(study, getattr(worker, "device", torch.device("cpu")))
     places = [Place(arm, seed) for seed in study.all_seeds for arm in workshop.versions]
     first = places[: len(workshop.versions)]
     for place in first:
         workshop.run(0, place)
-    size = workshop.group_size(first) if together is None else max(1, together)
-    folder = None if out is None else Path(out)
     journal = Journal.create(folder, study=study.name, config=resolved(study), facts=_facts(worker))
-    models: Models = {}
+    models: dict[tuple[str, int], Tensor] = {}
     try:
-        finished = journal.finished_runs()
-        left = [place for place in places if place not in finished]
-        for at in range(0, len(left), size):
-            models |= _run_group(workshop, left[at : at + size], journal, worker, on_progress)
+        if "together" not in journal.facts:
+            journal.set_fact("together", workshop.group_size(first) if together is None else max(1, together))
+        size, finished = max(1, int(journal.facts["together"])), journal.finished_runs()
+        parties = [places[at : at + size] for at in range(0, len(places), size)]
+        left = [[place for place in party if place not in finished] for party in parties]
+        if any(left):
+            _note_changes(journal, worker)
+            with tracked(study, folder, workshop.configs, on_progress) as tell:
+                models = _run_parties(workshop, left, journal, worker, tell)
     except BaseException:
         journal.close()
         raise
     if folder is None:
         return Result(study=study, loaded=frames(journal), models=models, folder=None)
     journal.close()
-    return Result(study=study, loaded=load(folder), models=models, folder=folder)
+    loaded = load(folder)
+    return Result(study=study, loaded=loaded, models=LastModels(loaded), folder=folder, was_finished=not any(left))
 
 
-def _run_group(
-    workshop: Workshop, group: Sequence[Place], journal: Journal, engine: Engine, on_progress: OnProgress | None
-) -> Models:
-    """Run some places together and return their last models."""
-    workshop.keep_only(group)
-    runs = [workshop.run(at, place) for at, place in enumerate(group)]
-    ids = [journal.begin(workshop.info(place)) for place in group]
-    unfinished = set(range(len(group)))
+def _run_parties(
+    workshop: Workshop,
+    parties: Sequence[Sequence[Place]],
+    journal: Journal,
+    engine: Engine,
+    on_progress: OnProgress | None,
+) -> dict[tuple[str, int], Tensor]:
+    """Run what is left of each party; return the last models of a study that is kept in memory."""
+    models: dict[tuple[str, int], Tensor] = {}
+    with asked_to_stop(journal.folder is not None) as is_asked:
+        for number, places in enumerate(parties):
+            if not places:
+                continue
+            if is_asked():
+                raise Stopped
+            party = Party.of(workshop, number, places, journal)
+            tell = None if on_progress is None else _by_place(on_progress, places)
+            try:
+                _run_party(party, engine, tell, is_asked)
+            except BaseException as error:
+                party.give_up("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+                raise
+            if journal.folder is None:
+                models |= {place: run.state.model for place, run in zip(places, party.runs, strict=True)}
+    return models
+
+
+def _by_place(on_progress: OnProgress, places: Sequence[Place]) -> Callable[[int, Record], None]:
+    return lambda at, record: on_progress(*places[at], record)
+
+
+def _run_party(
+    party: Party, engine: Engine, tell: Callable[[int, Record], None] | None, is_asked: Callable[[], bool]
+) -> None:
+    """Run a party to its end, or until it is asked to stop."""
 
     def on_records(records: list[tuple[int, Record]]) -> None:
-        journal.write([(ids[at], record) for at, record in records])
-        for at, record in records:
-            if record.finished:
-                journal.finish(ids[at])
-                unfinished.discard(at)
-            if on_progress is not None:
-                on_progress(*group[at], record)
+        _keep_ways(party.journal, engine)
+        stop = is_asked()
+        party.write(records, save_now=stop)
+        if tell is not None:
+            for at, record in records:
+                tell(at, record)
+        if stop and party.unfinished:
+            raise Stopped
 
-    try:
-        states = drive(runs, engine, on_records)
-    except BaseException as error:
-        for at in sorted(unfinished):
-            journal.finish(ids[at], "interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
-        raise
-    return {(place.arm, place.seed): state.model for place, state in zip(group, states, strict=True)}
+    drive(party.runs, engine, on_records)
+
+
+def _keep_ways(journal: Journal, engine: Engine) -> None:
+    """Keep how the engine chose to run: another choice would add the same numbers in another order."""
+    if isinstance(engine, Vectorised) and len(engine.ways) > len(journal.facts.get("ways", ())):
+        journal.set_fact("ways", {key: asdict(way) for key, way in sorted(engine.ways.items())})
+
+
+def _note_changes(journal: Journal, engine: Engine) -> None:
+    """Let the engine run as it did before, and say what else is not as it was."""
+    if isinstance(engine, Vectorised):
+        engine.ways |= {key: Way(**way) for key, way in journal.facts.get("ways", {}).items()}
+    before, now = journal.earlier, _facts(engine)
+    changed = [name for name in now if before is not None and before.get(name) != now[name]]
+    if before is not None and changed:
+        told = "; ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in changed)
+        warnings.warn(
+            f"{journal.folder} goes on in other circumstances ({told}): the last digits may differ from those of a "
+            "run that was never stopped.",
+            stacklevel=2,
+        )
 
 
 def _facts(engine: Engine) -> dict[str, Any]:

@@ -4,6 +4,7 @@
     interval    d̄ ± t_{n−1} · sd(d) / √n                 Student's t
     effect      d_z = d̄ / sd(d)                          Cohen
     Holm        p̃_(i) = max_{j≤i} min(1, (m − j + 1) · p_(j))
+    to target   S(c) = Π_{c_k ≤ c} (1 − d_k / n_k)       d_k seeds get there at cost c_k, n_k had not stopped before
 
 What cannot be said is None, never NaN: nothing with fewer than two seeds, and no interval or test where every seed
 gives the same difference, because then the seeds are not evidence of their own.
@@ -49,11 +50,11 @@ class Paired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What it took to reach a target, over seeds; a seed that never reached it counts as longer than any that did."""
+    """What it took to reach a target, over seeds; one that never did was stopped before, and says no more than that."""
 
     seeds: int
     reached: int
-    median: float | None  # None where half the seeds or more never reached it
+    median: float | None  # None where it lies beyond what was run
 
 
 def summarise(values: Floats) -> Summary:
@@ -110,9 +111,15 @@ def signed_rank_p(difference: Floats) -> float:
 
 def bootstrap_interval(values: Floats, *, streams: Streams) -> tuple[float, float]:
     """Return the percentile interval of the mean over keyed resamples."""
-    drawn = streams.generator("bootstrap").integers(0, len(values), size=(RESAMPLES, len(values)))
-    low, high = np.quantile(values[drawn].mean(axis=1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    found = stats.bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        confidence_level=LEVEL,
+        method="percentile",
+        random_state=streams.generator("bootstrap"),
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -135,12 +142,25 @@ def first_reached(values: Floats, target: float, *, higher_is_better: bool) -> i
     return int(good.argmax()) if good.any() else None
 
 
-def to_target(costs: Sequence[float | None]) -> Reached:
-    """Return the median cost of reaching a target, one cost per seed; None is a seed that never reached it."""
-    known = [np.inf if cost is None else cost for cost in costs]
-    median = float(np.median(known)) if known else np.inf
-    return Reached(
-        seeds=len(known),
-        reached=sum(cost is not None for cost in costs),
-        median=median if np.isfinite(median) else None,
-    )
+def to_target(costs: Sequence[float], got_there: Sequence[bool]) -> Reached:
+    """Return the median cost of reaching a target, one cost per seed, by the estimate of Kaplan and Meier.
+
+    Args:
+        costs: what a seed had spent when it reached the target, or in all if it never did.
+        got_there: whether it did.
+    """
+    reached = sum(got_there)
+    if not reached:
+        return Reached(seeds=len(costs), reached=0, median=None)
+    spent, there = np.asarray(costs, dtype=np.float64), np.asarray(got_there, dtype=np.bool_)
+    still_out = stats.ecdf(stats.CensoredData(spent[there], right=spent[~there])).sf  # the share not yet there
+    places, shares = still_out.quantiles, still_out.probabilities
+    dropped = np.flatnonzero(np.diff(shares, prepend=1.0) < 0)  # costs at which some seed got there
+    half = next((at for at in dropped if shares[at] <= 0.5 + SAME), None)
+    if half is None:
+        return Reached(seeds=len(costs), reached=reached, median=None)
+    if shares[half] < 0.5 - SAME:
+        return Reached(seeds=len(costs), reached=reached, median=float(places[half]))
+    later = dropped[dropped > half]  # exactly half are there: the middle between this cost and the next
+    median = (places[half] + places[later[0]]) / 2 if len(later) else None
+    return Reached(seeds=len(costs), reached=reached, median=None if median is None else float(median))

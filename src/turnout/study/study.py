@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from turnout.aggregation import FedAvg
+from turnout.attacks.attack import Attack
 from turnout.catalogue import did_you_mean
-from turnout.coordinator.plan import Cadence, Plan
+from turnout.checkpoint import Checkpoint
+from turnout.coordinator.plan import Cadence, Plan, Trust
 from turnout.data.assemble import Source
 from turnout.data.federation import Federation
 from turnout.engine.task import Engine
@@ -22,6 +24,7 @@ from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local,
 from turnout.requests import Record
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
+from turnout.track.opening import problems as tracker_problems
 
 if TYPE_CHECKING:
     from turnout.study.running import Result
@@ -36,10 +39,15 @@ AXES_OF_A_PLAN = (
     "server",
     "assist",
     "asynchrony",
+    "attack",
+    "trust",
     "evaluate",
 )
 SECTIONS = ("data", "data_seed", "model", "loss", *AXES_OF_A_PLAN)  # what an arm may change
 OnProgress = Callable[[str, int, Record], None]  # arm, seed, record
+MOST_ROUNDS = 10**9
+MOST_SEEDS = 100_000
+MOST_RUNS = 10**6  # arms times seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +88,14 @@ class Study:
     server: Server = field(default_factory=ServerSGD)
     assist: Assist | None = None  # None: every round is the clients'
     asynchrony: Asynchrony | None = None  # None: the server waits for everyone it asked
+    attack: Attack | None = None  # None: everyone is honest
+    trust: Trust = field(default_factory=Trust)
     evaluate: Cadence = field(default_factory=Cadence)
     arms: tuple[Arm, ...] = ()  # none: the study itself is the only one
     name: str = "study"
     target: float | None = None  # the accuracy, or loss, that costs are measured to
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)  # how often a run in a folder is saved
+    track: tuple[str, ...] = ()  # where the numbers go beside the journal: "tensorboard", "mlflow", "wandb"
     data_seed: int | None = None  # who holds what is drawn from this; None: from each run's own seed
 
     def __post_init__(self) -> None:
@@ -91,8 +103,10 @@ class Study:
         given: Any = self.seeds
         if isinstance(given, list | range):
             object.__setattr__(self, "seeds", tuple(given))
+        named: Any = self.track
+        object.__setattr__(self, "track", (named,) if isinstance(named, str) else tuple(named))
         names = [arm.name for arm in self.arms]
-        found = value_problems(name=self.name, rounds=self.rounds, seeds=self.seeds, arm=names)
+        found = value_problems(name=self.name, rounds=self.rounds, seeds=self.seeds, arm=names, track=self.track)
         messages = [message for _, message in found]
         if messages:
             raise ConfigError("\n".join(messages))
@@ -144,10 +158,12 @@ def value_problems(**given: Any) -> Iterator[tuple[str, str]]:
                 f"and no dot in front; got {given['name']!r}. Change name."
             ),
         )
-    if "rounds" in given and (not _is_whole(given["rounds"]) or given["rounds"] < 1):
-        yield "rounds", f"A study needs rounds >= 1, a whole number; got {given['rounds']!r}. Change rounds."
+    if "rounds" in given and (not _is_whole(given["rounds"]) or not 1 <= given["rounds"] <= MOST_ROUNDS):
+        most = f" and <= {MOST_ROUNDS}" if _is_whole(given["rounds"]) and given["rounds"] > MOST_ROUNDS else ""
+        yield "rounds", f"A study needs rounds >= 1{most}, a whole number; got {given['rounds']!r}. Change rounds."
     if "seeds" in given:
-        yield from (("seeds", message) for message in _seed_problems(given["seeds"]))
+        yield from (("seeds", message) for message in _seed_problems(given["seeds"], len(given.get("arm", ()))))
+    yield from (("track", message) for message in tracker_problems(given.get("track", ())))
     names = given.get("arm", [])
     for place, name in enumerate(names):
         if not isinstance(name, str) or not name.strip() or len(name) > 100 or not name.isprintable():
@@ -156,12 +172,16 @@ def value_problems(**given: Any) -> Iterator[tuple[str, str]]:
             yield "arm", f"Arms need names of their own; {name!r} is used {names.count(name)} times. Rename the others."
 
 
-def _seed_problems(seeds: Any) -> Iterator[str]:
+def _seed_problems(seeds: Any, arms: int) -> Iterator[str]:
     if _is_whole(seeds):
-        if not 1 <= seeds <= 100_000:
-            yield f"A study needs 1 to 100000 seeds; got {seeds}. Change seeds."
+        if not 1 <= seeds <= MOST_SEEDS:
+            yield f"A study needs 1 to {MOST_SEEDS} seeds; got {seeds}. Change seeds."
+        elif seeds * arms > MOST_RUNS:
+            yield f"A study has at most {MOST_RUNS} runs, arms times seeds; got {arms} times {seeds}. Change seeds."
     elif not isinstance(seeds, tuple) or not seeds or not all(_is_whole(s) and 0 <= s < 2**63 for s in seeds):
         yield f"seeds must be a number of seeds, or a list of whole numbers from 0 up; got {seeds!r}. Change seeds."
+    elif len(seeds) > MOST_SEEDS or len(seeds) * arms > MOST_RUNS:
+        yield f"A study has at most {MOST_SEEDS} seeds and {MOST_RUNS} runs; got {len(seeds)} seeds. Change seeds."
     elif len(set(seeds)) < len(seeds):
         yield f"Seeds must differ from each other; got {list(seeds)}. Change seeds."
 

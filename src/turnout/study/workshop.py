@@ -6,7 +6,7 @@ answer them together. Every arm of a seed starts from the same parameters.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
@@ -14,14 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from turnout.attacks.attack import relabels
 from turnout.coordinator import State, check
 from turnout.data.federation import Federation, Held, checked
+from turnout.data.relabelled import relabelled
 from turnout.engine import Run, Task
 from turnout.errors import ConfigError, DataError, TurnoutError
-from turnout.journal import RunInfo
+from turnout.journal import Holdings, RunInfo
 from turnout.losses import CLASSIFIES, Loss, cross_entropy, squared_error
 from turnout.models.layout import Layout
-from turnout.protocols import Population
+from turnout.protocols import Population, View
 from turnout.streams import Ids, Streams
 from turnout.study.resolve import resolved
 from turnout.study.study import Study
@@ -59,6 +61,7 @@ class Workshop:
     versions: dict[str, Study] = field(init=False)
     configs: dict[str, dict[str, object]] = field(init=False)
     _federations: dict[tuple[str, int], Federation] = field(init=False, default_factory=dict)
+    _attacked: dict[tuple[tuple[str, int], str, int], Federation] = field(init=False, default_factory=dict)
     _modules: dict[ModelKey, nn.Module] = field(init=False, default_factory=dict)
     _starts: dict[tuple[ModelKey, int], Start] = field(init=False, default_factory=dict)
     _tried: set[tuple[int, int]] = field(init=False, default_factory=set)
@@ -67,17 +70,24 @@ class Workshop:
         self.versions = self.study.versions()
         self.configs = {arm: resolved(version) for arm, version in self.versions.items()}
 
-    def info(self, place: Place) -> RunInfo:
+    def info(self, place: Place, run: Run, party: int) -> RunInfo:
         """Return what the journal keeps of a run."""
-        rounds = self.versions[place.arm].rounds
-        return RunInfo(arm=place.arm, seed=place.seed, rounds=rounds, config=self.configs[place.arm])
+        return RunInfo(
+            arm=place.arm,
+            seed=place.seed,
+            rounds=self.versions[place.arm].rounds,
+            config=self.configs[place.arm],
+            holdings=_holdings(run),
+            party=party,
+        )
 
     def run(self, index: int, place: Place) -> Run:
         """Return a run, ready to start; raise what is wrong with its data, its plan or its model."""
         version = self.versions[place.arm]
         federation = self._federation(place)
         held = 0 if federation.server is None else len(federation.server)
-        population = Population.of(federation.sizes, _label_counts(federation), held)
+        kept = np.zeros_like(federation.sizes) if federation.holdout is None else federation.holdout.sizes
+        population = replace(Population.of(federation.sizes, _label_counts(federation), held), holdout_sizes=kept)
         plan = version.plan
         check(plan, population)
         start = self._start(place, federation)
@@ -106,6 +116,7 @@ class Workshop:
         wanted = {self._data_key(place) for place in places}
         self._federations = {key: held for key, held in self._federations.items() if key in wanted}
         seeds = {place.seed for place in places}
+        self._attacked = {key: held for key, held in self._attacked.items() if key[0] in wanted and key[2] in seeds}
         self._starts = {key: start for key, start in self._starts.items() if key[1] in seeds}
 
     def _data_key(self, place: Place) -> tuple[str, int]:
@@ -118,7 +129,14 @@ class Workshop:
         if key not in self._federations:
             made = checked(data) if isinstance(data, Federation) else data.build(Streams(key[1]))
             self._federations[key] = made if self.device.type == "cpu" else made.to(self.device)
-        return self._federations[key]
+        held, attack = self._federations[key], self.versions[place.arm].attack
+        if not relabels(attack):
+            return held
+        attacked = (key, json.dumps(self.configs[place.arm]["attack"]), place.seed)
+        if attacked not in self._attacked:
+            hostile = attack.attackers(held.num_clients, Streams(place.seed))
+            self._attacked[attacked] = relabelled(held, hostile, attack.relabel)
+        return self._attacked[attacked]
 
     def _start(self, place: Place, federation: Federation) -> Start:
         rule = self.versions[place.arm].model
@@ -141,6 +159,16 @@ def _label_counts(federation: Federation) -> Ids | None:
     if classes is None or not isinstance(federation.train, Held) or federation.num_clients * classes > MOST_COUNTS:
         return None
     return federation.label_counts()
+
+
+def _holdings(run: Run) -> Holdings:
+    """Return what a run's clients hold, and how fast they are where the clock can say."""
+    people, pace = run.population, getattr(run.plan.fleet.clock, "pace", None)
+    speeds = None
+    if pace is not None:
+        view = View(round=1, rounds=run.plan.rounds, streams=run.streams, population=people, model=run.state.model)
+        speeds = pace(people.everyone, 0, view).seconds_per_step
+    return Holdings(sizes=people.sizes, label_counts=people.label_counts, seconds_per_step=speeds)
 
 
 def _loss(version: Study, federation: Federation) -> Loss:

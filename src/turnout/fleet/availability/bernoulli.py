@@ -11,6 +11,7 @@ has ten classes and two labels each.
 Reference: Gu, Huang, Zhang, Huang (MIFA). NeurIPS 2021. arXiv:2106.04159.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from turnout.errors import ConfigError
 from turnout.fleet.labels import label_counts, lowest_labels
-from turnout.protocols import View
+from turnout.protocols import Population, View
 from turnout.streams import Floats, Ids
 
 
@@ -43,10 +44,14 @@ class Bernoulli:
         if not 0 <= self.least <= 1:
             raise ConfigError(f"Bernoulli needs least in [0, 1]; got {self.least}. Change fleet.availability.least.")
 
-    @property
-    def needs_labels(self) -> bool:
-        """Whether the rule looks at the label counts of clients."""
-        return self.profile == "labels"
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield what is wrong with the probabilities given."""
+        total = population.num_clients
+        if self.profile == "given" and isinstance(self.prob, tuple) and len(self.prob) != total:
+            yield (
+                f"Bernoulli needs one prob, or one per client; got {len(self.prob)} for {total} clients. "
+                "Change fleet.availability.prob."
+            )
 
     def up(self, view: View) -> Ids:
         """Return the clients whose coin came up."""
@@ -56,16 +61,11 @@ class Bernoulli:
 
     def _probs(self, view: View) -> Floats:
         """Return q_i of those who are there."""
-        everyone, total = view.population.everyone, view.population.num_clients
+        everyone = view.population.everyone
         if self.profile == "labels":
             way_out = 'Set fleet.availability.profile to "given".'
             counts = label_counts(view, 'Bernoulli with profile = "labels"', way_out)
             return label_probs(counts, self.least)[everyone]
         if isinstance(self.prob, float | int):
             return np.full(len(everyone), float(self.prob))
-        if len(self.prob) != total:
-            raise ConfigError(
-                f"Bernoulli needs one prob, or one per client; got {len(self.prob)} for {total} clients. "
-                "Change fleet.availability.prob."
-            )
         return np.asarray(self.prob, dtype=np.float64)[everyone]

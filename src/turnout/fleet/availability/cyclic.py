@@ -10,6 +10,7 @@ group, unlike across groups. "random" is the opposite.
 Reference: Cho, Sharma, Joshi, Xu, Kale, Zhang. ICML 2023. arXiv:2302.03109.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from turnout.errors import ConfigError
 from turnout.fleet.labels import dominant_labels, label_counts
-from turnout.protocols import View
+from turnout.protocols import Population, View
 from turnout.streams import Floats, Ids
 
 
@@ -46,10 +47,13 @@ class Cyclic:
                 "Change fleet.availability.order."
             )
 
-    @property
-    def needs_labels(self) -> bool:
-        """Whether the rule looks at the label counts of clients."""
-        return self.grouping == "labels"
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield why there are too few clients."""
+        if self.groups > population.num_clients:
+            yield (
+                f"Cyclic needs groups <= the number of clients; got {self.groups} > {population.num_clients}. "
+                f"Set fleet.availability.groups to {population.num_clients} or less."
+            )
 
     def up(self, view: View) -> Ids:
         """Return the group whose turn it is."""
@@ -61,18 +65,12 @@ class Cyclic:
 
     def members(self, view: View) -> Ids:
         """Return the group of every client; it stays the same for the whole run."""
-        total = view.population.num_clients
-        if self.groups > total:
-            raise ConfigError(
-                f"Cyclic needs groups <= the number of clients; got {self.groups} > {total}. "
-                f"Set fleet.availability.groups to {total} or less."
-            )
         if self.grouping == "labels":
             counts = label_counts(
                 view, 'Cyclic with grouping = "labels"', 'Set fleet.availability.grouping to "random".'
             )
             return cut(dominant_labels(counts), self.groups)
-        ids = np.arange(total)
+        ids = np.arange(view.population.num_clients)
         return cut(view.streams.uniforms("groups", 0, ids)[:, 0] if self.grouping == "random" else ids, self.groups)
 
     def _sigma(self, view: View) -> Ids:

@@ -8,6 +8,7 @@ Reduces to: the availability it wraps when E is empty.
 Reference: Zhang, Yang, Liu. Federated learning with server assistance (SA-FL), SAFARI.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from turnout.errors import ConfigError
 from turnout.fleet.availability.always import Always
 from turnout.fleet.labels import dominant_labels, label_counts
-from turnout.protocols import Availability, View
+from turnout.protocols import Availability, Population, View
 from turnout.streams import Ids
 
 
@@ -39,14 +40,30 @@ class Never:
             raise ConfigError(f"Never needs count >= 0; got {self.count}. Change fleet.availability.count.")
 
     @property
-    def needs_labels(self) -> bool:
-        """Whether this rule, or the one it wraps, looks at the label counts of clients."""
-        return self.labels is not None or bool(getattr(self.others, "needs_labels", False))
-
-    @property
     def needs_clock(self) -> bool:
         """Whether the rule it wraps looks at simulated time."""
         return bool(getattr(self.others, "needs_clock", False))
+
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield whom it cannot exclude, and what the rule it wraps objects to."""
+        total, counts = population.num_clients, population.label_counts
+        if self.count is not None and self.count > total:
+            yield (
+                f"Never needs count <= the number of clients; got {self.count} > {total}. "
+                f"Set fleet.availability.count to {total} or less."
+            )
+        for name, chosen, number in (
+            ("clients", self.clients, total),
+            ("labels", self.labels, None if counts is None else counts.shape[1]),
+        ):
+            wrong = [each for each in chosen or () if each < 0 or (number is not None and each >= number)]
+            if wrong:
+                yield (
+                    f"Never needs {name} in 0…{'' if number is None else number - 1}; got {wrong[0]}. "
+                    f"Change fleet.availability.{name}."
+                )
+        own = getattr(self.others, "objections_for", None)
+        yield from () if own is None else own(population)
 
     def up(self, view: View) -> Ids:
         """Return those that the wrapped rule has up, without the excluded."""
@@ -56,25 +73,11 @@ class Never:
 
     def excluded(self, view: View) -> Ids:
         """Return E, the same in every round."""
-        total = view.population.num_clients
         if self.labels is not None:
             way_out = "Set fleet.availability.clients or count instead."
             counts = label_counts(view, "Never with labels", way_out)
-            self._check(self.labels, counts.shape[1], "labels")
             return np.flatnonzero(np.isin(dominant_labels(counts), self.labels))
         if self.clients is not None:
-            self._check(self.clients, total, "clients")
             return np.asarray(self.clients, dtype=np.int64)
-        if self.count is not None and self.count > total:
-            raise ConfigError(
-                f"Never needs count <= the number of clients; got {self.count} > {total}. "
-                f"Set fleet.availability.count to {total} or less."
-            )
-        lots = view.streams.uniforms("never", 0, np.arange(total))[:, 0]
+        lots = view.streams.uniforms("never", 0, np.arange(view.population.num_clients))[:, 0]
         return np.argsort(lots, kind="stable")[: self.count]
-
-    def _check(self, chosen: tuple[int, ...], number: int, name: str) -> None:
-        if wrong := [entry for entry in chosen if not 0 <= entry < number]:
-            raise ConfigError(
-                f"Never needs {name} in 0…{number - 1}; got {wrong[0]}. Change fleet.availability.{name}."
-            )

@@ -10,16 +10,17 @@ Reference: Yang et al. (FLASH). WWW 2021. arXiv:2006.06983; Lai et al. (FedScale
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, DataError
 from turnout.fleet.trace_files import read_trace
 from turnout.fleet.traces import UP, Trace
-from turnout.protocols import View
+from turnout.protocols import Population, View
 from turnout.streams import Ids
 
 
@@ -43,9 +44,24 @@ class Recorded:
         """Whether the rule looks at simulated time."""
         return self.round_seconds is None
 
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield what is wrong with the trace, with its line, or why it is not one of these clients."""
+        try:
+            trace = self._loaded()
+        except DataError as error:
+            yield f"{error} Set fleet.availability.trace to a trace that can be read."
+            return
+        if self.assign == "by-id" and trace.num_clients > population.num_clients:
+            name = "the trace" if isinstance(self.trace, Trace) else self.trace
+            yield (
+                f"Recorded needs a trace of these {population.num_clients} clients; {name} has client "
+                f"{trace.num_clients - 1}. "
+                'Set fleet.availability.assign to "drawn", use more clients, or cut the trace.'
+            )
+
     def up(self, view: View) -> Ids:
         """Return the clients whose device is up now; a pure function of the time, however often it is called."""
-        everyone, trace = view.population.everyone, self._loaded(view)
+        everyone, trace = view.population.everyone, self._loaded()
         seconds = view.sim_seconds if self.round_seconds is None else (view.round - 1) * self.round_seconds
         if self.repeat:
             seconds = math.fmod(seconds, trace.length_seconds)
@@ -56,16 +72,5 @@ class Recorded:
         known = everyone[: np.searchsorted(everyone, trace.num_clients)]  # others have no interval: never up
         return np.asarray(known[is_up[known]])
 
-    def _loaded(self, view: View) -> Trace:
-        total = view.population.num_clients
-        trace = self.trace if isinstance(self.trace, Trace) else read_trace(self.trace)
-        if self.assign == "by-id" and trace.num_clients > total:
-            raise ConfigError(
-                f"Recorded needs a trace of these {total} clients; {self._name} has client {trace.num_clients - 1}. "
-                'Use more clients, cut the trace, or set fleet.availability.assign to "drawn".'
-            )
-        return trace
-
-    @property
-    def _name(self) -> str:
-        return "the trace" if isinstance(self.trace, Trace) else str(self.trace)
+    def _loaded(self) -> Trace:
+        return self.trace if isinstance(self.trace, Trace) else read_trace(self.trace)

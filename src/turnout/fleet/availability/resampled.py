@@ -8,12 +8,13 @@ Reduces to: always up when n = N; an independent draw each round when e = 1.
 Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini (FilFL). ECAI 2024. arXiv:2302.06599.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from turnout.errors import ConfigError
-from turnout.protocols import View
+from turnout.protocols import Population, View
 from turnout.streams import Ids
 
 
@@ -35,14 +36,17 @@ class Resampled:
             if value < least:
                 raise ConfigError(f"Resampled needs {name} >= {least}; got {value}. Change fleet.availability.{name}.")
 
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield why there are too few clients."""
+        if self.size > population.num_clients:
+            yield (
+                f"Resampled needs size <= the number of clients; got {self.size} > {population.num_clients}. "
+                f"Set fleet.availability.size to {population.num_clients} or less."
+            )
+
     def up(self, view: View) -> Ids:
         """Return the subset of this round; all who are there when they are fewer."""
-        everyone, total = view.population.everyone, view.population.num_clients
-        if self.size > total:
-            raise ConfigError(
-                f"Resampled needs size <= the number of clients; got {self.size} > {total}. "
-                f"Set fleet.availability.size to {total} or less."
-            )
+        everyone = view.population.everyone
         if self.size >= len(everyone):
             return everyone
         drawn_in = last_draw(view.round, self.every, self.settle)

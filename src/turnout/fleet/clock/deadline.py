@@ -14,6 +14,7 @@ Reference: Bonawitz et al. MLSys 2019. arXiv:1902.01046 (deadline and over-selec
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from turnout.errors import ConfigError
 from turnout.fleet.devices import Lognormal, Phones, amounts, check_amount
-from turnout.protocols import Timing, View
+from turnout.protocols import Population, Timing, View
 from turnout.streams import Floats, Ids
 
 
@@ -78,6 +79,17 @@ class Deadline:
                 f"Deadline needs over_selection >= 1; got {self.over_selection}. Change fleet.clock.over_selection."
             )
 
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield what is wrong with the amounts given, and what the recorded phones lack."""
+        for name in ("seconds_per_step", "down_bandwidth", "up_bandwidth"):
+            given = getattr(self, name)
+            if isinstance(given, tuple) and len(given) != population.num_clients:
+                yield (
+                    f"Deadline needs one {name}, or one per client; got {len(given)} for {population.num_clients} "
+                    f"clients. Change fleet.clock.{name}."
+                )
+        yield from () if self.phones is None else self.phones.objections_for(population)
+
     def pace(self, clients: Ids, model_bytes: int, view: View) -> Pace:
         """Return how fast these clients are in this round."""
         seconds = amounts(self.seconds_per_step, "seconds_per_step", clients, view)
@@ -104,6 +116,10 @@ class Deadline:
             late=late,
             round_seconds=self._lasts(duration[counted], wanted),
         )
+
+    def seconds(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Floats:
+        """Return how long each client takes for all of its work, download and upload included; no deadline cuts it."""
+        return self.pace(clients, model_bytes, view).duration(steps)
 
     def _in_time(self, pace: Pace, steps: Ids) -> Ids:
         if self.deadline_seconds is None:

@@ -14,7 +14,7 @@ what the leaving client's own local work would gain it, F_l(x) − F_l(x_l), ask
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -79,21 +79,22 @@ class Scheduled(Terms):
                 moves.setdefault(client, []).append((round, comes))
         return {client: sorted(found) for client, found in moves.items()}
 
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield who is named and is none of these clients, and whether nobody is there at the start."""
+        total, moves = population.num_clients, self._moves()
+        if unknown := [client for client in moves if client >= total]:
+            listed = "arrivals" if unknown[0] in dict(move_list(self.arrivals, "arrivals")) else "departures"
+            yield f"Scheduled needs clients in 0…{total - 1}; got {unknown[0]}. Change fleet.membership.{listed}."
+        elif len(self.at_start(population)) == 0:
+            yield (
+                "Scheduled needs at least one client at the start; all are to arrive later. "
+                "Change fleet.membership.arrivals: take one out."
+            )
+
     def at_start(self, population: Population) -> Ids:
         """Return everyone but those whose first move is an arrival."""
-        moves, total = self._moves(), population.num_clients
-        if unknown := [client for client in moves if client >= total]:
-            raise ConfigError(
-                f"Scheduled needs clients in 0…{total - 1}; got {unknown[0]}. "
-                "Change fleet.membership.arrivals or departures."
-            )
-        there = np.ones(total, dtype=bool)
-        there[[client for client, found in moves.items() if found[0][1]]] = False
-        if not there.any():
-            raise ConfigError(
-                "Scheduled needs at least one client at the start; all are to arrive later. "
-                "Take one out of fleet.membership.arrivals."
-            )
+        there = np.ones(population.num_clients, dtype=bool)
+        there[[client for client, moves in self._moves().items() if moves[0][1]]] = False
         return np.flatnonzero(there)
 
     def changes(self, view: View, ask: Ask) -> "Steps[Changes]":

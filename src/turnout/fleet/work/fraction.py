@@ -8,12 +8,13 @@ Reduces to: complete work when f = 1 and w = 0; clients that never answer when f
 Reference: none needed.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from turnout.errors import ConfigError
-from turnout.protocols import View
+from turnout.protocols import Population, View
 from turnout.streams import Ids
 
 
@@ -31,14 +32,17 @@ class Fraction:
         if not 0 <= self.spread <= 1:
             raise ConfigError(f"Fraction needs spread in [0, 1]; got {self.spread}. Change fleet.work.spread.")
 
+    def objections_for(self, population: Population) -> Iterator[str]:
+        """Yield what is wrong with the fractions given."""
+        if isinstance(self.fraction, tuple) and len(self.fraction) != population.num_clients:
+            yield (
+                f"Fraction needs one fraction, or one per client; got {len(self.fraction)} for "
+                f"{population.num_clients} clients. Change fleet.work.fraction."
+            )
+
     def done(self, asked: Ids, clients: Ids, view: View) -> Ids:
         """Return that share of the asked steps, to the nearest, half up."""
         total = view.population.num_clients
-        if not isinstance(self.fraction, float | int) and len(self.fraction) != total:
-            raise ConfigError(
-                f"Fraction needs one fraction, or one per client; got {len(self.fraction)} for {total} clients. "
-                "Change fleet.work.fraction."
-            )
         middle = np.broadcast_to(np.asarray(self.fraction, dtype=np.float64), total)[clients]
         low, high = np.maximum(middle - self.spread, 0.0), np.minimum(middle + self.spread, 1.0)
         share = low + (high - low) * view.streams.uniforms("completed", view.round, clients)[:, 0]

@@ -11,7 +11,9 @@ that of the same first round. The first round is never compared with itself.
 
 Reduces to: τ₀ steps in every round until R rounds have passed; FedSGD when τ₀ = 1.
 Differs from the paper: the loss is what clients report from training, so nothing is evaluated besides; intervals are
-counted in rounds, not in seconds. The paddle variant is PaddlePaddle's rule, with τ₀ in place of its limit of 16.
+counted in rounds, not in seconds. The bound that the rule is derived from has (η_0/η_t)³ under the root; the first
+power is used here, with which τ grows less when the rate is cut. The paddle variant is PaddlePaddle's rule, with τ₀ in
+place of its limit of 16.
 Reference: Wang, Joshi. Adaptive communication strategies. MLSys 2019. arXiv:1810.08313.
 """
 

@@ -43,6 +43,7 @@ function ticks(low, high, wanted) {
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++) found.push(at * step);
   return found;
 }
+const isFlat = (low, high) => high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high)); // apart by rounding only
 function logTicks(low, high) {
   const found = [];
   for (let p = Math.floor(Math.log10(low)); p <= Math.ceil(Math.log10(high)); p++)
@@ -65,8 +66,7 @@ function legend(box, arms) {
       if (arms.every((each) => hidden.has(each))) hidden.clear();
       redraws.forEach((draw) => draw());
     });
-    const chart = box.parentElement.querySelector(".chart");
-    const fade = (on) => chart.querySelectorAll("[data-arm]").forEach((node) => node.classList.toggle("faded", on && node.dataset.arm !== String(arm)));
+    const fade = (on) => box.parentElement.querySelectorAll("[data-arm]").forEach((node) => node.classList.toggle("faded", on && node.dataset.arm !== String(arm)));
     button.addEventListener("pointerenter", () => fade(true));
     button.addEventListener("pointerleave", () => fade(false));
     box.append(button);
@@ -99,11 +99,11 @@ function lineChart(chart, { curves, xLabel, yLabel, share, xShare, fromZero, log
   let low = Math.min(...values), high = Math.max(...values);
   if (fromZero) low = Math.min(0, low);
   if (share && !log) [low, high] = [Math.max(0, low), Math.min(1, high)];
-  if (low === high) [low, high] = low === 0 ? [0, 1] : log ? [low / 2, low * 2] : [low - Math.abs(low) * 0.1, high + Math.abs(high) * 0.1];
+  if (isFlat(low, high)) [low, high] = low === 0 ? [0, 1] : log ? [low / 2, low * 2] : [low - Math.abs(low) * 0.1, high + Math.abs(high) * 0.1];
   if (!log) { const pad = (high - low) * 0.04; [low, high] = [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad]; }
   const xs = shownCurves.flatMap((c) => c.x);
   let left = Math.min(...xs), right = Math.max(...xs);
-  if (left === right) [left, right] = [left - 0.5, right + 0.5];
+  if (isFlat(left, right)) [left, right] = [left - 0.5, right + 0.5];
   const yTicks = log ? logTicks(low, high) : ticks(low, high, height / 45);
   const texts = yTicks.map((v) => (share ? `${+(100 * v).toPrecision(4)} %` : plain(v)));
   const margin = { left: 14 + 7 * Math.max(...texts.map((t) => t.length)), right: 24, top: 26, bottom: 40 };
@@ -123,7 +123,8 @@ function lineChart(chart, { curves, xLabel, yLabel, share, xShare, fromZero, log
     drawn("text", { x: 2, y: 12, class: "name" }, yLabel));
   drawMarks(root, marks || [], X, margin.top, bottom);
   const bands = drawn("g"), lines = drawn("g"); // every line over every band
-  for (const curve of shownCurves) drawCurve(bands, lines, curve, X, Y, log);
+  const clip = (v) => Math.max(margin.top, Math.min(bottom, Y(v))); // a share has no band below 0 or above 100 %
+  for (const curve of shownCurves) drawCurve(bands, lines, curve, X, Y, clip, log);
   root.append(bands, lines);
   const cross = drawn("line", { class: "axis", y1: margin.top, y2: bottom, visibility: "hidden" });
   root.append(cross);
@@ -156,7 +157,7 @@ function drawMarks(root, marks, X, top, bottom) {
   }
 }
 
-function drawCurve(bands, lines, curve, X, Y, log) {
+function drawCurve(bands, lines, curve, X, Y, clip, log) {
   const good = (v) => v !== null && (!log || v > 0);
   const runs = [];
   curve.mean.forEach((v, i) => {
@@ -166,8 +167,8 @@ function drawCurve(bands, lines, curve, X, Y, log) {
   const floor = (v, i) => (log && v <= 0 ? curve.mean[i] : v);
   for (const run of runs) {
     if (curve.low && run.length > 1) {
-      const over = run.map((i) => `${X(curve.x[i]).toFixed(1)},${Y(curve.high[i]).toFixed(1)}`);
-      const under = run.map((i) => `${X(curve.x[i]).toFixed(1)},${Y(floor(curve.low[i], i)).toFixed(1)}`).reverse();
+      const over = run.map((i) => `${X(curve.x[i]).toFixed(1)},${clip(curve.high[i]).toFixed(1)}`);
+      const under = run.map((i) => `${X(curve.x[i]).toFixed(1)},${clip(floor(curve.low[i], i)).toFixed(1)}`).reverse();
       bands.append(drawn("polygon", { class: `c${curve.arm % 7} band`, "data-arm": curve.arm, points: [...over, ...under].join(" ") }));
     }
     if (run.length === 1) lines.append(drawn("circle", { class: `c${curve.arm % 7} dot`, "data-arm": curve.arm, cx: X(curve.x[run[0]]), cy: Y(curve.mean[run[0]]), r: 3.5 }));
@@ -179,11 +180,12 @@ function drawCurve(bands, lines, curve, X, Y, log) {
 function forest(chart, { rows, label, points }) {
   chart.replaceChildren();
   const width = widthOf(chart), line = 30, narrow = width < 620;
-  const left = narrow ? 12 : Math.min(330, width * 0.32), top = 8, height = top + rows.length * (narrow ? line + 16 : line) + 44;
+  const longest = Math.max(...rows.map((r) => data.arms[r.arm].length));
+  const left = narrow ? 12 : Math.min(330, width * 0.32, 30 + 7.2 * longest), top = 8, height = top + rows.length * (narrow ? line + 16 : line) + 44;
   const factor = points ? 100 : 1;
   const ends = rows.flatMap((r) => [r.mean, r.low ?? r.mean, r.high ?? r.mean]).map((v) => v * factor);
   let low = Math.min(0, ...ends), high = Math.max(0, ...ends);
-  if (low === high) [low, high] = [-1, 1];
+  if (isFlat(low, high)) [low, high] = [-1, 1];
   const pad = (high - low) * 0.05;
   const X = scale(low - pad, high + pad, left, width - 14);
   const root = drawn("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });

@@ -38,6 +38,10 @@ function orderOf(run, by) {
   const order = Array.from({ length: run.clients }, (_, i) => i);
   if (by === "id") return order;
   const held = run.held === null ? null : data.maps.held[run.held];
+  if (by === "speed") {
+    const seconds = held && held.seconds && numbers(held.seconds);
+    return seconds ? order.sort((a, b) => seconds[a] - seconds[b] || a - b) : order;
+  }
   const values = by === "sizes" ? held && numbers(held.sizes) : numbers(run[by]);
   return values ? order.sort((a, b) => values[b] - values[a] || a - b) : order;
 }
@@ -97,13 +101,14 @@ function heatMap(chart, run, by, orderName, quantity) {
     if (Number.isInteger(v) && t >= 0) pen.fillText(String(v), xOf(t), end + 15);
   }
   pen.textAlign = "left";
-  pen.fillText(`rounds; clients by ${orderName}${narrow || by === "id" ? "" : ", most on top"}`, left, end + 30);
+  const onTop = by === "id" ? "" : by === "speed" ? ", fastest on top" : ", most on top";
+  pen.fillText(`rounds; clients by ${orderName}${narrow ? "" : onTop}`, left, end + 30);
   if (left > 20 && cellHeight >= 11) {
     pen.textAlign = "right";
     order.forEach((i, r) => pen.fillText(String(i * data.maps.every_client), left - 6, top + r * cellHeight + cellHeight / 2 + 4));
   }
   for (const mark of data.marks) if (mark.arms.includes(run.arm)) {
-    const t = rounds.indexOf(mark.round);
+    const t = rounds.findIndex((each) => each >= mark.round);
     if (t >= 0) pen.fillRect(xOf(t) - 1, 0, 2, 7);
   }
   hoverMap(chart, canvas, width, height, (x, y) => {
@@ -116,7 +121,7 @@ function heatMap(chart, run, by, orderName, quantity) {
     const many = rowCuts[r + 1] - rowCuts[r], from = rounds[columnCuts[c]], to = rounds[columnCuts[c + 1] - 1];
     return [made("strong", {}, `${many} client${many > 1 ? "s" : ""}, round${from < to ? `s ${from}–${to}` : ` ${from}`}`), made("div", {}, shown(sums[r * columns + c], true))];
   });
-  return { binned, most: chosen ? most : null };
+  return { binned, most: chosen ? most : null, present: new Set(chosen ? [] : states) };
 }
 
 function hoverMap(chart, canvas, width, height, tell) {
@@ -135,7 +140,8 @@ function scatter(chart, run) {
   const [canvas, pen] = canvasIn(chart, width, height, "share of the aggregation against share of the data");
   const xs = Array.from(sizes, (n) => n / held.total), ys = Array.from(share);
   const most = Math.max(1e-12, xs.reduce((a, b) => Math.max(a, b), 0)), up = Math.max(most, ys.reduce((a, b) => Math.max(a, b), 0)), down = ys.reduce((a, b) => Math.min(a, b), 0);
-  const X = scale(0, most * 1.05, left, width - 14), Y = scale(down, up * 1.05, height - bottom, top);
+  const least = xs.reduce((a, b) => Math.min(a, b), most), start = least > most / 2 ? least - (most - least + most / 50) / 5 : 0; // sizes much alike get the whole width
+  const X = scale(start, most * 1.05 - start * 0.04, left, width - 14), Y = scale(down, up * 1.05, height - bottom, top);
   pen.strokeStyle = css("line"); pen.fillStyle = css("soft"); pen.textAlign = "end";
   const part = (v) => `${+(100 * v).toPrecision(3)} %`.replace("-", "−");
   for (const v of ticks(down, up * 1.05, height / 60)) {
@@ -143,11 +149,12 @@ function scatter(chart, run) {
     pen.fillText(part(v), left - 6, Y(v) + 4);
   }
   pen.textAlign = "center";
-  for (const v of ticks(0, most * 1.05, width / 110)) pen.fillText(part(v), X(v), height - bottom + 17);
+  for (const v of ticks(start, most * 1.02, width / 110)) pen.fillText(part(v), X(v), height - bottom + 17);
   pen.textAlign = "end"; pen.fillText("share of the data", width - 14, height - 6);
   pen.textAlign = "left"; pen.fillStyle = css("ink"); pen.fillText("share of the aggregation", 2, 12);
   pen.strokeStyle = css("soft"); pen.setLineDash([4, 4]);
-  pen.beginPath(); pen.moveTo(X(0), Y(0)); const end = Math.min(most * 1.05, up * 1.05); pen.lineTo(X(end), Y(end)); pen.stroke(); pen.setLineDash([]);
+  const end = Math.min(most * 1.05 - start * 0.04, up * 1.05);
+  pen.beginPath(); pen.moveTo(X(start), Y(start)); pen.lineTo(X(end), Y(end)); pen.stroke(); pen.setLineDash([]);
   pen.fillStyle = css(`c${run.arm % 7}`); pen.globalAlpha = xs.length > 500 ? 0.35 : 0.75;
   const radius = xs.length > 2000 ? 1.5 : xs.length > 200 ? 2.5 : 4;
   xs.forEach((x, i) => { pen.beginPath(); pen.arc(X(x), Y(ys[i]), radius, 0, 7); pen.fill(); });

@@ -12,6 +12,10 @@ function onChange(box, part, draw) {
 }
 function switches(holder, entries, draw) {
   let chosen = entries[0][0];
+  if (entries.length < 2) { // nothing to switch
+    (holder.closest(".controls").childElementCount === 2 ? holder.closest(".controls") : holder).hidden = true;
+    return () => chosen;
+  }
   for (const [value, text] of entries) {
     const button = made("button", { type: "button", "data-value": value, "aria-pressed": String(value === chosen) }, text);
     button.addEventListener("click", () => {
@@ -24,31 +28,54 @@ function switches(holder, entries, draw) {
   return () => chosen;
 }
 
+const MAIN = ["measured", "who took part"]; // the other groups have pictures of their own
+function withBand(c, at, band) {
+  const curve = { arm: c.arm, x: c.x[at], mean: c.mean };
+  if (c.seeds > 1 && band === "std") Object.assign(curve, { low: c.mean.map((m, i) => (m === null ? null : m - c.std[i])), high: c.mean.map((m, i) => (m === null ? null : m + c.std[i])), half: c.std });
+  if (c.seeds > 1 && band === "range") Object.assign(curve, { low: c.low, high: c.high });
+  return curve;
+}
+function drawMetric(chart, metric, at, band, more) {
+  const marks = data.marks.map((m) => ({ ...m, at: at === 0 ? m.round : costAt(metric.curves, m, at) }));
+  const curves = metric.curves.map((c) => withBand(c, at, band));
+  lineChart(chart, { curves, xLabel: data.axes[at][1], yLabel: metric.label, share: metric.share, marks, ...more });
+}
+const many = data.arms.length > 6; // bands of more arms would only cover each other
+const usualBand = many ? "none" : "std";
+
 function curvesPicture() {
   const box = find("curves");
   if (!box) return;
   const metric = inside(box, "metric"), band = inside(box, "band"), log = inside(box, "log");
   let group = null;
   data.metrics.forEach((each, i) => {
+    if (!MAIN.includes(each.group)) return;
     if (!group || group.label !== each.group) metric.append((group = made("optgroup", { label: each.group })));
     group.append(option(i, each.label));
   });
-  band.value = data.arms.length > 6 ? "none" : "std";
+  band.value = usualBand;
+  inside(box, "banded").hidden = data.metrics.every((each) => each.curves.every((c) => c.seeds < 2));
   const axis = switches(inside(box, "axis"), data.axes.map(([, label], i) => [i, label]), () => draw());
   function draw() {
-    const chosen = data.metrics[metric.value], at = axis();
-    const curves = chosen.curves.map((c) => {
-      const curve = { arm: c.arm, x: c.x[at], mean: c.mean };
-      if (c.seeds > 1 && band.value === "std") Object.assign(curve, { low: c.mean.map((m, i) => (m === null ? null : m - c.std[i])), high: c.mean.map((m, i) => (m === null ? null : m + c.std[i])), half: c.std });
-      if (c.seeds > 1 && band.value === "range") Object.assign(curve, { low: c.low, high: c.high });
-      return curve;
-    });
-    const marks = data.marks.map((m) => ({ ...m, at: at === 0 ? m.round : costAt(chosen.curves, m, at) }));
-    const spec = { curves, xLabel: data.axes[at][1], yLabel: chosen.label, share: chosen.share, log: log.checked, marks };
-    lineChart(inside(box, "chart"), spec);
+    const chosen = data.metrics[metric.value];
+    drawMetric(inside(box, "chart"), chosen, axis(), band.value, { log: log.checked });
     legend(inside(box, "legend"), chosen.curves.map((c) => c.arm));
   }
   ["metric", "band", "log"].forEach((part) => onChange(box, part, draw));
+  redraws.push(draw);
+}
+// one small chart for each metric of a group
+function smallPictures(name, group) {
+  const box = find(name);
+  if (!box) return;
+  const metrics = data.metrics.filter((each) => each.group === group && each.curves.some((c) => c.mean.length > 1));
+  const charts = metrics.map(() => made("div", { class: "chart" }));
+  inside(box, "charts").append(...charts);
+  const axis = switches(inside(box, "axis"), data.axes.map(([, label], i) => [i, label]), () => draw());
+  function draw() {
+    metrics.forEach((metric, i) => drawMetric(charts[i], metric, axis(), usualBand, {}));
+    legend(inside(box, "legend"), [...new Set(metrics.flatMap((metric) => metric.curves.map((c) => c.arm)))].sort((a, b) => a - b));
+  }
   redraws.push(draw);
 }
 // an event's place on a cost axis: the mean over the arms in which it happened
@@ -62,11 +89,12 @@ function costAt(curves, mark, axis) {
 
 function rankPictures() {
   for (const rank of data.ranks) {
-    const box = find(rank.key);
-    if (!box) continue;
+    const chart = document.querySelector(`[data-part="${rank.key}"]`);
+    if (!chart) continue;
+    const curves = rank.curves.map((c) => (many ? { arm: c.arm, x: c.x, mean: c.mean } : c));
     redraws.push(() => {
-      lineChart(inside(box, "chart"), { curves: rank.curves, xLabel: rank.x, yLabel: rank.y, share: rank.share, xShare: true, fromZero: true });
-      legend(inside(box, "legend"), rank.curves.map((c) => c.arm));
+      lineChart(chart, { curves, xLabel: rank.x, yLabel: rank.y, share: rank.share, xShare: true, fromZero: true });
+      legend(inside(chart.closest("[data-picture]"), "legend"), curves.map((c) => c.arm));
     });
   }
 }
@@ -86,12 +114,14 @@ function mapPictures() {
   function draw() {
     const run = runNow();
     const known = run.held !== null;
+    const timed = known && data.maps.held[run.held].seconds;
     order.querySelector('[value="sizes"]').disabled = !known;
-    if (!known && order.value === "sizes") order.value = "times_answered";
+    order.querySelector('[value="speed"]').disabled = !timed;
+    if (order.selectedOptions[0].disabled) order.value = "times_answered";
     const told = heatMap(inside(box, "chart"), run, order.value, order.selectedOptions[0].textContent.trim(), quantity.value);
     quantity.querySelector('[value="all"]').disabled = told.binned;
     if (told.binned && quantity.value === "all") quantity.value = "answered";
-    stateLegend(inside(box, "legend"), told.most);
+    stateLegend(inside(box, "legend"), told);
     const dots = find("shares"), labels = find("labels");
     if (dots) { dots.hidden = !known; if (known) scatter(inside(dots, "chart"), run); inside(dots, "of").textContent = `${data.arms[run.arm]}, seed ${run.seed}`; }
     if (labels) { labels.hidden = !known || !data.maps.held[run.held].labels; if (!labels.hidden) labelMap(inside(labels, "chart"), run, order.value); }
@@ -100,15 +130,15 @@ function mapPictures() {
   ["seed", "order", "quantity"].forEach((part) => onChange(box, part, draw));
   redraws.push(draw);
 }
-function stateLegend(box, most) {
+function stateLegend(box, { most, present }) {
   if (most !== null) {
     const ramp = made("span", { class: "ramp" });
     return box.replaceChildren(made("span", { class: "box" }, "0\u00a0%", ramp, `${shown(most, true)} of the clients and rounds in a cell`));
   }
-  box.replaceChildren(...data.maps.states.map((text, i) => {
+  box.replaceChildren(...data.maps.states.flatMap((text, i) => {
     const patch = made("i");
     patch.style.background = `var(--${NAMES[i]})`;
-    return made("span", { class: "box" }, patch, text);
+    return present.has(i) ? [made("span", { class: "box" }, patch, text)] : [];
   }));
 }
 
@@ -121,6 +151,8 @@ curvesPicture();
 forestPicture();
 mapPictures();
 rankPictures();
+smallPictures("fairness", "fairness");
+smallPictures("rules", "from the rules");
 const redraw = () => redraws.forEach((draw) => draw());
 redraw();
 let last = document.documentElement.clientWidth, waiting = 0;

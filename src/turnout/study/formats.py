@@ -1,7 +1,9 @@
 """Numbers as people read them; what is not known is a dash."""
 
 import math
+from collections.abc import Callable
 
+Say = Callable[[float | None], str]
 MISSING = "–"
 MINUS = "−"
 UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -54,6 +56,16 @@ def p_value(value: float | None) -> str:
     if value is None:
         return MISSING
     return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+
+
+def index(value: float | None) -> str:
+    """Return an index between 0 and 1."""
+    return MISSING if value is None or not math.isfinite(value) else signed(f"{value:.3f}")
+
+
+def spread_index(mean: float | None, std: float | None) -> str:
+    """Return mean ± standard deviation of an index between 0 and 1."""
+    return index(mean) if std is None or not math.isfinite(std) else f"{index(mean)} ± {index(std)}"
 
 
 def spread(mean: float | None, std: float | None, digits: int = 3) -> str:
