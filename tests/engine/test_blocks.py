@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from tests.conftest import blob_federation, blob_task
 from turnout import losses
-from turnout.data.federation import from_clients
+from turnout.data.federation import Slab, from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.lowering import Lowered
+from turnout.engine.stacked import LITTLE, block_bounds, collect_jobs
 from turnout.engine.tally import MOST_HELD, Tally
 from turnout.local import SGD
 from turnout.memory import RowTable
@@ -42,6 +45,15 @@ def request(task, coefficients, local=None, **more):
     )
 
 
+def jobs_of(sizes, batch_size=None):
+    """Return rows of clients that hold so much, in the order in which they are stacked."""
+    task = blob_task(len(sizes))
+    local = SGD(lr=0.1, batch_size=batch_size, steps=2)
+    sizes = np.array(sizes)
+    slab = Slab(torch.zeros(1, 4), torch.zeros(1), np.cumsum(sizes) - sizes, sizes, None)
+    return collect_jobs([request(task, None, local)], [slab])
+
+
 @pytest.mark.parametrize("block", [1, 3, 100])
 def test_engine_the_sum_is_that_of_the_rows_and_no_rows_are_kept(block):
     task = blob_task(7)
@@ -52,6 +64,24 @@ def test_engine_the_sum_is_that_of_the_rows_and_no_rows_are_kept(block):
     assert summed.delta is None  # memory does not grow with the cohort
     assert rows.reduced is None
     assert torch.allclose(summed.reduced, torch.tensor(shares) @ rows.delta, rtol=0, atol=1e-12)
+
+
+@given(st.lists(st.integers(1, 200_000), min_size=1, max_size=40), st.integers(1, 12))
+def test_property_blocks_hold_every_row_once_and_little_padding(sizes, block):
+    jobs = jobs_of(sizes)
+    bounds = block_bounds(jobs, block)
+    assert [at for low, high in bounds for at in range(low, high)] == list(range(len(sizes)))
+    for low, high in bounds:
+        widths = jobs.sizes[low:high]
+        assert 0 < high - low <= block
+        assert (high - low) * widths.max() <= 1.5 * widths.sum() + LITTLE
+
+
+def test_golden_one_large_client_gets_a_block_of_its_own():
+    jobs = jobs_of([10, 100_000, 12, 11])
+    assert jobs.sizes.tolist() == [100_000, 12, 11, 10]  # the widest first
+    assert block_bounds(jobs, 100) == [(0, 1), (1, 4)]
+    assert block_bounds(jobs_of([10, 100_000, 12, 11], batch_size=10), 3) == [(0, 3), (3, 4)]  # all ten wide
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,7 @@ def test_error_a_study_in_memory_has_no_place_for_a_store(monkeypatch: pytest.Mo
 @needs("mlflow")
 @foreign_noise
 def test_error_a_store_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////no/such/folder/store.sqlite")
+    (tmp_path / "file").touch()  # a folder that no one, root included, can make
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/file/store.sqlite")
     with pytest.raises(ConfigError, match=r"mlflow cannot be opened: .*take it out of track"):
         Trackers(["mlflow"], tracked(tmp_path))

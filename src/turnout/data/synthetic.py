@@ -19,6 +19,7 @@ Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -52,9 +53,17 @@ def lognormal_sizes(rng: np.random.RandomState, clients: int) -> Ids:
     return rng.lognormal(4, 2, clients).astype(np.int64) + 50
 
 
+@cache
+def square_root() -> Floats:
+    """Return √Σ as numpy's multivariate_normal works it out, which it does anew for every client."""
+    _, variances, directions = np.linalg.svd(np.diag(VARIANCES))
+    return np.asarray(np.sqrt(variances)[:, None] * directions)
+
+
 def labelled(rng: np.random.RandomState, size: int, weight: Floats, bias: Floats, mean: Floats) -> Client:
     """Draw a client's inputs and label them with its model."""
-    x = rng.multivariate_normal(mean, np.diag(VARIANCES), size, check_valid="ignore")
+    x = rng.standard_normal((size, DIM)) @ square_root()
+    x += mean
     return Client(x, np.argmax(x @ weight + bias, axis=1), weight, bias, mean)
 
 

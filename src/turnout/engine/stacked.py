@@ -1,6 +1,7 @@
 """Stacked training: a block of clients, one row each, moved step by step together.
 
-Rows are sorted by how many steps they do, so that finished rows drop off the end of the block and no work is wasted.
+Rows are sorted by how many steps they do, so that finished rows drop off the end of the block and no work is wasted,
+and then by how many samples a step takes, so that little is padded.
 A block may hold rows of several runs: each starts from its own run's model and is summed into its own run's result.
 """
 
@@ -25,6 +26,7 @@ from turnout.requests import Train
 from turnout.streams import Bits, Floats, Ids
 
 GATHER_BYTES = 16 << 20  # samples of as many steps as fit are gathered in one go
+LITTLE = 4096  # samples of padding that cost less than another block
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +45,11 @@ class Jobs:
 
     def __len__(self) -> int:
         return len(self.owner)
+
+    def widths(self) -> Ids:
+        """Return how many samples a full batch of each row has."""
+        batch_size = self.requests[0].local.batch_size
+        return self.sizes if batch_size is None else np.minimum(self.sizes, batch_size)
 
     def take(self, rows: Ids) -> "Jobs":
         """Return some of the rows."""
@@ -71,7 +78,7 @@ class BlockResult:
 
 
 def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
-    """Return the rows of several requests, longest first; `slabs` has one entry per request."""
+    """Return the rows of several requests, longest first and then widest; `slabs` has one entry per request."""
     counts = [len(r.clients) for r in requests]
     owner = np.repeat(np.arange(len(requests)), counts)
     jobs = Jobs(
@@ -85,9 +92,29 @@ def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
         slabs=slabs,
         settings={name: np.concatenate([r.settings[name] for r in requests]) for name in requests[0].settings},
     )
-    if (jobs.steps == jobs.steps[0]).all():
+    widths = jobs.widths()
+    if (jobs.steps == jobs.steps[0]).all() and (widths == widths[0]).all():
         return jobs
-    return jobs.take(np.argsort(-jobs.steps, kind="stable"))
+    return jobs.take(np.lexsort((-widths, -jobs.steps)))
+
+
+def block_bounds(jobs: Jobs, block: int) -> list[tuple[int, int]]:
+    """Return where blocks begin and end: so many rows at most, and half as much padding as samples, but for a little.
+
+    A batch is as wide as its widest row. Where clients step on all they hold, one with a thousand times the data of
+    the others would make each of them pay for its width.
+    """
+    widths = jobs.widths()
+    if (widths == widths[0]).all():
+        return [(low, min(low + block, len(jobs))) for low in range(0, len(jobs), block)]
+    bounds: list[tuple[int, int]] = []
+    low = samples = widest = 0
+    for row, width in enumerate(widths.tolist()):
+        samples, widest = samples + width, max(widest, width)
+        if row - low == block or (row + 1 - low) * widest > 1.5 * samples + LITTLE:
+            bounds.append((low, row))
+            low, samples, widest = row, width, width
+    return [*bounds, (low, len(jobs))]
 
 
 def train_block(program: Program, layout: Layout, jobs: Jobs, loss: Loss, scratch: Scratch) -> BlockResult:

@@ -25,7 +25,7 @@ from turnout.engine.measure import Gauge, Nowhere
 from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
 from turnout.engine.scratch import Scratch
-from turnout.engine.stacked import Jobs, collect_jobs, train_block
+from turnout.engine.stacked import Jobs, block_bounds, collect_jobs, train_block
 from turnout.engine.tally import Tally
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, tuning_key
@@ -152,7 +152,7 @@ class Vectorised:
     def _run_blocks(self, prepared: Prepared, jobs: Jobs, way: Way, gather: Gather) -> None:
         program, loss = prepared.program, prepared.task.loss
         assert program is not None
-        bounds = [(at, min(at + way.block, len(jobs))) for at in range(0, len(jobs), way.block)]
+        bounds = block_bounds(jobs, way.block)
         parts = [gather.part() for _ in bounds]
 
         def run(number: int) -> None:

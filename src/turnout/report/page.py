@@ -12,6 +12,7 @@ from turnout.report.contents import Contents, as_json
 from turnout.report.packing import text_chunks
 from turnout.report.sections import sections
 from turnout.study import formats
+from turnout.study.comparison import NOBODY
 
 SCRIPTS = ("charts.js", "maps.js", "page.js")
 LOGO = (
@@ -66,11 +67,11 @@ def _header(found: Contents) -> str:
 
 
 def verdict(found: Contents) -> str:
-    """Return the outcome in words; that nobody came is said first."""
+    """Return the outcome in words; that no answer counted is said first."""
     unmoved = "No client's answer counted in any round, so no model was ever moved. "
-    trained = any(len(run.rounds) for run in found.attended.values())
+    asked = any(len(run.rounds) for run in found.attended.values()) and found.gathered.verdict != NOBODY
     moved = any(rows.any() for rows in found.counted.values())
-    return (unmoved if trained and not moved else "") + found.gathered.verdict
+    return (unmoved if asked and not moved else "") + found.gathered.verdict
 
 
 def _about(found: Contents) -> str:

@@ -164,8 +164,9 @@ def _on_the_way(curves: Curves) -> tuple[float | None, ...]:
 
 
 def _target(arms: Mapping[str, Curves], higher: bool) -> tuple[float | None, str]:
-    """Return a target that the best arm reaches, and where it comes from."""
-    means = [mean for mean in (_summary(curves).mean for curves in arms.values()) if mean is not None]
+    """Return a target that the best arm reaches, and where it comes from; none where no client ever took part."""
+    learnt = [curves for curves in arms.values() if any(curve["answers"].iloc[0] for curve in curves.values())]
+    means = [mean for mean in (_summary(curves).mean for curves in learnt) if mean is not None]
     if not means:
         return None, ""
     share = f"{100 * SHARE:.0f} %"

@@ -24,6 +24,7 @@ METHODS = (
     "mean ± standard deviation over seeds; differences are taken seed by seed; interval: Student's t; "
     "p: paired t-test, corrected over the arms by Holm's method"
 )
+NOBODY = "No client ever took part, in any arm or seed: nothing was learnt from clients, nothing is claimed."
 ONE_SEED = "one seed shows no spread and no test can be made of it: run more, with --seeds 5 for example"
 
 
@@ -119,7 +120,7 @@ class Comparison:
     def verdict(self) -> str:
         """Return the outcome in one sentence, with no more claimed than the seeds allow."""
         if all(row.absent == row.final.count for row in self.rows):
-            return "No client ever took part, in any arm or seed: nothing was learnt from clients, nothing is claimed."
+            return NOBODY
         base = next(row for row in self.rows if row.arm == self.baseline)
         if len(self.rows) == 1:
             one = " in the one seed that was run" if base.final.count == 1 and base.final.mean is not None else ""

@@ -98,7 +98,9 @@ function heatMap(chart, run, by, orderName, quantity) {
   const xOf = (t) => left + ((columns < T ? (t + 0.5) * (columns / T) : t + 0.5) * across);
   for (const v of ticks(rounds[0], rounds[T - 1], Math.max(2, (across * columns) / 90))) {
     const t = rounds.findIndex((each) => each >= v);
-    if (Number.isInteger(v) && t >= 0) pen.fillText(String(v), xOf(t), end + 15);
+    if (!Number.isInteger(v) || t < 0) continue;
+    const half = pen.measureText(String(v)).width / 2;
+    pen.fillText(String(v), Math.min(xOf(t), width - half), end + 15);
   }
   pen.textAlign = "left";
   const onTop = by === "id" ? "" : by === "speed" ? ", fastest on top" : ", most on top";
