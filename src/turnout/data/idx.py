@@ -46,6 +46,8 @@ def parse_idx(data: bytes, name: str) -> NDArray[np.integer[Any]]:
     size = header + width * math.prod(shape)
     if len(data) != size:
         raise DataError(f"{name} must have {size:,} bytes for its shape {shape}; got {len(data):,}. Replace the file.")
+    if 0 in shape:
+        raise DataError(f"{name} must hold values; its shape is {shape}. Replace the file.")
     return np.frombuffer(data, dtype=np.uint8 if width == 1 else ">i4", offset=header).reshape(shape)
 
 
