@@ -65,7 +65,7 @@ def throughput(plan: Plan, rows: int, size: int) -> tuple[Contender, Contender, 
         aggregation: dict[str, object] = {}  # noqa: RUF012
 
     def combine() -> None:
-        for _ in _combine(plan, None, Bare(), outcome, None):  # type: ignore[arg-type]
+        for _ in _combine(plan, None, Bare(), outcome, answer, None):  # type: ignore[arg-type]
             raise AssertionError("a weighted sum asks for nothing")
 
     return Contender("turnout", combine), Contender("torch.mv", lambda: torch.mv(turned, weights)), delta.nbytes

@@ -107,8 +107,15 @@ def text_federation():
     return from_clients(pairs, test=pairs[0], num_classes=3)
 
 
+def wide_task():
+    """Return a task whose first layer is so large beside a client's data that its weights are written once a round."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(72, 160), nn.ReLU(), nn.Linear(160, 3))
+    return Task(federation=image_federation(), module=seeded(module), loss=losses.cross_entropy)
+
+
 TASKS = {
     "mlp": blob_task,
+    "wide": wide_task,
     "residual": lambda: Task(federation=blob_federation(), module=seeded(Residual()), loss=losses.cross_entropy),
     "odd": lambda: Task(federation=blob_federation(), module=seeded(Odd()), loss=losses.cross_entropy),
     "cnn": lambda: Task(

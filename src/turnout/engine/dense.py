@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from turnout.engine.deferred import FirstLayer
 from turnout.engine.layers import Sink
 from turnout.engine.lowering import Batch, sequential_layers
 from turnout.engine.tally import Tally
@@ -52,19 +53,20 @@ class Dense:
         self.minus_one = torch.full((1, 1, 1), -1.0)
 
     @torch.no_grad()
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: Tally) -> None:
-        """Give every row's gradients to the sink and its loss to the tally."""
+    def run(
+        self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: Tally, first: FirstLayer | None = None
+    ) -> None:
+        """Give every row's gradients to the sink and its loss to the tally; `first` stands in for the first layer."""
         x, y, weights = batch
         h = x.flatten(2) if x.dim() > 3 else x
         seen = []
-        for layer in self.layers:
+        for place, layer in enumerate(self.layers):
             seen.append(h)
-            weight = params[layer.weight]
-            h = (
-                torch.bmm(h, weight)
-                if layer.bias is None
-                else torch.baddbmm(params[layer.bias].unsqueeze(1), h, weight)
-            )
+            weight, bias = params[layer.weight], None if layer.bias is None else params[layer.bias]
+            if first is not None and place == 0:
+                h = first.outputs(len(y), bias)
+            else:
+                h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), h, weight)
             if layer.rectify:
                 h.relu_()
         tally.add_outputs(h, y, weights)
@@ -72,6 +74,11 @@ class Dense:
         for place in range(len(self.layers) - 1, -1, -1):
             layer, inputs = self.layers[place], seen[place]
             below = torch.bmm(errors, params[layer.weight].transpose(1, 2)) if place else None
+            if first is not None and place == 0:
+                first.take(errors)
+                if layer.bias is not None:
+                    sink.plain(layer.bias, errors.sum(1))
+                return
             sink.linear(layer.weight, layer.bias, inputs, errors)
             if below is not None:
                 rectified = self.layers[place - 1].rectify

@@ -5,14 +5,17 @@ and then by how many samples a step takes, so that little is padded.
 A block may hold rows of several runs: each starts from its own run's model and is summed into its own run's result.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from turnout.data.federation import Slab
+from turnout.engine.deferred import FirstLayer, mixes, pays
+from turnout.engine.dense import Dense
 from turnout.engine.lowering import Batch, Program
 from turnout.engine.scratch import Scratch
 from turnout.engine.sinks import Collected, FusedSGD, RowSettings
@@ -119,34 +122,73 @@ def block_bounds(jobs: Jobs, block: int) -> list[tuple[int, int]]:
 
 def train_block(program: Program, layout: Layout, jobs: Jobs, loss: Loss, scratch: Scratch) -> BlockResult:
     """Train a block of rows and return their changes, which are good until the scratch is used again."""
-    first = jobs.requests[0]
-    bases = _bases(layout, jobs)
-    rows = len(jobs)
-    params = [
-        scratch.take(f"parameter {at}", (rows, *base.shape[1:]), base).copy_(base) for at, base in enumerate(bases)
-    ]
-    settings = RowSettings(jobs.settings, first.model)
-    sink: FusedSGD | Collected
+    local, rows, bases = jobs.requests[0].local, len(jobs), _bases(layout, jobs)
     controls = _controls(layout, jobs, scratch)
-    if is_plain_sgd(first.local):
+    deferred = _deferred(program, jobs, bases, controls, scratch)
+    params = [scratch.take(f"parameter {at}", (rows, *base.shape[1:]), base) for at, base in enumerate(bases)]
+    for at, (param, base) in enumerate(zip(params, bases, strict=True)):
+        if deferred is None or at != deferred.slot:
+            param.copy_(base)
+    settings = RowSettings(jobs.settings, jobs.requests[0].model)
+    sink: FusedSGD | Collected
+    if is_plain_sgd(local):
         sink = FusedSGD(settings, params, bases, controls, scratch)
     else:
-        sink = Collected(first.local, settings, params, bases, controls)
-    tally, now = Tally(rows, loss, first.model.device), params
-    for step, batch in enumerate(_batches(jobs)):
+        sink = Collected(local, settings, params, bases, controls)
+    tally, now = Tally(rows, loss, params[0].device), params
+    run, batches = (program.run, _batches(jobs)) if deferred is None else (deferred.run, iter(deferred.batches))
+    for step, batch in enumerate(batches):
         if len(batch.y) != len(now[0]):
             now = [p[: len(batch.y)] for p in params]
         sink.enter(now, step)
-        program.run(now, batch, sink, tally)
+        run(now, batch, sink, tally)
         sink.leave()
-    deltas = [torch.sub(base, param, out=param).view(rows, -1) for base, param in zip(bases, params, strict=True)]
+    deltas = [
+        (torch.sub(base, param, out=param) if deferred is None or at != deferred.slot else deferred.first.change(param))
+        for at, (base, param) in enumerate(zip(bases, params, strict=True))
+    ]
+    return _result(jobs, [delta.view(rows, -1) for delta in deltas], sink, controls, tally)
+
+
+def _result(
+    jobs: Jobs, deltas: list[Tensor], sink: FusedSGD | Collected, controls: list[Tensor] | None, tally: Tally
+) -> BlockResult:
     extras = None
     if isinstance(sink, Collected):
-        pairs = [first.local.finish(d, s) for d, s in zip(deltas, sink.flat_state(), strict=True)]
+        pairs = [sink.local.finish(d, s) for d, s in zip(deltas, sink.flat_state(), strict=True)]
         deltas = [delta for delta, _ in pairs]
         extras = [extra for _, extra in pairs if extra is not None] or None
     following = None if controls is None else _following(jobs, controls, deltas)
     return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following)
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A block whose first layer is written at the end only."""
+
+    slot: int  # of its weights
+    first: FirstLayer
+    batches: Sequence[Batch]
+    run: Callable[[Sequence[Tensor], Batch, FusedSGD | Collected, Tally], None]
+
+
+def _deferred(
+    program: Program, jobs: Jobs, bases: Sequence[Tensor], controls: Sequence[Tensor] | None, scratch: Scratch
+) -> Deferred | None:
+    """Return how to train without writing the first layer at every step; None where that does not pay."""
+    if not isinstance(program, Dense) or not is_plain_sgd(jobs.requests[0].local):
+        return None
+    slot, longest = program.layers[0].weight, int(jobs.steps.max())
+    inputs, outputs = bases[slot].shape[1:]
+    visits = longest * int(jobs.widths().max())
+    is_even = 4 * int(jobs.steps.sum()) >= 3 * longest * len(jobs)  # rows that end early keep their room to the end
+    if not (visits and is_even and pays(inputs, outputs, visits)):
+        return None
+    x, batches = _at_once(jobs)
+    mixed = mixes(jobs.settings, longest, controls is not None)
+    control = None if controls is None else controls[slot]
+    first = FirstLayer(x, bases[slot], control, mixed, jobs.steps, scratch)
+    return Deferred(slot, first, batches, partial(program.run, first=first))
 
 
 def is_plain_sgd(local: Local) -> bool:
@@ -197,6 +239,21 @@ def _following(jobs: Jobs, controls: Sequence[Tensor], deltas: Sequence[Tensor])
     return [k.view(len(jobs), -1).neg_().addcmul_(delta, factor) for k, delta in zip(controls, deltas, strict=True)]
 
 
+def _at_once(jobs: Jobs) -> tuple[Tensor, list[Batch]]:
+    """Return the inputs of all visits, (rows, visits, inputs), and the batches of each step."""
+    local, model = jobs.requests[0].local, jobs.requests[0].model
+    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches)
+    where = _store_rows(jobs, drawn.positions)
+    rows, num_steps, width = where.shape
+    x, y = _fetch(jobs, where.reshape(-1), lambda: np.repeat(np.arange(rows), num_steps * width))
+    x, y = x.view(rows, num_steps, width, -1), y.view(rows, num_steps, width)
+    batches = []
+    for step, active in enumerate((jobs.steps[:, None] > np.arange(num_steps)).sum(0)):
+        weights = None if drawn.is_full else _weights(drawn.counts[:active, step], width, model)
+        batches.append(Batch(x[:active, step], y[:active, step], weights))
+    return x.view(rows, num_steps * width, -1), batches
+
+
 def _batches(jobs: Jobs) -> Iterator[Batch]:
     """Yield the batches of each step, for the rows that are still at work."""
     local, model = jobs.requests[0].local, jobs.requests[0].model
@@ -240,6 +297,11 @@ def _gather(jobs: Jobs, where: Ids, active: Ids, steps: range) -> tuple[Tensor, 
         flat = where[:, steps.start : steps.stop].swapaxes(0, 1).reshape(-1)
     else:
         flat = np.concatenate([where[: active[s], s].reshape(-1) for s in steps])
+    return _fetch(jobs, flat, lambda: np.concatenate([np.repeat(np.arange(active[s]), where.shape[2]) for s in steps]))
+
+
+def _fetch(jobs: Jobs, flat: Ids, rows: Callable[[], Ids]) -> tuple[Tensor, Tensor]:
+    """Return the samples at these places of their stores; `rows` says whose they are, where stores differ."""
     kinds = [(id(slab.x), id(slab.y)) for slab in jobs.slabs]  # runs may share inputs and have labels of their own
     numbers = {kind: number for number, kind in enumerate(kinds)}
     of_slab = np.array([numbers[kind] for kind in kinds])
@@ -248,8 +310,7 @@ def _gather(jobs: Jobs, where: Ids, active: Ids, steps: range) -> tuple[Tensor, 
     index = torch.from_numpy(flat).to(store.x.device)
     if len(stores) == 1:
         return store.x.index_select(0, index), store.y.index_select(0, index)
-    of_row = of_slab[jobs.owner]
-    of_sample = np.concatenate([np.repeat(of_row[: active[s]], where.shape[2]) for s in steps])
+    of_sample = of_slab[jobs.owner][rows()]
     x = store.x.new_empty(len(index), *store.x.shape[1:])
     y = store.y.new_empty(len(index), *store.y.shape[1:])
     for key, held in stores.items():
