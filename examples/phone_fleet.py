@@ -45,9 +45,10 @@ study = to.Study(
 
 if __name__ == "__main__":
     result = study.run()
-    rounds = result.loaded.rounds
+    rounds = result.loaded.rounds[result.loaded.rounds["round"] > 0]
     print(about)
     print(result.table())
+    print(f"\nclients a round, and simulated hours for all {study.rounds} rounds:")
     hours = rounds.groupby(["arm", "seed"])["sim_seconds"].sum().groupby("arm").mean() / 3600
-    share = rounds.groupby("arm")[["up", "asked", "answered"]].mean()
-    print(share.assign(hours=hours).round(2).to_string())
+    share = rounds.groupby("arm", sort=False)[["up", "asked", "answered"]].mean()
+    print(share.assign(hours=hours).round(1).to_string())

@@ -158,11 +158,16 @@ def test_golden_q_from_theory():
     [
         ({"client_prob": 1.5}, r"client_prob in \[0, 1\]; got 1\.5"),
         ({"client_prob": "theory"}, "needs participants and local_steps"),
+        ({"client_prob": "theory", "participants": -3, "local_steps": 5}, "participants >= 1; got -3"),
+        ({"steps": 0}, r"steps >= 1; got 0\. Change assist\.steps"),
+        ({"batch_size": 0}, r"batch_size >= 1; got 0\. Change assist\.batch_size"),
+        ({"lr": -0.1}, r"lr > 0; got -0\.1\. Change assist\.lr"),
+        ({"lr": float("inf")}, r"lr > 0; got inf"),
     ],
 )
 def test_error_settings(settings, text):
     with pytest.raises(ConfigError, match=text):
-        Safari(lr=0.1, **settings)
+        Safari(**{"lr": 0.1, **settings})
 
 
 def test_error_no_samples_at_the_server():

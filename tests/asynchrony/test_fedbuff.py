@@ -194,6 +194,10 @@ def test_golden_staleness_weights():
     assert FedBuff().weight(s).tolist() == [1.0, 2**-0.5, 0.5]
     assert FedBuff(staleness="constant").weight(s).tolist() == [1.0, 1.0, 1.0]
     assert FedBuff(staleness="cutoff", cutoff=1).weight(s).tolist() == [1.0, 1.0, 0.0]
+    assert FedBuff(staleness="cutoff", cutoff=1, beyond=0.25).weight(s).tolist() == [1.0, 1.0, 0.25]
+    assert FedBuff(usual_staleness=3.0).weight(s).tolist() == [2.0, 2**0.5, 1.0]
+    old = FedBuff(staleness="cutoff", cutoff=1, beyond=0.25, usual_staleness=3.0)
+    assert old.weight(s).tolist() == [4.0, 4.0, 1.0]
 
 
 def test_contract_the_journal_adds_up():
@@ -270,3 +274,7 @@ def test_error_settings():
         FedBuff(buffer_size=5, concurrency=2)
     with pytest.raises(ConfigError, match=r"exponent in \[0, 1\]"):
         FedBuff(exponent=2)
+    with pytest.raises(ConfigError, match=r"beyond in \[0, 1\].*got 2 and 0\.0\. Change asynchrony\.beyond"):
+        FedBuff(beyond=2)
+    with pytest.raises(ConfigError, match=r"usual_staleness <= cutoff, or beyond > 0; got 11\.0 > 10"):
+        FedBuff(staleness="cutoff", usual_staleness=11.0)

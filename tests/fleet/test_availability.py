@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, run
+from tests.conftest import blob_task, quadratic_task, run
 from tests.fleet.claims import (
     WAITING,
     assert_asks_who_is_up_now,
@@ -177,6 +177,18 @@ def test_property_every_client_is_offered_exactly_once_per_cycle(clients, data, 
         assert max(map(len, offered)) - min(map(len, offered)) <= 1
 
 
+def test_identity_one_client_a_group_and_one_step_is_incremental_gradient_descent():
+    pulls, order = [1.0, -2.0, 4.0, 0.5], (2, 0, 3, 1)
+    task = quadratic_task([1.0, 3.0, 0.5, 2.0], [[pull] for pull in pulls], [1, 2, 3, 4])
+    fleet = Fleet(availability=Cyclic(groups=4, grouping="ids", order=order))
+    final, records = run(task, Plan(local=SGD(lr=0.1, steps=1, batches="full"), rounds=12, fleet=fleet))
+    x = 0.0
+    for client in order * 3:
+        x -= 0.1 * ([1.0, 3.0, 0.5, 2.0][client] * x - pulls[client])
+    assert float(final.model) == pytest.approx(x, rel=0, abs=1e-12)
+    assert [record.answered.tolist() for record in records[1:]] == [[client] for client in order * 3]
+
+
 def test_golden_a_given_order_is_followed_and_repeats():
     rule = Cyclic(groups=3, grouping="ids", order=(2, 0, 1))
     assert [rule.up(view_of(6, t)).tolist() for t in range(1, 5)] == [[4, 5], [0, 1], [2, 3], [4, 5]]
@@ -339,13 +351,23 @@ def test_error_a_process_that_does_not_fit_the_federation_is_refused_before_the_
         assert not list(problems_with(replace(plan, fleet=Fleet(availability=good)), population))
 
 
-def test_error_a_bad_trace_is_refused_before_the_first_round_with_its_line(tmp_path):
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("0,40,60,up", "{path}, line 3: client 0 has overlapping intervals: 40 is before the end"),
+        (
+            "7,40,60,up",
+            "Recorded needs a trace of these 5 clients; {path}, line 3: there is no client 7; ids go from 0",
+        ),
+    ],
+)
+def test_error_a_bad_trace_is_refused_before_the_first_round_with_its_line(row, message, tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("client,start,end,state\n0,0,50,up\n0,40,60,up\n")
+    path.write_text(f"client,start,end,state\n0,0,50,up\n{row}\n")
     plan = Plan(
         local=SGD(lr=0.1, steps=1),
         rounds=1,
         fleet=Fleet(availability=Recorded(trace=path, round_seconds=1.0)),
     )
     (said,) = problems_with(plan, view_of(5).population)
-    assert said.startswith(f"{path}, line 3: client 0 has overlapping intervals: 40 is before the end")
+    assert said.startswith(message.format(path=path))

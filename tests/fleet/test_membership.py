@@ -124,6 +124,25 @@ def test_convergence_the_arrival_of_a_copy_moves_nothing():
     assert records[60].events == ("client 1 arrived",)
 
 
+@pytest.mark.parametrize("moving", range(4))
+@pytest.mark.parametrize("way", ["arrival", "departure"])
+def test_convergence_the_optimum_moves_no_further_than_the_bound(way, moving):
+    # ‖x* − x̃*‖ ≤ (2√(2L)/µ) · n_l/n · √Γ_l, where n counts l and Γ_l = F_l − min F_l at the optimum without l
+    come, go = Scheduled(arrivals={moving: 81}, reboot="vanilla"), Scheduled(departures={moving: 81})
+    membership = come if way == "arrival" else replace(go, on_departure="exclude")
+    local, seldom = SGD(lr=0.5, steps=1, batches="full"), Cadence(every=1000)
+    before, after = (
+        run(task(), replace(plan_of(membership, rounds, evaluate=seldom), local=local))[0].model.numpy()
+        for rounds in (80, 160)
+    )
+    without = before if way == "arrival" else after
+    gap = 0.5 * H[moving] * ((without - np.array(E[moving]) / H[moving]) ** 2).sum()  # Γ_l
+    bound = 2 * np.sqrt(2 * max(H)) / min(H) * N[moving] / sum(N) * np.sqrt(gap)
+    moved = np.linalg.norm(before - after)
+    assert 1e-6 < moved <= bound
+    assert np.allclose(without, optimum([c for c in range(4) if c != moving]), atol=1e-8)
+
+
 def test_golden_the_rule_of_departures_by_hand():
     # 49 rounds done, 51 to go: 51 ≥ c·√(Γ·49) = 7c√Γ
     assert should_exclude(50.0, round=50, rounds=100, constant=1.0)  # 49.5

@@ -87,8 +87,12 @@ def test_contract_convert_makes_what_show_reads(tmp_path):
 
 
 def test_error_bad_input_is_one_line_and_exit_code_two(two_days, tmp_path):
+    recording = tmp_path / "phones.json"
+    recording.write_text("{}")
     for arguments, message in (
         (("show", tmp_path / "none.csv"), "There is no trace"),
+        (("show", recording), "it is JSON"),
+        (("show", recording), f"turnout trace convert {recording} -o phones.csv"),
         (("show", two_days, "--out", tmp_path / "x.txt"), "--out must end in .html"),
         (("show", two_days, "--out", tmp_path / "no" / "x.html"), "cannot be written"),
         (("convert", two_days, "-o", tmp_path / "x.csv"), "is not JSON"),

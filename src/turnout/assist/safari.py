@@ -13,6 +13,7 @@ x_{r,K}. The theory couples η_c = 2η_s/K and q = 1 − 1/(m·K); q is taken fr
 Reference: Zhang, Yang, Liu. Federated learning with server assistance (SA-FL), SAFARI.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,8 +33,14 @@ class Safari:
     local_steps: int | None = None  # K, for client_prob = "theory"
 
     def __post_init__(self) -> None:
+        if not 0 < self.lr < math.inf:
+            raise ConfigError(f"Safari needs lr > 0; got {self.lr}. Change assist.lr.")
+        for name in ("steps", "batch_size", "participants", "local_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"Safari needs {name} >= 1; got {value}. Change assist.{name}.")
         if self.client_prob == "theory":
-            if not self.participants or not self.local_steps:
+            if self.participants is None or self.local_steps is None:
                 raise ConfigError(
                     'Safari with client_prob = "theory" needs participants and local_steps, for q = 1 − 1/(m·K). '
                     "Set assist.participants and assist.local_steps, or give assist.client_prob a number."

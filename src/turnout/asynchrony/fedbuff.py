@@ -4,10 +4,12 @@ Intuition: nobody waits for the slowest; an answer that comes late counts for le
 
     client i downloads x^{v_i}; later returns Δ_i = x^{v_i} − x_i;      staleness s = v_now − v_i
     B ← B + w(s) c_i Δ_i;   at K_b arrivals:  x ← x − η_g B;   v ← v + 1
-    w(s) = 1                       constant
+    w(s) = r(s) / r(s̄)
+    r(s) = 1                       constant
          = (1 + s)^{−e}            polynomial, e = ½ in the paper
-         = 1 if s ≤ cutoff else 0  cutoff
+         = 1 if s ≤ cutoff else b  cutoff
 
+s̄ is the staleness that counts as one: r(0) = 1, so that with s̄ = 0 weights are as they are (the authors' code has 1).
 c_i are the aggregation rule's coefficients over the buffer: FedAvg with weighting "mean" gives the paper's 1/K_b.
 
 Reduces to: synchronous FedAvg when the buffer and the concurrency are the whole cohort and weights are constant.
@@ -16,6 +18,7 @@ mini-batches stay keyed by (round, client).
 Reference: Nguyen et al. Federated learning with buffered asynchronous aggregation. AISTATS 2022. arXiv:2106.06639.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -35,6 +38,8 @@ class FedBuff:
     staleness: Literal["constant", "polynomial", "cutoff"] = "polynomial"
     exponent: float = 0.5  # e
     cutoff: int = 10
+    beyond: float = 0.0  # b: what an answer older than the cutoff counts
+    usual_staleness: float = 0.0  # s̄: an answer this old counts as one
 
     def __post_init__(self) -> None:
         if not 1 <= self.buffer_size <= self.concurrency:
@@ -47,13 +52,27 @@ class FedBuff:
                 f"FedBuff needs exponent in [0, 1] and cutoff >= 0; got {self.exponent} and {self.cutoff}. "
                 "Change asynchrony.exponent or asynchrony.cutoff."
             )
+        if not 0 <= self.beyond <= 1 or not 0 <= self.usual_staleness < math.inf:
+            raise ConfigError(
+                f"FedBuff needs beyond in [0, 1] and usual_staleness >= 0; got {self.beyond} and "
+                f"{self.usual_staleness}. Change asynchrony.beyond or asynchrony.usual_staleness."
+            )
+        if self._raw(np.array([self.usual_staleness]))[0] == 0:
+            raise ConfigError(
+                f"FedBuff needs usual_staleness <= cutoff, or beyond > 0; got {self.usual_staleness} > {self.cutoff}, "
+                "where an answer counts nothing. Change asynchrony.usual_staleness."
+            )
 
     def weight(self, staleness: Ids) -> Floats:
         """Return w(s) of each answer."""
+        return np.asarray(self._raw(staleness) / self._raw(np.array([self.usual_staleness])))
+
+    def _raw(self, staleness: Ids | Floats) -> Floats:
+        """Return r(s)."""
         if self.staleness == "polynomial":
             return np.asarray((1.0 + staleness) ** -self.exponent, dtype=np.float64)
         if self.staleness == "cutoff":
-            return (staleness <= self.cutoff).astype(np.float64)
+            return np.where(staleness <= self.cutoff, 1.0, self.beyond)
         return np.ones(len(staleness))
 
     def objections(self, plan: Any) -> Iterator[str]:

@@ -24,7 +24,7 @@ from turnout.coordinator.members import admitted, change_members
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.records import as_last, empty_record, round_record
 from turnout.coordinator.settle import is_observer, is_rowwise, settle
-from turnout.coordinator.training import Outcome, train_cohort
+from turnout.coordinator.training import Outcome, reusing, train_cohort
 from turnout.coordinator.trust import with_trust
 from turnout.local import SGD
 from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
@@ -90,9 +90,8 @@ def _client_round(plan: Plan, population: Population, view: View, state: State) 
     up = plan.fleet.availability.up(view)
     kept: Kept = yield from meter.watch(settle(plan.filtering.keep(up, _with(view, state.filtering), ask)), sizes)
     state.filtering = {**state.filtering, **kept.memory}
-    choice: Choice = yield from meter.watch(
-        settle(plan.selection.choose(kept.clients, _with(view, state.selection), ask)), sizes
-    )
+    choosing = settle(plan.selection.choose(kept.clients, _with(view, state.selection), ask))
+    choice: Choice = yield from meter.watch(reusing(choosing, kept.trained), sizes)
     state.selection = {**state.selection, **choice.memory}
     held = choice.trained if choice.trained is not None else kept.trained
     outcome = yield from train_cohort(plan, _with(view, state.local), choice, state, held)

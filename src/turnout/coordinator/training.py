@@ -1,7 +1,7 @@
 """The cohort's work: what each client is asked, what comes back, what is taken out, and control variates."""
 
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from turnout.protocols import Choice, Linear, Timing, View
 from turnout.requests import Costs, Steps, Train, Trained
 from turnout.rows import Facts
 from turnout.streams import Floats, Ids
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -135,6 +137,22 @@ def _as_held(plan: Plan, facts: Facts, held: Trained, settings: dict[str, Floats
     there, steps = np.isin(facts.clients, held.clients), np.zeros_like(facts.local_steps)
     steps[there] = held.steps[np.searchsorted(held.clients, facts.clients[there])]
     return replace(facts, local_steps=steps, local_work=plan.local.local_work(steps, settings))
+
+
+def reusing(steps: Steps[T], held: Trained | None) -> Steps[T]:
+    """Pass requests on; training that a filter has had done already is answered from its rows."""
+    answer: Any = None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+        if held is not None and isinstance(request, Train) and np.isin(request.clients, held.clients).all():
+            place = np.searchsorted(held.clients, request.clients)
+            if np.array_equal(held.steps[place], request.steps):
+                answer = _taken(held, request.clients)
+                continue
+        answer = yield request
 
 
 def _taken(held: Trained, clients: Ids) -> Trained:

@@ -66,6 +66,11 @@ def _check_lines(file: Path, size: int, is_parquet: bool) -> None:
     """Raise if the file is none, is larger than a trace can be, or is text without line ends."""
     if not file.is_file():
         raise DataError(f"{file} must be a CSV or Parquet file; it is something else. Name the file itself.")
+    if file.suffix.lower() == ".json":
+        raise DataError(
+            f"{file} must be a CSV or Parquet file; it is JSON. If it is a recording of FLASH or FedScale, make a "
+            f"trace of it with `turnout trace convert {file} -o {file.stem}.csv`."
+        )
     if size > MOST_BYTES:
         raise DataError(f"{file} must have at most {MOST_BYTES:,} bytes; it has {size:,}. Split the trace.")
     try:
@@ -149,12 +154,13 @@ def _shown(entry: object) -> str:
 
 def _parquet(file: Path) -> pd.DataFrame:
     try:
-        from pyarrow.parquet import read_metadata  # type: ignore[import-untyped]
+        from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
-        facts = read_metadata(file)
+        stored = ParquetFile(file)
+        facts = stored.metadata
         if facts.num_rows * facts.num_columns > MOST_ENTRIES:  # a few bytes can say so
             raise ValueError(f"it says it has {facts.num_rows:,} rows of {facts.num_columns:,} columns")
-        frame = pd.read_parquet(file)
+        frame = stored.read(use_threads=False).to_pandas(use_threads=False)  # its threads beside torch's have crashed
     except ImportError as error:
         raise DataError(f"{file}: reading Parquet {INSTALL}, or save the trace as CSV.") from error
     except Exception as error:  # whatever the reader raises on a damaged file

@@ -46,16 +46,15 @@ class Recorded:
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield what is wrong with the trace, with its line, or why it is not one of these clients."""
+        number = population.num_clients
         try:
             trace = self._loaded()
         except DataError as error:
             yield f"{error} Set fleet.availability.trace to a trace that can be read."
             return
-        if self.assign == "by-id" and trace.num_clients > population.num_clients:
-            name = "the trace" if isinstance(self.trace, Trace) else self.trace
+        if self.assign == "by-id" and trace.num_clients > number:
             yield (
-                f"Recorded needs a trace of these {population.num_clients} clients; {name} has client "
-                f"{trace.num_clients - 1}. "
+                f"Recorded needs a trace of these {number} clients; {self._stranger(trace, number)} "
                 'Set fleet.availability.assign to "drawn", use more clients, or cut the trace.'
             )
 
@@ -71,6 +70,15 @@ class Recorded:
             return np.asarray(everyone[is_up[drawn.astype(np.int64)]])
         known = everyone[: np.searchsorted(everyone, trace.num_clients)]  # others have no interval: never up
         return np.asarray(known[is_up[known]])
+
+    def _stranger(self, trace: Trace, number: int) -> str:
+        """Return who is in the trace and is none of so many clients, with the line where there is one."""
+        if not isinstance(self.trace, Trace):
+            try:
+                read_trace(self.trace, number)
+            except DataError as error:
+                return str(error)
+        return f"the trace has client {trace.num_clients - 1}."
 
     def _loaded(self) -> Trace:
         return self.trace if isinstance(self.trace, Trace) else read_trace(self.trace)
