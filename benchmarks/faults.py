@@ -1,9 +1,11 @@
-"""Kill turnout in real processes, at random points and with power cuts, and see whether anything is lost.
+"""Kill turnout in real processes, lie to its coordinator and damage its files, and see whether anything is lost.
 
-    python -m benchmarks.faults --kills 200
+    python -m benchmarks.faults --kills 200 --rounds 3000 --files 5000
 
 Prints JSON. Every study is first run untouched; each that was killed and resumed must end with the same journal and
-the same models, bit for bit.
+the same models, bit for bit. In every round of the second part half of the clients lie in one way or another: none of
+them may count, and the model has to stay finite. Every damaged file has to be read or refused with a message of ours;
+`benchmarks/fuzz.py` does that steered by coverage.
 """
 
 import argparse
@@ -13,14 +15,28 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+from tests.conftest import blob_task, run
+from tests.core.test_trust import KINDS, LOCAL, Lying, spoil
 from tests.faults.harness import Tally, torture, turnouts
 from tests.faults.studies import STUDIES, write_study
+from tests.hostile.readers import READERS
+from tests.hostile.test_fuzz import damaged, outcome
+
+from turnout.aggregation import FedVARP
+from turnout.coordinator import Plan
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3000, help="in which clients lie")
+    parser.add_argument("--files", type=int, default=5000, help="damaged, for each reader")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     begun, found = time.monotonic(), {}
@@ -29,8 +45,45 @@ def main() -> int:
             kills = given.kills // len(STUDIES) + (place < given.kills % len(STUDIES))
             rng = random.Random(f"{given.seed} {name}")
             found[name] = torture(turnout, write_study(Path(folder), name), kills, rng)
-    print(json.dumps(report(found, given.seed, time.monotonic() - begun), indent=2))
+    figures = report(found, given.seed, time.monotonic() - begun)
+    figures |= {"answers": lied_to(given.rounds, given.seed), "files_damaged": read_damaged(given.files)}
+    print(json.dumps(figures, indent=2))
     return 1 if any(tally.lost for tally in found.values()) else 0
+
+
+def lied_to(rounds: int, seed: int) -> dict[str, Any]:
+    """Run rounds in which three of six clients lie, each in its own way, and count what was made of their answers."""
+    rng = random.Random(seed)
+    turned_away: dict[str, int] = dict.fromkeys(KINDS, 0)
+    honest = believed = 0
+    for _ in range(-(-rounds // 10)):
+        liars = dict(zip(rng.sample(range(6), 3), rng.sample(list(KINDS), 3), strict=True))
+        engine = Lying(*(spoil(client, kind) for client, kind in liars.items()))
+        final, records = run(blob_task(6), Plan(local=LOCAL, rounds=10, aggregation=FedVARP()), engine=engine)
+        if not torch.isfinite(final.model).all():
+            raise SystemExit(f"The model is not finite after {liars}.")
+        for record in records[1:]:
+            for client in record.rejected:
+                turned_away[liars[client]] += 1
+            honest += sum(client not in liars for client in record.answered.tolist())
+            believed += sum(client in liars for client in record.answered.tolist())
+    return {"rounds": 10 * -(-rounds // 10), "honest_used": honest, "bad_rejected": turned_away, "bad_used": believed}
+
+
+def read_damaged(count: int) -> dict[str, int]:
+    """Have every reader read so many damaged files; anything but a result or a TurnoutError falls through."""
+    seen = dict.fromkeys(READERS, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in READERS:
+
+            @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @drawn(chooser=st.data())
+            def read(chooser: st.DataObject, name: str = name) -> None:
+                outcome(name, chooser.draw(damaged(name)), Path(folder))
+                seen[name] += 1
+
+            read()
+    return seen
 
 
 def report(found: dict[str, Tally], seed: int, seconds: float) -> dict[str, object]:

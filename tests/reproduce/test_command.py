@@ -16,7 +16,7 @@ from turnout.cli import reproduce as command
 from turnout.errors import ConfigError
 from turnout.journal.load import Loaded
 from turnout.reproduce import SCALES, About, Claim, Statement, above, exactly, reproduce, shipped, shipped_named
-from turnout.reproduce.page import PAGE, RESULTS, page, read_results
+from turnout.reproduce.page import PAGE, RESULTS, START, page, read_results, summary, with_summary
 from turnout.reproduce.page import main as write_page
 from turnout.reproduce.reading import final
 from turnout.reproduce.shipped import Shipped
@@ -179,6 +179,9 @@ def test_contract_a_study_has_a_file_and_a_module() -> None:
 def test_contract_the_page_is_what_the_results_say() -> None:
     results = read_results(ROOT / RESULTS)
     assert (ROOT / PAGE).read_text(encoding="utf-8") == page(results)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert START in readme
+    assert with_summary(readme, summary(results)) == readme
     assert {result["name"] for result in results} <= set(shipped())
 
 

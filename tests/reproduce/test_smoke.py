@@ -12,7 +12,15 @@ EXACT = {  # how many identities each study holds to
     "client-drift": 6,
     "cyclic": 6,  # K̄ = 1 is plain: the same cohorts and the same losses, for three solvers
     "fedexp": 1,  # η_g is never below 1
+    "fedexp-images": 2,  # the same, at two rates
+    "fedvarp": 12,
+    "filfl-fig7": 2,
+    "filfl-fig11": 2,
+    "phones": 1,  # weighing alone changes no hour
+    "power-of-choice-fashion": 3,  # rpow-d sends no extra byte
     "ruan-table3": 1,  # with one trace the three schemes agree
+    "safari-fig3": 1,  # with q = 1 it is FedAvg
+    "safari-table1": 1,
 }
 
 

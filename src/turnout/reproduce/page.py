@@ -1,6 +1,7 @@
 """The page of reproductions, made from results: `python -m turnout.reproduce.page [RESULT.json …]`.
 
-Results that are named are copied to docs/results first. Nothing on the page is typed by hand.
+Results that are named are copied to docs/results first. Nothing on the page is typed by hand, nor in the table of the
+README that says how many claims held.
 """
 
 import json
@@ -15,6 +16,8 @@ from turnout.reproduce.claims import measured
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/reproductions.md")
+README = Path("README.md")
+START, END = "<!-- claims: python -m turnout.reproduce.page -->", "<!-- /claims -->"
 INTRO = """\
 # The papers, reproduced
 
@@ -44,6 +47,24 @@ def page(results: Sequence[dict[str, Any]]) -> str:
             f"{result['seeds']} | {held} | {time} |"
         )
     return "\n".join([*lines, "", *(line for result in results for line in _section(result))])
+
+
+def summary(results: Sequence[dict[str, Any]]) -> str:
+    """Return the README's table: one row a study, with how many of its claims held."""
+    lines = ["| study | of | scale, seeds | claims that held |", "|---|---|---|---|"]
+    for result in results:
+        judged = [claim["held"] for claim in result["claims"] if claim["held"] is not None]
+        link = f"[{result['name']}]({PAGE}#{result['name']})"
+        run = f"{result['scale']}, {result['seeds']}"
+        lines.append(f"| {link} | {_cell(result['paper'])} | {run} | {sum(judged)} of {len(judged)} |")
+    return "\n".join(lines)
+
+
+def with_summary(readme: str, table: str) -> str:
+    """Return the README with the table between its marks."""
+    before, start, rest = readme.partition(START)
+    _, end, after = rest.partition(END)
+    return f"{before}{start}\n{table}\n{end}{after}" if start and end else readme
 
 
 def _section(result: dict[str, Any]) -> list[str]:
@@ -98,7 +119,10 @@ def main(new: Sequence[str], root: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in map(Path, new):
         shutil.copy(file, folder / f"{json.loads(file.read_text(encoding='utf-8'))['name']}.json")
-    (root / PAGE).write_text(page(read_results(folder)), encoding="utf-8")
+    results, readme = read_results(folder), root / README
+    (root / PAGE).write_text(page(results), encoding="utf-8")
+    if readme.exists():
+        readme.write_text(with_summary(readme.read_text(encoding="utf-8"), summary(results)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,72 @@
+"""What the studies of SAFARI share: how labels are dealt, and which of them are ever heard from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.data.partition.dealing import by_label, check_enough, deal, even_sizes
+from turnout.errors import ConfigError
+from turnout.journal.load import Loaded
+from turnout.reproduce.reading import curve
+from turnout.streams import Floats, Ids
+
+POINTS = 100.0  # per cent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvenLabels:
+    """p labels each, and each label at equally many clients: client i holds π(i), …, π(i + p − 1), π a random order.
+
+    The paper deals "evenly in a label-based partition". KLabels gives each client p labels but a label a random number
+    of owners; here a label has N·p/C owners, who share its samples equally. p = C is IID; p = 1 with N = C is one label
+    each.
+    """
+
+    labels_per_client: int  # p
+
+    def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
+        """Return the positions of each client's samples."""
+        check_enough("EvenLabels", len(labels), num_clients)
+        piles = by_label(labels, rng)
+        if not 1 <= self.labels_per_client <= len(piles) or num_clients % len(piles):
+            raise ConfigError(
+                f"EvenLabels needs 1 <= labels_per_client <= {len(piles)}, the number of labels, and a multiple of it "
+                f"as clients; got {self.labels_per_client} and {num_clients}. Change partition.labels_per_client or "
+                "data.clients."
+            )
+        order, clients = rng.permutation(len(piles)), np.arange(num_clients)
+        counts = np.zeros((len(piles), num_clients), dtype=np.int64)
+        for step in range(self.labels_per_client):
+            counts[order[(clients + step) % len(piles)], clients] = 1
+        for label, pile in enumerate(piles):
+            owners = rng.permutation(np.flatnonzero(counts[label]))
+            counts[label, owners] = even_sizes(len(pile), len(owners))
+        return deal(piles, counts)
+
+
+def heard(loaded: Loaded, arm: str, counts: Floats) -> Floats:
+    """Return, for each seed, the share of the test set whose label is held by a client that was ever asked.
+
+    Args:
+        loaded: a study whose clients hold labels.
+        arm: its arm.
+        counts: samples of each label in the test set.
+    """
+    frame = loaded.clients[loaded.clients["arm"] == arm]
+    shares = []
+    for seed in sorted(set(frame["seed"])):
+        held = loaded.holdings(arm, seed)
+        assert held is not None
+        assert held.label_counts is not None
+        came = frame[frame["seed"] == seed]["client"].unique()
+        known = np.asarray(held.label_counts)[came].sum(axis=0) > 0
+        shares.append(float(counts[known].sum() / counts.sum()))
+    return np.array(shares)
+
+
+def apart(loaded: Loaded, arm: str, other: str) -> Floats:
+    """Return the largest difference in loss of each seed over the rounds that both arms were measured in."""
+    (rounds, losses), (others, other_losses) = curve(loaded, arm, "loss"), curve(loaded, other, "loss")
+    mine, theirs = np.isin(rounds, others), np.isin(others, rounds)
+    return np.asarray(np.abs(losses[:, mine] - other_losses[:, theirs]).max(axis=1))

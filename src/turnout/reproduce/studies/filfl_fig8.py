@@ -1,0 +1,46 @@
+"""How few sentences a filter can do with, on Shakespeare."""
+
+from collections.abc import Mapping
+
+from turnout.journal.load import Loaded
+from turnout.reproduce.claims import Claim
+from turnout.reproduce.filfl import (
+    COMMON,
+    EVERYONE_ASKED,
+    MISLABELLED,
+    PAPER,
+    PAPER_ROLES,
+    ROLES,
+    TINY,
+    WITH_HARM,
+    gain,
+    gains_where_some_harm,
+    lower,
+    numbers,
+)
+from turnout.reproduce.shipped import ALONE, About
+
+SIZES = ("m = 34", "m = 17", "m = 8")
+
+ABOUT = About(
+    paper=f"{PAPER}, Figure 8",
+    what="34, 17 or 8 windows of other prose: every filter beats none, and more windows generalise slightly better.",
+    small="not measured",
+    needs=("shakespeare-plays",),
+    scales={"smoke": TINY, "small": (), "paper": (*PAPER_ROLES, *EVERYONE_ASKED)},
+    cells=WITH_HARM,
+    notes=(*COMMON, *ROLES, *MISLABELLED),
+)
+
+
+def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """Hold the filters against none, and the largest set against the smallest."""
+    study = loaded[ALONE]
+    return [
+        *(gain(study, arm, "FedAvg", "above 0") for arm in SIZES),
+        gain(study, "m = 34", "m = 8", "slight"),
+        lower(study, "m = 8", "m = 34", "lower", "training"),
+        lower(study, "m = 34", "m = 8", "lower", "test"),
+        *numbers(study, "FedAvg"),
+        *gains_where_some_harm(loaded, SIZES, "FedAvg"),
+    ]

@@ -1,0 +1,39 @@
+"""Filtering by the hold-out of whichever client is drawn, on unevenly dealt photographs."""
+
+from collections.abc import Mapping
+
+from turnout.journal.load import Loaded
+from turnout.reproduce.claims import Claim
+from turnout.reproduce.filfl import (
+    COMMON,
+    MISLABELLED,
+    PAPER,
+    PAPER_PHOTOGRAPHS,
+    PHOTOGRAPHS,
+    TINY,
+    WITH_HARM,
+    gain,
+    gains_where_some_harm,
+    numbers,
+)
+from turnout.reproduce.shipped import ALONE, About
+
+ABOUT = About(
+    paper=f"{PAPER}, Figure 9",
+    what="A filter helps power-of-choice even if each look is scored on one client's own data.",
+    small="1 min",
+    needs=("cifar10",),
+    scales={"smoke": (*TINY, "data.samples=1000"), "small": (), "paper": PAPER_PHOTOGRAPHS},
+    cells=WITH_HARM,
+    notes=(*COMMON, *PHOTOGRAPHS, *MISLABELLED),
+)
+
+
+def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """Hold the filter against power-of-choice alone."""
+    study = loaded[ALONE]
+    return [
+        gain(study, "RGF", "FedAvg", "about 10"),
+        *numbers(study, "FedAvg"),
+        *gains_where_some_harm(loaded, ("RGF",), "FedAvg"),
+    ]
