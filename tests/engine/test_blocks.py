@@ -115,10 +115,10 @@ def test_engine_plain_networks_by_hand_give_autograds_numbers(layers, is_dense):
 
 
 def test_golden_the_tally_adds_what_it_held_back():
-    tally = Tally(2, losses.squared_error, torch.device("cpu"))
+    tally, one = Tally(2, torch.device("cpu")), torch.ones(2, 1, 1)
     for _ in range(MOST_HELD + 3):  # loss 4 and 9 a step, then the second row is done
-        tally.add_outputs(torch.tensor([[[2.0]], [[3.0]]]), torch.zeros(2, 1, 1), None)
-    tally.add_outputs(torch.tensor([[[1.0], [5.0]]]), torch.zeros(1, 2, 1), torch.tensor([[1.0, 0.0]]))
+        tally.add_samples(one, torch.tensor([[[-4.0]], [[-9.0]]]), None)
+    tally.add_samples(torch.ones(1, 2, 1), torch.tensor([[[-1.0], [-25.0]]]), torch.tensor([[1.0, 0.0]]))
     assert tally.sums().tolist() == [4.0 * (MOST_HELD + 3) + 1.0, 9.0 * (MOST_HELD + 3)]
 
 

@@ -69,8 +69,7 @@ class Dense:
                 h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), h, weight)
             if layer.rectify:
                 h.relu_()
-        tally.add_outputs(h, y, weights)
-        errors = self._errors(h, y, weights)
+        errors = self._errors(h, y, weights, tally)
         for place in range(len(self.layers) - 1, -1, -1):
             layer, inputs = self.layers[place], seen[place]
             below = torch.bmm(errors, params[layer.weight].transpose(1, 2)) if place else None
@@ -84,10 +83,18 @@ class Dense:
                 rectified = self.layers[place - 1].rectify
                 errors = torch.ops.aten.threshold_backward(below, inputs, 0) if rectified else below
 
-    def _errors(self, out: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
-        """Return softmax(out) − onehot(y), scaled by 1/batch or by the weights."""
+    def _errors(self, out: Tensor, y: Tensor, weights: Tensor | None, tally: Tally) -> Tensor:
+        """Return softmax(out) − onehot(y), scaled by 1/batch or by the weights; the losses go to the tally.
+
+        Written out, because with few classes torch's own softmax and cross-entropy take several times as long.
+        """
         if self.minus_one.dtype != out.dtype or self.minus_one.device != out.device:
             self.minus_one = self.minus_one.to(out)
-        errors = torch.softmax(out, 2)
+        out -= out.amax(2, keepdim=True)
+        right = out.gather(2, y.unsqueeze(2))
+        errors = out.exp_()
+        total = errors.sum(2, keepdim=True)
+        tally.add_samples(total, right, weights)
+        errors.div_(total)
         errors.scatter_add_(2, y.unsqueeze(2), self.minus_one.expand(*y.shape, 1))
         return errors.div_(y.shape[1]) if weights is None else errors.mul_(weights.unsqueeze(2))

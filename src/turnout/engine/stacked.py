@@ -22,7 +22,6 @@ from turnout.engine.sinks import Collected, FusedSGD, RowSettings
 from turnout.engine.tally import Tally
 from turnout.local.batches import draw_batches
 from turnout.local.sgd import SGD
-from turnout.losses import Loss
 from turnout.models.layout import Layout
 from turnout.protocols import Local
 from turnout.requests import Train
@@ -120,7 +119,7 @@ def block_bounds(jobs: Jobs, block: int) -> list[tuple[int, int]]:
     return [*bounds, (low, len(jobs))]
 
 
-def train_block(program: Program, layout: Layout, jobs: Jobs, loss: Loss, scratch: Scratch) -> BlockResult:
+def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch) -> BlockResult:
     """Train a block of rows and return their changes, which are good until the scratch is used again."""
     local, rows, bases = jobs.requests[0].local, len(jobs), _bases(layout, jobs)
     controls = _controls(layout, jobs, scratch)
@@ -135,7 +134,7 @@ def train_block(program: Program, layout: Layout, jobs: Jobs, loss: Loss, scratc
         sink = FusedSGD(settings, params, bases, controls, scratch)
     else:
         sink = Collected(local, settings, params, bases, controls)
-    tally, now = Tally(rows, loss, params[0].device), params
+    tally, now = Tally(rows, params[0].device), params
     run, batches = (program.run, _batches(jobs)) if deferred is None else (deferred.run, iter(deferred.batches))
     for step, batch in enumerate(batches):
         if len(batch.y) != len(now[0]):

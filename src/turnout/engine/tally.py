@@ -3,17 +3,15 @@
 import torch
 from torch import Tensor
 
-from turnout.losses import Loss
 from turnout.streams import Floats
 
-MOST_HELD = 32  # outputs kept before their losses are worked out together
+MOST_HELD = 32  # steps kept before their losses are worked out together
 
 
 class Tally:
     """Adds up each row's mini-batch losses over the steps it takes."""
 
-    def __init__(self, rows: int, loss: Loss, device: torch.device) -> None:
-        self.loss = loss
+    def __init__(self, rows: int, device: torch.device) -> None:
         self.totals = torch.zeros(rows, dtype=torch.float64, device=device)
         self.held: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
@@ -21,17 +19,19 @@ class Tally:
         """Add the losses of the first rows."""
         self.totals[: len(losses)] += losses
 
-    def add_outputs(self, out: Tensor, y: Tensor, weights: Tensor | None) -> None:
-        """Add the losses of these outputs, later and several steps at once; nothing may be changed meanwhile."""
-        if self.held and (len(self.held) == MOST_HELD or len(self.held[0][0]) != len(out)):
+    def add_samples(self, total: Tensor, right: Tensor, weights: Tensor | None) -> None:
+        """Add the losses log(total) − right of samples, (rows, batch, 1), later and several steps at once.
+
+        `weights` are (rows, batch); None: the mean over the batch.
+        """
+        if self.held and (len(self.held) == MOST_HELD or len(self.held[0][0]) != len(total)):
             self._work_out()
-        self.held.append((out, y, weights))
+        self.held.append((total, right, weights))
 
     def _work_out(self) -> None:
-        outs, ys, weights = zip(*self.held, strict=True)
+        totals, rights, weights = zip(*self.held, strict=True)
         self.held = []
-        out, y = torch.stack(outs), torch.stack(ys)  # (steps, rows, batch, …)
-        each = self.loss(out.flatten(0, 2), y.flatten(0, 2)).view(y.shape[:3])
+        each = torch.stack(totals).log_().sub_(torch.stack(rights)).squeeze(3)  # (steps, rows, batch)
         if weights[0] is None:
             self.add(each.mean(2).double().sum(0))
         else:

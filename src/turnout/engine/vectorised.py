@@ -82,7 +82,7 @@ def _try_out(mapped: Mapped, task: Task) -> None:
     flat = task.layout.flatten(task.module)
     params = [flat[s.start : s.stop].view(1, *s.stored_shape).repeat(2, *[1] * len(s.shape)) for s in task.layout.slots]
     x, y = (t[row : row + 1].expand(2, 2, *t.shape[1:]) for t in (slab.x, slab.y))
-    mapped.run(params, Batch(x, y, None), Nowhere(), Tally(2, task.loss, x.device))
+    mapped.run(params, Batch(x, y, None), Nowhere(), Tally(2, x.device))
 
 
 class Vectorised:
@@ -150,7 +150,7 @@ class Vectorised:
         return gather.answers()
 
     def _run_blocks(self, prepared: Prepared, jobs: Jobs, way: Way, gather: Gather) -> None:
-        program, loss = prepared.program, prepared.task.loss
+        program = prepared.program
         assert program is not None
         bounds = block_bounds(jobs, way.block)
         parts = [gather.part() for _ in bounds]
@@ -158,7 +158,7 @@ class Vectorised:
         def run(number: int) -> None:
             low, high = bounds[number]
             block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
-            parts[number].add_block(train_block(program, gather.layout, block, loss, self._scratch()))
+            parts[number].add_block(train_block(program, gather.layout, block, self._scratch()))
 
         self._side_by_side(run, len(bounds), way.workers)
         for part in parts:
