@@ -72,17 +72,21 @@ def lied_to(rounds: int, seed: int) -> dict[str, Any]:
 
 def read_damaged(count: int) -> dict[str, int]:
     """Have every reader read so many damaged files; anything but a result or a TurnoutError falls through."""
-    seen = dict.fromkeys(READERS, 0)
     with tempfile.TemporaryDirectory() as folder:
-        for name in READERS:
+        return {name: _damaged_files(name, count, Path(folder)) for name in READERS}
 
-            @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-            @drawn(chooser=st.data())
-            def read(chooser: st.DataObject, name: str = name) -> None:
-                outcome(name, chooser.draw(damaged(name)), Path(folder))
-                seen[name] += 1
 
-            read()
+def _damaged_files(name: str, count: int, folder: Path) -> int:
+    seen = 0
+
+    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @drawn(chooser=st.data())
+    def read(chooser: st.DataObject) -> None:
+        nonlocal seen
+        outcome(name, chooser.draw(damaged(name)), folder)
+        seen += 1
+
+    read()
     return seen
 
 
