@@ -48,10 +48,18 @@ class RowTable:
             self.waiting = torch.empty(count, self.size, dtype=self.dtype, device=self.device)
         return self.waiting if len(self.waiting) == count else self.waiting[:count]
 
+    def run_of(self, rows: Ids) -> Tensor | None:
+        """Return a view of these rows, where they lie in RAM one after another; None where they do not."""
+        run = consecutive(rows)
+        return None if self.rows is None or run is None else self.rows[run]
+
     def take(self, rows: Ids) -> Tensor:
         """Return a copy of these rows."""
         if self.rows is not None:
-            return self.rows.index_select(0, torch.from_numpy(rows).to(self.device))
+            view = self.run_of(rows)
+            return (
+                view.clone() if view is not None else self.rows.index_select(0, torch.from_numpy(rows).to(self.device))
+            )
         mapped = self._map("r")
         return torch.from_numpy(np.ascontiguousarray(mapped[rows])).to(self.device)
 
@@ -68,6 +76,8 @@ class RowTable:
         self.changed[rows] = True
         if self.rows is not None and values is self.waiting and np.array_equal(rows, np.arange(self.num_rows)):
             self.rows, self.waiting = self.waiting, self.rows
+        elif self.rows is not None and (view := self.run_of(rows)) is not None:
+            view.copy_(values)
         elif self.rows is not None:
             self.rows.index_copy_(0, torch.from_numpy(rows).to(self.device), values)
         else:
@@ -77,6 +87,13 @@ class RowTable:
         assert self.path is not None
         kind = torch.zeros(0, dtype=self.dtype).numpy().dtype
         return np.memmap(self.path, dtype=kind, mode=mode, shape=(self.num_rows, self.size))  # type: ignore[call-overload,no-any-return]
+
+
+def consecutive(places: Ids) -> slice | None:
+    """Return these places as a slice, where each is one more than the last; None where they are not."""
+    if not len(places) or places[-1] - places[0] + 1 != len(places) or (np.diff(places) != 1).any():
+        return None
+    return slice(int(places[0]), int(places[-1]) + 1)
 
 
 def _remove(path: str) -> None:

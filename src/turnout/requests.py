@@ -49,8 +49,9 @@ class Controls:
 
     def columns(self, clients: Ids, start: int, out: Tensor) -> Tensor:
         """Write a part of these clients' k_i, from this column on, to `out`, and return it."""
-        own = self.table.columns(clients, start, out)
-        return torch.sub(self.common[start : start + out.shape[1]], own, out=out)
+        stop, view = start + out.shape[1], self.table.run_of(clients)
+        own = self.table.columns(clients, start, out) if view is None else view[:, start:stop]
+        return torch.sub(self.common[start:stop], own, out=out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,12 @@ A row is one client's change Δ_i = x − x_i, descent-positive, as a flat vecto
 multiplicity of two. Rows are in the order of client ids, whoever answered first.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from turnout.streams import Floats, Ids
@@ -63,3 +66,14 @@ class Step:
     coefficients: Floats  # of each row; kept for the journal and the audit
     square_norms: Floats | None = None  # ‖Δ_i‖², where the server rule asked for them
     facts: Facts
+
+
+def finite_rows(parts: Sequence[Tensor]) -> NDArray[np.bool_]:
+    """Return whether each row is finite all over: by its sum, which is a product, and looked at where that is not."""
+    total = parts[0].new_zeros(len(parts[0]))
+    for part in parts:
+        total += part @ part.new_ones(part.shape[1])
+    finite = np.isfinite(total.double().cpu().numpy())
+    for row in np.flatnonzero(~finite):  # sums of finite numbers can leave the range
+        finite[row] = all(bool(torch.isfinite(part[row]).all()) for part in parts)
+    return finite

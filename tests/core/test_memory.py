@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.memory import RowTable
+from turnout.memory import RowTable, consecutive
 
 LIKE = torch.zeros(3, dtype=torch.float64)
 WRITES = st.lists(
@@ -166,3 +167,22 @@ def test_contract_a_part_of_the_columns_is_that_part_of_the_rows():
         table.put(np.arange(6), torch.arange(18, dtype=torch.float64).view(6, 3))
         part = table.columns(ids, 1, torch.empty(2, 2, dtype=torch.float64))
         assert torch.equal(part, table.take(ids)[:, 1:3])
+
+
+@given(st.lists(st.integers(0, 9), unique=True, min_size=1), st.booleans())
+def test_property_rows_in_a_run_are_read_and_written_as_any_others(places, in_order):
+    rows = np.array(sorted(places) if in_order else places)
+    table = RowTable(10, torch.zeros(3))
+    before = torch.arange(30.0).view(10, 3)
+    table.put(np.arange(10), before.clone())
+    taken = table.take(rows)
+    assert torch.equal(taken, before[rows])
+    taken.add_(100.0)  # a copy, however it was taken
+    assert torch.equal(table.take(np.arange(10)), before)
+    table.put(rows, taken)
+    after = before.clone()
+    after[rows] += 100.0
+    assert torch.equal(table.take(np.arange(10)), after)
+    run = consecutive(rows)
+    assert (run is not None) == all(b - a == 1 for a, b in pairwise(rows))
+    assert run is None or list(range(run.start, run.stop)) == rows.tolist()

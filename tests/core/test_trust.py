@@ -16,6 +16,7 @@ from turnout.engine import Sequential
 from turnout.errors import ConfigError, UpdateError
 from turnout.local import SGD
 from turnout.requests import Probe, Score, Train
+from turnout.rows import finite_rows
 from turnout.selection import PowerOfChoice, Uniform
 from turnout.server import FedExP
 
@@ -275,3 +276,10 @@ def test_contract_models_that_cannot_be_scored_are_the_worst_there_are():
     found = Findings()
     assert fitting(request, None, Trust(), found).loss.tolist() == [0.0, 0.0, 0.0]
     assert found.notes == ["the models could not be scored"]
+
+
+def test_golden_a_row_is_finite_or_not_whatever_its_sum_is():
+    rows = torch.ones(5, 4)
+    rows[1, 2], rows[2, 0], rows[2, 1] = torch.nan, torch.inf, -torch.inf
+    rows[3] = 3e38  # finite, though its sum is not
+    assert finite_rows([rows[:, :3], rows[:, 3:]]).tolist() == [True, False, False, True, True]

@@ -23,6 +23,7 @@ from torch import Tensor
 from turnout.coordinator.plan import Plan, Trust
 from turnout.errors import UpdateError
 from turnout.requests import Evaluate, Evaluated, Probe, Probed, Record, Score, Scored, Steps, Train, Trained
+from turnout.rows import finite_rows
 from turnout.streams import Floats, Ids
 
 T = TypeVar("T")
@@ -199,8 +200,10 @@ def _with_rows(
     in_order = np.array_equal(place, np.arange(len(answer.clients)))
     index = torch.from_numpy(place).to(answer.delta.device)
     delta = answer.delta if in_order else answer.delta[index]
-    norms = torch.linalg.vector_norm(delta, dim=1).double().cpu().numpy()
-    finite = np.isfinite(norms) & answer.finite[place].astype(bool)
+    norms, measured = np.zeros(len(place)), request.wants_norms or trust.max_norm is not None
+    if measured:
+        norms = torch.linalg.vector_norm(delta, dim=1).double().cpu().numpy()
+    finite = finite_rows([delta]) & answer.finite[place].astype(bool)
     reasons = _marked(request.clients[~finite], "its change is not finite") | reasons
     good = _sound(request.clients, reasons)
     long = good & (norms > (np.inf if trust.max_norm is None else trust.max_norm))
@@ -224,7 +227,7 @@ def _with_rows(
         finite=good,
         delta=delta,
         extra=answer.extra if in_order or answer.extra is None else answer.extra[index],
-        square_norms=norms**2,
+        square_norms=norms**2 if measured else None,
         buffers=buffers if buffers is None or bool(torch.isfinite(buffers).all()) else request.buffers,
         controls=answer.controls if in_order else None,
         control_sum=answer.control_sum if in_order else None,

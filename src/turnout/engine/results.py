@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from turnout.engine.stacked import BlockResult
+from turnout.memory import consecutive
 from turnout.models.layout import Layout
 from turnout.requests import Train, Trained
+from turnout.rows import finite_rows
 from turnout.streams import Floats
 
 
@@ -146,18 +148,24 @@ class Part:
         ):
             if rows is None or parts is None:
                 continue
-            where = torch.from_numpy(place).to(rows.device)
+            run, where = consecutive(place), torch.from_numpy(place).to(rows.device)
             for slot, part in zip(gather.layout.slots, parts, strict=True):
-                rows[:, slot.start : slot.stop].index_copy_(0, where, part if everything else part[pick])
+                mine_only = part if everything else part[pick]
+                if run is None:
+                    rows[:, slot.start : slot.stop].index_copy_(0, where, mine_only)
+                else:
+                    rows[run, slot.start : slot.stop] = mine_only
         summed = self.sums.get(owner)
         suspicious = summed is None or not bool(torch.isfinite(summed).all())
         if norms is None and not suspicious:
             return
+        if norms is None:
+            gather.finite[owner][place] = finite_rows([d if everything else d[pick] for d in block.deltas])
+            return
         lengths = [torch.linalg.vector_norm(d if everything else d[pick], dim=1) for d in block.deltas]
         values = torch.stack(lengths).double().square().sum(0).cpu().numpy()
         gather.finite[owner][place] = np.isfinite(values)
-        if norms is not None:
-            norms[place] = values
+        norms[place] = values
 
     def add_row(self, owner: int, place: int, row: "Row") -> None:
         """Take in one client's change."""

@@ -45,10 +45,10 @@ ABOUT = About(
         "The papers' claims are put to one small task: digits, a small MLP, Dirichlet(1) over thirty clients.",
         "Accuracy is the mean over clients that do not attack, each on its own hold-out.",
         "Attackers report honest losses on the labels they train on, so low-loss selection can only see wrong labels.",
-        "The papers prove what they claim for clients whose data is alike; here it is not, and that is why the median and "
-        "the trimmed mean lose more than ten points. Measured on seeds 1000 to 1004 with data dealt evenly, points lost "
-        "under sign flip / inner product: median 8.9 ± 4.5 / 10.8 ± 4.7, trimmed mean 9.8 ± 4.7 / 12.3 ± 6.7, Krum "
-        "4.0 ± 2.2 / 4.0 ± 2.2, multi-Krum 0.4 ± 0.9 / 0.6 ± 1.0, FedAvg 78 ± 3 / 80 ± 2.",
+        "The papers prove what they claim for clients whose data is alike; here it is not, and that is why the median "
+        "and the trimmed mean lose more than ten points. Measured on seeds 1000 to 1004 with data dealt evenly, points "
+        "lost under sign flip / inner product: median 8.9 ± 4.5 / 10.8 ± 4.7, trimmed mean 9.8 ± 4.7 / 12.3 ± 6.7, "
+        "Krum 4.0 ± 2.2 / 4.0 ± 2.2, multi-Krum 0.4 ± 0.9 / 0.6 ± 1.0, FedAvg 78 ± 3 / 80 ± 2.",
         "A cohort of fifteen drawn from thirty with six attackers has up to six of them: near the most that a trimmed "
         "mean or a median stands.",
     ),
