@@ -73,7 +73,7 @@ def finite_rows(parts: Sequence[Tensor]) -> NDArray[np.bool_]:
     total = parts[0].new_zeros(len(parts[0]))
     for part in parts:
         total += part @ part.new_ones(part.shape[1])
-    finite = np.isfinite(total.double().cpu().numpy())
+    finite: NDArray[np.bool_] = np.isfinite(total.double().cpu().numpy())
     for row in np.flatnonzero(~finite):  # sums of finite numbers can leave the range
         finite[row] = all(bool(torch.isfinite(part[row]).all()) for part in parts)
     return finite

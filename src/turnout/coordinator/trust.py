@@ -203,7 +203,7 @@ def _with_rows(
     norms, measured = np.zeros(len(place)), request.wants_norms or trust.max_norm is not None
     if measured:
         norms = torch.linalg.vector_norm(delta, dim=1).double().cpu().numpy()
-    finite = finite_rows([delta]) & answer.finite[place].astype(bool)
+    finite = finite_rows([delta]) & np.isfinite(norms) & answer.finite[place].astype(bool)
     reasons = _marked(request.clients[~finite], "its change is not finite") | reasons
     good = _sound(request.clients, reasons)
     long = good & (norms > (np.inf if trust.max_norm is None else trust.max_norm))
