@@ -19,7 +19,7 @@ RULES = ("random", "power-of-choice", "low loss")
 ABOUT = About(
     paper="Joshi, slides on heterogeneity: open directions in client selection",
     what="Power-of-choice is fairer than random selection; low-loss selection is safer against wrong labels.",
-    small="not measured",
+    small="3 min",
     needs=("fashion-mnist",),
     scales={
         "smoke": ("rounds=3", "seeds=2", "data.samples=2500"),

@@ -36,7 +36,7 @@ QUADRATIC = (
 ABOUT = About(
     paper="Wang et al. 2020, FedNova's table",
     what="With unequal local work, averaging progress per unit of work beats averaging progress.",
-    small="8 min",
+    small="10 min",
     needs=("fashion-mnist",),
     scales={
         "smoke": ("rounds=3", "seeds=2"),

@@ -28,7 +28,7 @@ LARGE_LOSS, SMALL_LOSS = 20.0, 10.0  # points
 ABOUT = About(
     paper="Blanchard et al. 2017, Yin et al. 2018, Xie et al. 2019, Baruch et al. 2019, Sun et al. 2019, Cao et al.",
     what="Six of thirty clients attack; a mean is lost, and robust rules keep most of the others' accuracy.",
-    small="5 min",
+    small="2 min",
     scales={
         "smoke": ("rounds=2", "seeds=2"),
         "small": (),

@@ -19,7 +19,7 @@ ROUNDING = 1e-4  # of a loss: runs are stacked in blocks of another size where o
 ABOUT = About(
     paper="SA-FL (SAFARI), Figure 3",
     what="On CIFAR-10 SAFARI is ahead of FedAvg, and further the more samples the server has.",
-    small="not measured",
+    small="2 min",
     needs=("cifar10",),
     scales={
         "smoke": ("rounds=2", "seeds=2", "data.samples=1500", "evaluate.every=1", 'model="softmax"'),
