@@ -56,10 +56,9 @@ class RowTable:
     def take(self, rows: Ids) -> Tensor:
         """Return a copy of these rows."""
         if self.rows is not None:
-            view = self.run_of(rows)
-            return (
-                view.clone() if view is not None else self.rows.index_select(0, torch.from_numpy(rows).to(self.device))
-            )
+            if (view := self.run_of(rows)) is not None:
+                return view.clone()
+            return self.rows.index_select(0, torch.from_numpy(rows).to(self.device))
         mapped = self._map("r")
         return torch.from_numpy(np.ascontiguousarray(mapped[rows])).to(self.device)
 

@@ -114,6 +114,17 @@ def test_engine_plain_networks_by_hand_give_autograds_numbers(layers, is_dense):
     assert np.allclose(mine.loss, theirs.loss, rtol=0, atol=1e-12)
 
 
+def test_engine_outputs_too_large_for_an_exponential_are_as_the_reference_has_them():
+    task = blob_task(4)
+    with torch.no_grad():
+        task.module[-1].weight.mul_(1e4)  # outputs in the thousands
+    (mine,) = Vectorised("cpu", block=4).answer([(task, request(task, None))])
+    (theirs,) = Sequential().answer([(task, request(task, None))])
+    assert torch.isfinite(mine.delta).all()
+    assert torch.allclose(mine.delta, theirs.delta)
+    assert np.allclose(mine.loss, theirs.loss)
+
+
 def test_golden_the_tally_adds_what_it_held_back():
     tally, one = Tally(2, torch.device("cpu")), torch.ones(2, 1, 1)
     for _ in range(MOST_HELD + 3):  # loss 4 and 9 a step, then the second row is done

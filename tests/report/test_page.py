@@ -151,6 +151,15 @@ def test_contract_nobody_came_is_said_first(tmp_path: Path) -> None:
     assert "nobody was up 1–4 every arm 6" in text
 
 
+def test_golden_answers_that_were_not_believed_are_counted_by_reason(tmp_path: Path) -> None:
+    liars = {1: "its change is not finite", 2: "its change is 3.5 long, and 1 is believed"}
+    folder = write(tmp_path / "phones", arms=("FedAvg",), seeds=2, rounds=3, rejected=liars)
+    text = text_of(page_of(folder))
+    assert "FedAvg its change is not finite 6" in text  # two seeds, three rounds
+    assert "FedAvg its change is … long, and … is believed 6" in text
+    assert "Answers that were not believed" not in text_of(page_of(write(tmp_path / "honest")))
+
+
 def test_contract_twelve_arms_all_have_a_row_and_a_look_of_their_own(tmp_path: Path) -> None:
     arms = tuple(f"arm {place}" for place in range(12))
     page = page_of(write(tmp_path / "phones", arms=arms, seeds=2))

@@ -15,7 +15,7 @@ from turnout.report.attendance import Attendance
 from turnout.report.comparing import comparison_table, tests_table
 from turnout.report.gather import Arm, Gathered, rounds_of
 from turnout.report.packing import maps
-from turnout.report.tables import FAIR, PARTS, Table, ledger, over_seeds
+from turnout.report.tables import FAIR, PARTS, Table, ledger, over_seeds, turned_away
 from turnout.streams import Floats
 
 DIGITS = 6
@@ -64,6 +64,8 @@ def contents(gathered: Gathered) -> Contents:
         found.append(tests)
     took_part = over_seeds("participation", "Who counted, mean over seeds", PARTS, read.frame(gathered.arms))
     found += [ledger(gathered), took_part]
+    if (away := turned_away(gathered.arms)).rows:
+        found.append(away)
     if len(fair):
         found.append(over_seeds("fairness", "Accuracy on the clients' own hold-outs, mean over seeds", FAIR, fair))
     return Contents(

@@ -51,6 +51,7 @@ def sections(found: Contents) -> list[tuple[str, str, str]]:
         ("fairness", "Whom it serves", _fairness(found)),
         ("rules", "What the rules say", _rules(found)),
         ("events", "Events", _events(found.events, found)),
+        ("turned-away", "Answers that were not believed", _table(found, "turned-away")),
         ("costs", "What it cost", _table(found, "costs")),
         ("settings", "Settings, and how to run it again", _settings(found)),
     ]

@@ -31,6 +31,7 @@ LEDGER = {
     "cumulative_sim_seconds": Column("simulated time", formats.seconds),
     "cumulative_wall_seconds": Column("wall time", formats.seconds),
 }
+NUMBERS = re.compile(r"-?\d[\d.,e+-]*")  # in the reason why an answer was not believed
 MAY_BE_IDLE = ("cumulative_sim_seconds", "cumulative_probe_evaluations")  # shown only where one is above zero
 PARTS = {
     "clients": Column("clients", formats.number),
@@ -141,6 +142,25 @@ def totals(arms: Sequence[Arm]) -> pd.DataFrame:
     parts = [rounds_of(arm).groupby("seed").last().assign(arm=arm.name).reset_index() for arm in arms]
     frame = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=["arm", "seed", *LEDGER])])
     return frame[["arm", "seed", *LEDGER]]
+
+
+def turned_away(arms: Sequence[Arm]) -> Table:
+    """Return how many answers were not believed, by arm and reason, over all seeds; numbers in a reason are dots."""
+    counts: dict[tuple[str, str], int] = {}
+    for arm in arms:
+        for reasons in rounds_of(arm)["rejected"]:
+            for reason in reasons.values():
+                key = arm.name, NUMBERS.sub("…", reason)
+                counts[key] = counts.get(key, 0) + 1
+    rows = [(arm, reason, count) for (arm, reason), count in counts.items()]
+    return Table(
+        name="turned-away",
+        title="Answers that were not believed",
+        headings=("arm", "reason", "answers"),
+        rows=[(arm, reason, f"{count:,}") for arm, reason, count in rows],
+        raw=pd.DataFrame(rows, columns=["arm", "reason", "answers"]),
+        notes=("Over all seeds and rounds; which client and which round is in the journal.",),
+    )
 
 
 def ledger(gathered: Gathered) -> Table:
