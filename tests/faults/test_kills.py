@@ -18,9 +18,9 @@ def turnout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Turnout]:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_identity_a_study_killed_at_random_points_ends_bit_for_bit_the_same(turnout: Turnout, name: str) -> None:
-    found = torture(turnout, write_study(turnout.folder, name), kills=4, rng=random.Random(f"kills {name}"), power=0.8)
+    found = torture(turnout, write_study(turnout.folder, name), kills=20, rng=random.Random(f"kills {name}"), power=0.8)
     assert found.lost == []
-    assert found.kills == 4
+    assert found.kills == 20
     assert found.resumed > 0
     assert found.power_cuts > 0
 

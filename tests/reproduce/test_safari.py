@@ -8,7 +8,8 @@ import torch
 
 from turnout.errors import ConfigError
 from turnout.reproduce import shipped
-from turnout.reproduce.safari import EvenLabels, apart, heard
+from turnout.reproduce.reading import apart
+from turnout.reproduce.safari import EvenLabels, heard
 from turnout.study import Study, load_study
 
 DIGITS = 'data={ use = "digits", clients = 10, server_samples = 100 }'

@@ -76,12 +76,11 @@ def exchange(table: RowTable, clients: Ids, fresh: Tensor, shares: Floats) -> Te
     """Return Σ_i shares_ki (Δ_i − y_i) for each k, and let Δ_i take the place of y_i, a few rows at a time."""
     total = fresh.new_zeros(len(shares), table.size)
     block = max(1, CACHED_BYTES // (table.size * fresh.element_size()))
-    change = fresh.new_empty(min(block, len(clients)), table.size)
     for begin in range(0, len(clients), block):
         some = slice(begin, begin + block)
-        held = table.run_of(clients[some])
+        held = table.run_of(clients[some])  # may be written on: its rows are replaced right after
         old = table.take(clients[some]) if held is None else held
-        total.addmm_(as_tensor(shares[:, some], fresh), torch.sub(fresh[some], old, out=change[: len(old)]))
+        total.addmm_(as_tensor(shares[:, some], fresh), torch.sub(fresh[some], old, out=old))
         table.put(clients[some], fresh[some])
     return total
 

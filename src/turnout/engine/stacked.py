@@ -20,7 +20,7 @@ from turnout.engine.lowering import Batch, Program
 from turnout.engine.scratch import Scratch
 from turnout.engine.sinks import Collected, FusedSGD, RowSettings
 from turnout.engine.tally import Tally
-from turnout.local.batches import draw_batches
+from turnout.local.batches import Batches, draw_batches
 from turnout.local.sgd import SGD
 from turnout.models.layout import Layout
 from turnout.protocols import Local
@@ -240,24 +240,20 @@ def _following(jobs: Jobs, controls: Sequence[Tensor], deltas: Sequence[Tensor])
 
 def _at_once(jobs: Jobs) -> tuple[Tensor, list[Batch]]:
     """Return the inputs of all visits, (rows, visits, inputs), and the batches of each step."""
-    local, model = jobs.requests[0].local, jobs.requests[0].model
-    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches)
-    where = _store_rows(jobs, drawn.positions)
+    drawn, where = _drawn(jobs)
     rows, num_steps, width = where.shape
     x, y = _fetch(jobs, where.reshape(-1), lambda: np.repeat(np.arange(rows), num_steps * width))
     x, y = x.view(rows, num_steps, width, -1), y.view(rows, num_steps, width)
     batches = []
     for step, active in enumerate((jobs.steps[:, None] > np.arange(num_steps)).sum(0)):
-        weights = None if drawn.is_full else _weights(drawn.counts[:active, step], width, model)
+        weights = _weights(drawn, slice(0, active), step, jobs.requests[0].model)
         batches.append(Batch(x[:active, step], y[:active, step], weights))
     return x.view(rows, num_steps * width, -1), batches
 
 
 def _batches(jobs: Jobs) -> Iterator[Batch]:
     """Yield the batches of each step, for the rows that are still at work."""
-    local, model = jobs.requests[0].local, jobs.requests[0].model
-    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches)
-    where = _store_rows(jobs, drawn.positions)
+    drawn, where = _drawn(jobs)
     num_steps, width = where.shape[1:]
     active = (jobs.steps[:, None] > np.arange(num_steps)).sum(0)
     store = jobs.slabs[0]
@@ -269,13 +265,23 @@ def _batches(jobs: Jobs) -> Iterator[Batch]:
         sizes = [int(active[step]) * width for step in steps]
         for step, now, then in zip(steps, torch.split(x, sizes), torch.split(y, sizes), strict=True):
             rows = int(active[step])
-            weights = None if drawn.is_full else _weights(drawn.counts[:rows, step], width, model)
+            weights = _weights(drawn, slice(0, rows), step, jobs.requests[0].model)
             yield Batch(now.view(rows, width, *x.shape[1:]), then.view(rows, width, *y.shape[1:]), weights)
 
 
-def _weights(counts: Ids, width: int, like: Tensor) -> Tensor:
-    """Return 1/count for the samples of a batch and 0 for its padding."""
-    table = (np.arange(width)[None, :] < counts[:, None]) / counts[:, None]
+def _drawn(jobs: Jobs) -> tuple[Batches, Ids]:
+    """Return the batches of every row, and where their samples lie in the stores, (rows, steps, batch)."""
+    local = jobs.requests[0].local
+    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches)
+    return drawn, _store_rows(jobs, drawn.positions)
+
+
+def _weights(drawn: Batches, rows: slice, step: int, like: Tensor) -> Tensor | None:
+    """Return 1/count for the samples of a batch and 0 for its padding; None where every batch is full."""
+    if drawn.is_full:
+        return None
+    counts = drawn.counts[rows, step]
+    table = (np.arange(drawn.positions.shape[2])[None, :] < counts[:, None]) / counts[:, None]
     return torch.as_tensor(table, dtype=like.dtype, device=like.device)
 
 

@@ -29,14 +29,13 @@ from turnout.filtering import Greedy
 from turnout.journal.load import Loaded
 from turnout.protocols import Ask, Kept, Population, View
 from turnout.reproduce.claims import Claim, Statement, above, below, number
-from turnout.reproduce.reading import average, rounds_to
+from turnout.reproduce.reading import POINTS, average, rounds_to
 from turnout.reproduce.shipped import ALONE
 from turnout.requests import Scored, Steps
 from turnout.streams import Floats, Ids, Streams
 
 PAPER = "Fourati et al. 2024 (FilFL)"
 FILTERS = ("DGF", "RGF")  # the arms that filter: deterministic, randomised
-POINTS = 100.0
 LAST = 5  # measurements that a final number is the mean of: three clients a round make a ragged curve
 CHUNK = 128  # models scored at once
 PROSE = (

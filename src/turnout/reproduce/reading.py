@@ -6,6 +6,8 @@ from turnout.errors import JournalError
 from turnout.journal.load import Loaded
 from turnout.streams import Floats, Ids
 
+POINTS = 100.0  # per cent
+
 
 def curve(loaded: Loaded, arm: str, metric: str = "accuracy") -> tuple[Ids, Floats]:
     """Return the measured rounds, and the metric as (seeds, rounds), seeds ascending."""
@@ -55,3 +57,10 @@ def clients(loaded: Loaded, arm: str) -> Floats:
     last = mine[mine["round"] == mine["round"].max()]
     table: Floats = last.pivot(index="seed", columns="client", values="accuracy").to_numpy()
     return table
+
+
+def apart(loaded: Loaded, arm: str, other: str) -> Floats:
+    """Return the largest difference in loss of each seed over the rounds that both arms were measured in."""
+    (rounds, losses), (others, other_losses) = curve(loaded, arm, "loss"), curve(loaded, other, "loss")
+    mine, theirs = np.isin(rounds, others), np.isin(others, rounds)
+    return np.asarray(np.abs(losses[:, mine] - other_losses[:, theirs]).max(axis=1))

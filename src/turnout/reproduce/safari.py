@@ -8,10 +8,7 @@ from numpy.typing import NDArray
 from turnout.data.partition.dealing import by_label, check_enough, deal, even_sizes
 from turnout.errors import ConfigError
 from turnout.journal.load import Loaded
-from turnout.reproduce.reading import curve
 from turnout.streams import Floats, Ids
-
-POINTS = 100.0  # per cent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +60,3 @@ def heard(loaded: Loaded, arm: str, counts: Floats) -> Floats:
         known = np.asarray(held.label_counts)[came].sum(axis=0) > 0
         shares.append(float(counts[known].sum() / counts.sum()))
     return np.array(shares)
-
-
-def apart(loaded: Loaded, arm: str, other: str) -> Floats:
-    """Return the largest difference in loss of each seed over the rounds that both arms were measured in."""
-    (rounds, losses), (others, other_losses) = curve(loaded, arm, "loss"), curve(loaded, other, "loss")
-    mine, theirs = np.isin(rounds, others), np.isin(others, rounds)
-    return np.asarray(np.abs(losses[:, mine] - other_losses[:, theirs]).max(axis=1))

@@ -6,8 +6,7 @@ import numpy as np
 
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, number
-from turnout.reproduce.reading import clients, final
-from turnout.reproduce.safari import POINTS
+from turnout.reproduce.reading import POINTS, clients, final
 from turnout.reproduce.shipped import About
 from turnout.reproduce.studies.power_of_choice import worst_tenth
 from turnout.streams import Floats

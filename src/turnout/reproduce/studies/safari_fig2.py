@@ -6,8 +6,8 @@ import numpy as np
 
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, number
-from turnout.reproduce.reading import average
-from turnout.reproduce.safari import POINTS, heard
+from turnout.reproduce.reading import POINTS, average
+from turnout.reproduce.safari import heard
 from turnout.reproduce.shipped import About
 from turnout.streams import Floats
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, exactly, number
-from turnout.reproduce.reading import average, curve
-from turnout.reproduce.safari import POINTS, apart
+from turnout.reproduce.reading import POINTS, apart, average, curve
 from turnout.reproduce.shipped import ALONE, About
 from turnout.streams import Floats
 

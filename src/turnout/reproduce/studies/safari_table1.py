@@ -7,8 +7,7 @@ import numpy as np
 
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
-from turnout.reproduce.reading import average
-from turnout.reproduce.safari import POINTS, apart
+from turnout.reproduce.reading import POINTS, apart, average
 from turnout.reproduce.shipped import About
 from turnout.streams import Floats
 
