@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor, nn
 
 from turnout import losses
@@ -15,6 +16,9 @@ from turnout.engine import Engine, Run, Sequential, Task, Vectorised, drive
 from turnout.protocols import Population
 from turnout.requests import Record
 from turnout.streams import Streams
+
+settings.register_profile("turnout", settings.default, deadline=None)  # the machine may be busy
+settings.load_profile("turnout")
 
 
 @pytest.fixture(autouse=True)

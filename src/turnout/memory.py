@@ -70,10 +70,10 @@ class RowTable:
         return torch.index_select(part, 0, torch.from_numpy(rows).to(self.device), out=out)
 
     def put(self, rows: Ids, values: Tensor) -> None:
-        """Write these rows; values in the table's spare memory are written at once where they are all its rows."""
+        """Write these rows; values in the table's spare memory are taken as they are where they are all its rows."""
         self.seen[rows] = True
         self.changed[rows] = True
-        if self.rows is not None and values is self.waiting and np.array_equal(rows, np.arange(self.num_rows)):
+        if self.rows is not None and self._are_all(rows, values):
             self.rows, self.waiting = self.waiting, self.rows
         elif self.rows is not None and (view := self.run_of(rows)) is not None:
             view.copy_(values)
@@ -81,6 +81,13 @@ class RowTable:
             self.rows.index_copy_(0, torch.from_numpy(rows).to(self.device), values)
         else:
             self._map("r+")[rows] = values.detach().cpu().numpy()
+
+    def _are_all(self, rows: Ids, values: Tensor) -> bool:
+        """Whether the values are the spare memory, with a row for everyone in order."""
+        spare = self.waiting
+        if spare is None or len(rows) != self.num_rows or spare.shape != values.shape:
+            return False
+        return spare.data_ptr() == values.data_ptr() and bool((rows == np.arange(self.num_rows)).all())
 
     def _map(self, mode: str) -> np.ndarray:
         assert self.path is not None

@@ -61,7 +61,7 @@ class Trained:
     clients: Ids
     steps: Ids
     loss: Floats  # mean of the mini-batch losses over the client's local steps
-    finite: Any  # bool per client: is its change finite?
+    finite: Any  # bool per client: can its change be used? where rows come, they are looked at too
     reduced: Tensor | None = None  # Σ c_i Δ_i
     delta: Tensor | None = None  # rows
     extra: Tensor | None = None  # second rows, where the local solver sends them

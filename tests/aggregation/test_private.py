@@ -173,7 +173,7 @@ def test_identity_drawing_everyone_gains_nothing():
     assert np.allclose(spent("poisson", 2.0, 1.0), alone[whole])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(rate=st.floats(0.01, 0.5), noise=st.floats(0.5, 5.0))
 def test_property_more_noise_and_fewer_asked_spend_less(rate, noise):
     def total(sampling, noise, rate):

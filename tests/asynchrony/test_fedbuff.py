@@ -128,7 +128,7 @@ def test_contract_the_seed_decides_everything():
     assert [r.answered.tolist() for r in first[1]] != [r.answered.tolist() for r in other[1]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     prob=st.sampled_from([0.0, 0.3, 0.7, 1.0]),
     buffer_size=st.integers(1, 4),

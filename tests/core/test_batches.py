@@ -13,7 +13,7 @@ from turnout.local.batches import draw_batches, permutations, samples_used, step
 from turnout.streams import Streams, unit, words
 
 MODES = ("shuffled", "replaced", "full")
-unhurried = settings(max_examples=60, deadline=None)
+unhurried = settings(max_examples=60)
 
 
 @st.composite

@@ -26,7 +26,7 @@ seeds = st.integers(-(2**63), 2**64 - 1)
 purposes = st.text(max_size=12)
 rounds = st.integers(0, 2**40)
 ids = st.integers(-1, 2**40)
-unhurried = settings(max_examples=50, deadline=None)
+unhurried = settings(max_examples=50)
 
 
 def splitmix(state: int) -> int:

@@ -244,7 +244,7 @@ LIES = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([*KINDS, "huge"])),
 RULES = st.sampled_from([Median(), FedVARP(), FedAvg()])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(LIES, RULES, st.sampled_from([Trust(), Trust(policy="clip", max_norm=1.0), Trust(max_norm=1.0)]))
 def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up(lies, rule, trust):
     task = blob_task(6)

@@ -73,7 +73,7 @@ def test_golden_laid_out_cuts_one_tensor_into_train_and_hold_outs():
     assert rows(federation.test) == [7, 8, 9]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     clients=st.integers(1, 20),
     n=st.integers(20, 200),

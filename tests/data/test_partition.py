@@ -92,7 +92,7 @@ def test_contract_no_client_is_refused(rule):
         rule.split(digits(), 0, rng())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     data=st.data(),
     rule=st.sampled_from(RULES[:8]),

@@ -40,7 +40,7 @@ def test_property_every_subset_once(count):
 
 
 @given(st.integers(0, 30))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_property_no_filter_beats_it(seed):
     rng = np.random.default_rng(seed)
     deltas, loss = torch.tensor(rng.normal(size=(8, 3))), distance_to(torch.tensor(rng.normal(size=3)))

@@ -62,7 +62,7 @@ def test_engine_it_is_what_writing_at_every_step_gives(name, block, monkeypatch)
     asked = replace(asked, steps=np.array([5, 5, 4, 5, 3, 5]), settings={**asked.settings, "lr": rates})
     made = []
     real = FirstLayer.change
-    monkeypatch.setattr(FirstLayer, "change", lambda self, out: made.append(self) or real(self, out))
+    monkeypatch.setattr(FirstLayer, "change", lambda self, *a: made.append(self) or real(self, *a))
     (mine,) = Vectorised("cpu", block=block).answer([(task, asked)])
     assert made, "this block was to be deferred"
     monkeypatch.setattr("turnout.engine.stacked.pays", lambda *_: False)
@@ -73,6 +73,26 @@ def test_engine_it_is_what_writing_at_every_step_gives(name, block, monkeypatch)
         assert np.allclose(mine.loss, other.loss, rtol=0, atol=1e-12)
         if more:
             assert torch.allclose(mine.controls, other.controls, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("block", [1, 4, 100])
+@pytest.mark.parametrize("decay", [0.0, 0.2])  # with decay the control is not all that is left over
+def test_engine_sums_of_changes_come_from_the_next_controls_alone(block, decay, monkeypatch):
+    task, shares = wide_task(), np.random.default_rng(3).random(6)
+    local = SGD(lr=0.1, batch_size=4, steps=5, control="average", momentum=0.5, weight_decay=decay)
+    asked = [request(task, shares, local, controls=controls_of(task, seed)) for seed in (0, 1)]
+    asked = [replace(one, steps=np.array([5, 5, 4, 5, 3, 5])) for one in asked]
+    scaled = []
+    real = FirstLayer.change
+    monkeypatch.setattr(FirstLayer, "change", lambda self, *a: scaled.append(len(a) == 2) or real(self, *a))
+    several = Vectorised("cpu", block=block).answer([(task, one) for one in asked])
+    (single,) = Vectorised("cpu", block=block).answer([(task, asked[0])])
+    assert scaled, "this block was to be deferred"
+    assert all(scaled), "no change was to be written"
+    for one, mine in ((asked[0], single), *zip(asked, several, strict=True)):
+        (alone,) = Sequential().answer([(task, one)])
+        for what in ("reduced", "controls", "control_sum"):
+            assert torch.allclose(getattr(mine, what), getattr(alone, what), rtol=0, atol=1e-11), what
 
 
 def test_engine_what_was_left_in_memory_does_not_get_in():

@@ -114,7 +114,7 @@ def test_golden_deterministic_acceptance_is_strict_unless_ties_are_taken():
 
 
 @given(seed=st.integers(0, 50), clients=st.integers(1, 9), mode=st.sampled_from(["deterministic", "randomised"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_property_the_two_sets_meet_and_evaluations_are_two_a_client(seed, clients, mode):
     rng = np.random.default_rng(seed)
     ear = Ear(torch.tensor(rng.normal(size=(clients, 3))), distance_to(torch.tensor(rng.normal(size=3))))
@@ -128,7 +128,7 @@ def test_property_the_two_sets_meet_and_evaluations_are_two_a_client(seed, clien
 
 
 @given(seed=st.integers(0, 30))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_property_brute_force_bounds_the_reward_from_above(seed):
     rng = np.random.default_rng(seed)
     deltas, loss = torch.tensor(rng.normal(size=(7, 2))), distance_to(torch.tensor(rng.normal(size=2)))
@@ -369,7 +369,7 @@ def test_error_a_public_set_must_leave_something_to_test_on():
 
 
 @given(seed=st.integers(0, 20))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_property_running_sums_are_the_averages(seed):
     rng = np.random.default_rng(seed)
     deltas, model = torch.tensor(rng.normal(size=(6, 3))), torch.tensor(rng.normal(size=3))

@@ -162,7 +162,7 @@ def test_identity_a_run_with_one_group_is_the_run_without_a_fleet():
     assert all(len(record.asked) == 3 for record in records[1:])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(clients=st.integers(1, 40), data=st.data(), seed=st.integers(0, 5))
 def test_property_every_client_is_offered_exactly_once_per_cycle(clients, data, seed):
     groups = data.draw(st.integers(1, clients))
@@ -201,7 +201,7 @@ def test_golden_groups_by_label_hold_like_clients():
     assert [rule.up(view_of(6, t, labels=counts)).tolist() for t in (1, 2, 3)] == [[1, 3], [2, 5], [0, 4]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(prob=st.floats(0.01, 0.99), round=st.integers(1, 60), seed=st.integers(0, 9))
 def test_identity_a_chain_without_memory_is_bernoulli(prob, round, seed):
     chain = Markov(join=prob, leave=1.0 - prob)
@@ -236,7 +236,7 @@ def test_property_a_chain_has_its_moves_and_its_share_of_time():
     assert abs(after[~before].mean() - 0.1) < 0.01
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(prob=st.floats(0, 1), round=st.integers(1, 60), zones=st.integers(1, 24))
 def test_identity_a_day_without_a_rhythm_is_bernoulli(prob, round, zones):
     flat = Diurnal(peak=prob, trough=prob, zones=zones)

@@ -78,7 +78,7 @@ def test_contract_a_round_never_takes_no_time():
     assert not timed(clock, [0, 5]).late.any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), deadline=st.none() | st.floats(0.5, 60), factor=st.floats(1, 3), drop=st.booleans())
 def test_property_what_is_done_in_time_is_possible(data, deadline, factor, drop):
     steps = np.array(data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=10)))
@@ -105,7 +105,7 @@ def test_property_what_is_done_in_time_is_possible(data, deadline, factor, drop)
         assert (timing.done[counted] == steps[counted]).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps=st.lists(st.integers(0, 20), min_size=1, max_size=10), round=st.integers(1, 9))
 def test_identity_the_seconds_foretold_are_how_long_the_slowest_takes(steps, round):
     clock = Deadline(

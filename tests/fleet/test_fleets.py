@@ -81,7 +81,7 @@ def expected_sum(scheme, record, weights, counted):
     return p.sum() if isinstance(scheme, SchemeB) else (STEPS / done * p).sum()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     availability=AVAILABILITY,
     work=WORK,
@@ -141,7 +141,7 @@ class Counting(Sequential):
         return answers
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     availability=AVAILABILITY,
     work=WORK,

@@ -247,7 +247,7 @@ def test_contract_a_resumed_run_goes_on_with_the_same_members():
     assert np.array_equal(final.members["arrived"], whole.members["arrived"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 99), present=st.floats(0.05, 1), arrive=st.floats(0, 1), leave=st.floats(0, 1))
 def test_property_random_members_come_once_and_go_once(seed, present, arrive, leave):
     rule = Random(present=present, arrival_prob=arrive, departure_prob=leave)

@@ -33,13 +33,13 @@ def traces(draw):
     return Trace.of(Intervals(client, start.astype(float), end.astype(float), state.astype(np.int8)), clients)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(trace=traces(), times=st.lists(st.integers(0, 45).map(lambda t: t * 10), min_size=1, max_size=8))
 def test_property_who_is_up_is_what_the_trace_says(trace, times):
     assert_replays(lambda t: Recorded(trace=t, round_seconds=10.0, repeat=False), trace, times)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(trace=traces(), seconds=st.floats(0, 450))
 def test_property_one_search_for_all_is_a_look_at_each(trace, seconds):
     expected = np.full(trace.num_clients, DOWN)
@@ -51,7 +51,7 @@ def test_property_one_search_for_all_is_a_look_at_each(trace, seconds):
     assert np.array_equal(trace.up_at(seconds), np.flatnonzero(expected == UP))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(trace=traces(), cuts=st.lists(st.floats(0, 400), min_size=2, max_size=9, unique=True))
 def test_property_the_share_up_is_the_exact_mean(trace, cuts):
     edges = np.array(sorted(cuts))
@@ -135,7 +135,7 @@ def test_contract_a_file_is_read_as_it_is_written(tmp_path):
         assert np.array_equal(read_trace(written(tmp_path, variant, "v.csv")).starts, trace.starts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(trace=traces())
 def test_property_a_trace_survives_being_written(trace, tmp_path_factory):
     path = tmp_path_factory.mktemp("t") / "t.csv"
@@ -189,7 +189,7 @@ def test_error_a_file_that_is_not_there_says_how_to_make_one(tmp_path):
         read_trace(tmp_path / "none.csv")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     lines=st.lists(
         st.lists(st.sampled_from(["0", "1", "-1", "2.5", "1e400", "", "up", "down", "x", '"', "nan"]), max_size=6),
@@ -207,7 +207,7 @@ def test_property_any_text_is_a_trace_or_one_message(lines, tmp_path_factory):
     assert said == "" or str(path) in said
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(trace=traces(), ending=st.sampled_from([".parquet", ".pq", ".PARQUET"]))
 def test_property_a_trace_survives_parquet(trace, ending, tmp_path_factory):
     path = tmp_path_factory.mktemp("t") / f"t{ending}"

@@ -28,7 +28,7 @@ def test_contract_every_model_is_among_these():
     assert sorted(RULES) == sorted(catalogue("work"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(asked=st.lists(st.integers(0, 30), min_size=1, max_size=20), round=st.integers(1, 50), data=st.data())
 def test_property_nobody_does_more_than_was_asked_or_less_than_nothing(asked, round, data):
     rule = RULES[data.draw(st.sampled_from(sorted(RULES)))]

@@ -60,7 +60,6 @@ def damaged(draw: st.DrawFn, name: str) -> bytes:
 @given(chooser=st.data())
 @settings(
     max_examples=120,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )
 def test_property_a_damaged_file_is_read_or_refused(name: str, tmp_path: Path, chooser: st.DataObject) -> None:
@@ -71,7 +70,6 @@ def test_property_a_damaged_file_is_read_or_refused(name: str, tmp_path: Path, c
 @given(data=st.binary(max_size=200))
 @settings(
     max_examples=50,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )
 def test_property_any_bytes_are_read_or_refused(name: str, tmp_path: Path, data: bytes) -> None:

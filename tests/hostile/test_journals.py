@@ -209,7 +209,7 @@ places = st.sampled_from([(table, column) for table, columns in COLUMNS for colu
 
 
 @given(st.lists(st.tuples(places, values, st.booleans()), min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_property_any_journal_is_a_report_or_a_message(
     good: Path, tmp_path: Path, changes: list[tuple[tuple[str, str], Any, bool]]
 ) -> None:

@@ -85,7 +85,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Shape:
         {"arm": names, "study": names, "metric": names, "key": anything, "value": anything, "event": anything}
     )
 )
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_property_no_word_changes_what_the_page_is_built_of(
     plain: Shape, tmp_path_factory: pytest.TempPathFactory, words: dict[str, str]
 ) -> None:

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.journal.records import record
@@ -32,7 +32,6 @@ def populations(draw: st.DrawFn) -> tuple[np.ndarray, int]:
     return np.arange(start, min(num_clients, start + int(share * num_clients))), num_clients
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(populations())
 def test_property_who_was_up_survives_the_round_trip(case: tuple[np.ndarray, int]) -> None:
     ids, num_clients = case
@@ -41,14 +40,12 @@ def test_property_who_was_up_survives_the_round_trip(case: tuple[np.ndarray, int
     np.testing.assert_array_equal(back, ids)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(populations())
 def test_property_a_set_never_takes_more_than_its_bitmap(case: tuple[np.ndarray, int]) -> None:
     ids, num_clients = case
     assert len(encode_ids(ids, num_clients)) <= 1 + (num_clients + 7) // 8
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.integers(0, 2**40), unique=True, max_size=30))
 def test_property_ids_of_any_size_survive_the_round_trip_of_clients(ids: list[int]) -> None:
     asked = sorted(ids)

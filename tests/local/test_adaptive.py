@@ -129,7 +129,7 @@ def _slow(solver):
     st.sampled_from(ADAPTIVE),
     st.floats(0, 2),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_property_the_scale_is_positive_and_finite(gradients, solver, start):
     scale, change = scale_of(solver(lr=0.1, steps=1, initial_accumulator=start, correction="joint"), gradients)
     assert 0 < scale < np.inf

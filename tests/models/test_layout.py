@@ -192,7 +192,7 @@ def test_golden_a_shared_parameter_is_held_once():
     assert layout.flatten(module).tolist() == list(range(9))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(widths=st.lists(st.integers(1, 7), min_size=2, max_size=5), seed=st.integers(0, 99))
 def test_property_any_vector_survives_the_module(widths, seed):
     first, *hidden, last = widths

@@ -76,7 +76,7 @@ def test_contract_every_rule_of_the_catalogue_is_here():
 
 
 @every_rule
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(case=rounds())
 def test_contract_only_the_pool_is_asked_ascending_each_once_and_never_too_many(rule, case):
     up, here, desk = case
@@ -118,7 +118,7 @@ def as_many_as_wanted(rule, choice, up):
 
 
 @every_rule
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(case=rounds())
 def test_contract_a_choice_is_a_function_of_seed_and_round_whatever_array_the_pool_is(rule, case):
     up, here, desk = case

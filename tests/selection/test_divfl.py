@@ -68,7 +68,7 @@ def test_golden_stochastic_looks_at_the_first_that_are_open():
     assert greedy(ON_LINE, 3, offered, 2).tolist() == [0, 3, 1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 4))
 def test_property_greedy_gains_most_of_what_the_best_subset_gains(seed, size):
     apart = apart_of(seed, n=9)

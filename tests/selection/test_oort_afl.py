@@ -203,7 +203,7 @@ def test_property_kept_clients_are_drawn_by_a_softmax(scaled):
     assert near(frequencies(rule, view(sizes, last=last), np.arange(3)), share / share.sum())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_property_the_valued_part_of_the_cohort_comes_from_those_kept(seed):
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -107,7 +107,6 @@ def test_golden_rounding_neither_makes_nor_breaks_a_tie() -> None:
     assert result.signed_rank_p == signed_rank_p(array(-1, 1, 2))
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.floats(-10, 10), min_size=3, max_size=12, unique_by=lambda value: round(abs(value), 3)))
 def test_property_t_test_interval_and_signed_ranks_are_those_of_scipy(values: list[float]) -> None:
     difference = np.array([value for value in values if abs(value) > 1e-3])
@@ -133,7 +132,6 @@ def test_golden_holm_stops_at_one_and_skips_what_was_not_tested() -> None:
     assert holm([]) == []
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_property_holm_keeps_the_order_and_lies_between_raw_and_bonferroni(values: list[float]) -> None:
     corrected = np.array(holm(values), dtype=np.float64)
@@ -193,13 +191,11 @@ def test_golden_nobody_got_there() -> None:
     assert to_target([], []) == Reached(seeds=0, reached=0, median=None)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=15))
 def test_property_without_stopped_seeds_it_is_the_plain_median(costs: list[int]) -> None:
     assert to_target(costs, [True] * len(costs)).median == pytest.approx(np.median(costs))
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=9), st.integers(0, 9))
 def test_property_seeds_stopped_after_everyone_count_as_never(costs: list[int], stopped: int) -> None:
     found = to_target([*costs, *[21] * stopped], [True] * len(costs) + [False] * stopped)

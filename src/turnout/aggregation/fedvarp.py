@@ -29,7 +29,7 @@ from turnout.rows import Facts, Rows
 from turnout.streams import Floats, Ids
 
 BLOCK_BYTES = 64 << 20  # rows of a table are summed in blocks of so many bytes
-CACHED_BYTES = 4 << 20  # and exchanged in blocks that stay in the processor's cache
+CACHED_BYTES = 4 << 20  # and taken out, where they do not lie side by side, in blocks that stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ def shared_mean(table: RowTable, shares: Floats) -> Tensor:
 
 
 def exchange(table: RowTable, clients: Ids, fresh: Tensor, shares: Floats) -> Tensor:
-    """Return Σ_i shares_ki (Δ_i − y_i) for each k, and let Δ_i take the place of y_i, a few rows at a time."""
-    total = fresh.new_zeros(len(shares), table.size)
-    block = max(1, CACHED_BYTES // (table.size * fresh.element_size()))
+    """Return Σ_i shares_ki (Δ_i − y_i) for each k, and let Δ_i take the place of y_i."""
+    weights = as_tensor(shares, fresh)
+    total = weights @ fresh
+    held = table.run_of(clients)
+    block = len(clients) if held is not None else max(1, CACHED_BYTES // (table.size * fresh.element_size()))
     for begin in range(0, len(clients), block):
         some = slice(begin, begin + block)
-        held = table.run_of(clients[some])  # may be written on: its rows are replaced right after
-        old = table.take(clients[some]) if held is None else held
-        total.addmm_(as_tensor(shares[:, some], fresh), torch.sub(fresh[some], old, out=old))
-        table.put(clients[some], fresh[some])
+        total.addmm_(weights[:, some], table.take(clients[some]) if held is None else held, alpha=-1.0)
+    table.put(clients, fresh)
     return total
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from turnout.coordinator.controls import controls_for, refresh_controls
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.settle import is_rowwise
+from turnout.memory import RowTable
 from turnout.protocols import Choice, Linear, Timing, View
 from turnout.requests import Costs, Steps, Train, Trained
 from turnout.rows import Facts
@@ -128,8 +129,14 @@ def _request(
         buffer_weights=share / max(share.sum(), 1e-300),
         wants_norms=plan.server.wants_norms,
         controls=controls,
-        into=None if coefficients is not None else state.room(len(kept)),
+        into=None if coefficients is not None else _room(state, len(kept)),
     )
+
+
+def _room(state: State, count: int) -> Tensor:
+    """Return memory for so many rows: that of the table they will be remembered in, where there is one."""
+    table = state.aggregation.get("table")
+    return table.spare(count) if isinstance(table, RowTable) else state.room(count)
 
 
 def _as_held(plan: Plan, facts: Facts, held: Trained, settings: dict[str, Floats]) -> Facts:

@@ -23,6 +23,7 @@ from torch import Tensor
 from turnout.engine.scratch import Scratch
 from turnout.streams import Floats, Ids
 
+ROUNDING = 1e-12  # a factor that is zero but for rounding
 MOST_VISITS = 256  # of a client: beyond this the products of all visits with all others are the larger part
 
 
@@ -67,11 +68,12 @@ class FirstLayer:
             steps: of each row.
             scratch: where the block's buffers come from.
         """
-        self.x, self.base, self.control, self.steps = x, base, control, steps
+        self.x, self.base, self.control = x, base, control
         self.rows, self.visits, inputs = x.shape
         outputs = base.shape[2]
         self.width = self.visits // (len(mixed) - 1)
         self.mixed = torch.as_tensor(mixed, dtype=x.dtype, device=x.device)
+        self.last = mixed[steps, np.arange(self.rows) % mixed.shape[1]]  # of each row's last step, (rows, 2 + steps)
         self.plain = [bool((mixed[t, :, 0] == 1.0).all()) for t in range(len(mixed))]
         self.from_base = scratch.take("first from base", (self.rows, self.visits, outputs), x)
         if len(base) == 1:
@@ -79,9 +81,9 @@ class FirstLayer:
         else:
             torch.bmm(x, base, out=self.from_base)
         self.from_control = None
-        if control is not None:
-            held = scratch.take("first from control", (self.rows, self.visits, outputs), x)
-            self.from_control = torch.bmm(x, control, out=held)
+        if control is not None and self.visits > self.width:  # it is not felt before the second step
+            held = scratch.take("first from control", (self.rows, self.visits - self.width, outputs), x)
+            self.from_control = torch.bmm(x[:, self.width :], control, out=held)
         alike = scratch.take("first products", (self.rows, self.visits, self.visits), x)
         self.products = torch.bmm(x, x.transpose(1, 2), out=alike)
         self.errors = scratch.take("first errors", (self.rows, self.visits, outputs), x)
@@ -97,7 +99,8 @@ class FirstLayer:
         if not self.plain[t]:
             out = out * mix[:, 0, None, None]
         if self.from_control is not None and t:
-            out = torch.addcmul(out, self.from_control[:active, begin:end], mix[:, 1, None, None])
+            shift = self.from_control[:active, begin - self.width : end - self.width]
+            out = torch.addcmul(out, shift, mix[:, 1, None, None])
         if bias is not None:
             out = out + bias.unsqueeze(1)
         if not t:
@@ -111,15 +114,18 @@ class FirstLayer:
         self.errors[: len(errors), begin : begin + self.width] = errors
         self.step += 1
 
-    def change(self, out: Tensor) -> Tensor:
-        """Write W₀ − W_T of every row into `out`, (rows, inputs, outputs)."""
-        which = torch.from_numpy(self.steps).to(self.x.device)
-        rows = torch.arange(self.rows, device=self.x.device) % self.mixed.shape[1]
-        last = self.mixed[which, rows]  # (rows, 2 + steps)
-        scaled = self.errors.mul_(-last[:, 2:].repeat_interleave(self.width, 1).unsqueeze(2))
-        torch.bmm(self.x.transpose(1, 2), scaled, out=out)
-        if not all(self.plain):
-            out.addcmul_(self.base.expand_as(out), 1.0 - last[:, 0, None, None])
-        if self.control is not None:
-            out.addcmul_(self.control, -last[:, 1, None, None])
+    def change(self, out: Tensor, scale: Floats | None = None) -> Tensor:
+        """Write W₀ − W_T of every row into `out`, (rows, inputs, outputs); with a scale s, s·(W₀ − W_T) − k."""
+        of_base, of_control, of_errors = 1.0 - self.last[:, 0], -self.last[:, 1], -self.last[:, 2:]
+        if scale is not None:
+            of_base, of_control, of_errors = scale * of_base, scale * of_control - 1.0, scale[:, None] * of_errors
+        errors = self.errors.mul_(self._shaped(of_errors.repeat(self.width, 1)))
+        torch.bmm(self.x.transpose(1, 2), errors, out=out)
+        if of_base.any():
+            out.addcmul_(self.base.expand_as(out), self._shaped(of_base[:, None]))
+        if self.control is not None and (abs(of_control) > ROUNDING).any():  # s·(W₀ − W_T) has it once, without decay
+            out.addcmul_(self.control, self._shaped(of_control[:, None]))
         return out
+
+    def _shaped(self, values: Floats) -> Tensor:
+        return torch.as_tensor(values, dtype=self.x.dtype, device=self.x.device).unsqueeze(2)

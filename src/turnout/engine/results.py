@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.engine.stacked import BlockResult
+from turnout.engine.stacked import BlockResult, Jobs, Room
 from turnout.memory import consecutive
 from turnout.models.layout import Layout
 from turnout.requests import Train, Trained
@@ -98,6 +98,14 @@ class Part:
         self.buffers: dict[int, Tensor] = {}
         self.control_sums: dict[int, Tensor] = {}
 
+    def room(self, jobs: Jobs) -> Room:
+        """Return where a block may write its answers at once: where its rows are side by side in one request."""
+        run = consecutive(jobs.place) if (jobs.owner == jobs.owner[0]).all() else None
+        if run is None:
+            return Room()
+        rows, controls = self.gather.rows[jobs.owner[0]], self.gather.controls[jobs.owner[0]]
+        return Room(None if rows is None else rows[run], None if controls is None else controls[run])
+
     def add_block(self, block: BlockResult) -> None:
         """Take in the rows of a block, which may belong to several requests."""
         gather, jobs = self.gather, block.jobs
@@ -128,10 +136,11 @@ class Part:
         for at, (_, owner, weights) in enumerate(wanted):
             mine = jobs.owner == owner
             table[at, mine] = weights[jobs.place[mine]]
-        left = torch.as_tensor(table, dtype=block.deltas[0].dtype, device=block.deltas[0].device)
+        model = gather.requests[0].model
+        left = torch.as_tensor(table, dtype=model.dtype, device=model.device)
         total = left.new_empty(len(wanted), gather.layout.size)
-        for slot, delta in zip(gather.layout.slots, block.deltas, strict=True):
-            torch.mm(left, delta, out=total[:, slot.start : slot.stop])
+        for at, slot in enumerate(gather.layout.slots):
+            block.add_up(left, at, total[:, slot.start : slot.stop])
         for at, (sums, owner, _) in enumerate(wanted):
             sums[owner] = total[at]
 
@@ -141,28 +150,30 @@ class Part:
         norms = gather.norms[owner]
         everything = len(mine) == len(block.jobs)
         pick = torch.from_numpy(mine)
+        following = None if block.controls is None else block.controls.following
         for rows, parts in (
             (gather.rows[owner], block.deltas),
             (gather.extra_rows(owner) if block.extras is not None else None, block.extras),
-            (gather.controls[owner], block.controls),
+            (gather.controls[owner], following),
         ):
             if rows is None or parts is None:
                 continue
             run, where = consecutive(place), torch.from_numpy(place).to(rows.device)
             for slot, part in zip(gather.layout.slots, parts, strict=True):
+                assert part is not None
                 mine_only = part if everything else part[pick]
                 if run is None:
                     rows[:, slot.start : slot.stop].index_copy_(0, where, mine_only)
-                else:
-                    rows[run, slot.start : slot.stop] = mine_only
-        summed = self.sums.get(owner)
-        suspicious = summed is None or not bool(torch.isfinite(summed).all())
-        if norms is None and not suspicious:
+                elif (there := rows[run, slot.start : slot.stop]).data_ptr() != part.data_ptr():  # not written at once
+                    there.copy_(mine_only)
+        summed = self.sums.get(owner)  # rows that are sent are looked at by whoever takes them
+        if norms is None and (summed is None or bool(torch.isfinite(summed).all())):
             return
+        told = [stack if everything else stack[pick] for stack in block.telling()]
         if norms is None:
-            gather.finite[owner][place] = finite_rows([d if everything else d[pick] for d in block.deltas])
+            gather.finite[owner][place] = finite_rows(told)
             return
-        lengths = [torch.linalg.vector_norm(d if everything else d[pick], dim=1) for d in block.deltas]
+        lengths = [torch.linalg.vector_norm(stack, dim=1) for stack in told]
         values = torch.stack(lengths).double().square().sum(0).cpu().numpy()
         gather.finite[owner][place] = np.isfinite(values)
         norms[place] = values

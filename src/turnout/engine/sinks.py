@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from turnout.engine.scratch import Scratch
-from turnout.protocols import Local, Memory, SlotUpdate
+from turnout.protocols import Local, SlotUpdate
 from turnout.streams import Floats
 
 SMALLEST_FACTOR = 1e-3  # of a velocity held as v/ρᵉ
+
+Numbers = Mapping[str, Tensor | float]  # settings as they are at this step
 
 
 class RowSettings:
@@ -55,16 +57,22 @@ class FusedSGD:
         anchors: Sequence[Tensor],
         controls: Sequence[Tensor] | None,
         scratch: Scratch,
+        unwritten: int | None = None,
     ) -> None:
+        """Begin a block; the slot `unwritten` is moved by someone else."""
         self.settings, self.anchors, self.controls = settings, anchors, controls
         names = {*settings.same, *settings.varied}
-        self.velocity: list[Tensor] | None = None
+        self.velocity: dict[int, Tensor] | None = None
         if "momentum" in names:
-            self.velocity = [scratch.take(f"velocity {at}", tuple(p.shape), p).zero_() for at, p in enumerate(params)]
+            self.velocity = {
+                at: scratch.take(f"velocity {at}", tuple(p.shape), p).zero_()
+                for at, p in enumerate(params)
+                if at != unwritten
+            }
         self.params: Sequence[Tensor] = ()
         self.is_steady = not names & {"lr_decay", "momentum"}  # the same numbers at every step
         self.factors: dict[int, Tensor | float] = {}  # ρᵉ, by a parameter's dimensions
-        self.by_dim: dict[int, dict[str, Tensor | float]] = {}
+        self.by_dim: dict[int, Numbers] = {}
 
     def enter(self, params: Sequence[Tensor], step: int) -> None:
         """Begin a step on these rows."""
@@ -91,7 +99,8 @@ class FusedSGD:
         factor = before * momentum
         if (factor.min() if isinstance(factor, Tensor) else factor) < SMALLEST_FACTOR:
             assert self.velocity is not None
-            for param, velocity in zip(self.params, self.velocity, strict=True):
+            for slot, velocity in self.velocity.items():
+                param = self.params[slot]
                 if param.dim() == dims:
                     velocity[: len(param)].mul_(factor)
             factor = factor * 0.0 + 1.0
@@ -132,7 +141,7 @@ class FusedSGD:
         add_scaled(self.params[slot], grad, -now["lr"])
         self._correct(slot, now)
 
-    def _roll(self, slot: int, velocity: Tensor, now: Mapping[str, Tensor | float]) -> None:
+    def _roll(self, slot: int, velocity: Tensor, now: Numbers) -> None:
         """Finish the velocity and move by it."""
         param = self.params[slot]
         if "weight_decay" in now:
@@ -142,7 +151,7 @@ class FusedSGD:
         self._shrink(slot, now)
         add_scaled(param, velocity, -now["lr"] * now["factor"])
 
-    def _shrink(self, slot: int, now: Mapping[str, Tensor | float]) -> float:
+    def _shrink(self, slot: int, now: Numbers) -> float:
         """Let decay and the pull towards the anchor act, in one pass; return a factor on x that is left to do."""
         param, keep = self.params[slot], now["keep"]
         if "pull" not in now:
@@ -156,7 +165,7 @@ class FusedSGD:
             add_scaled(param, self._anchor(slot), now["pull"])
         return 1.0
 
-    def _correct(self, slot: int, now: Mapping[str, Tensor | float]) -> None:
+    def _correct(self, slot: int, now: Numbers) -> None:
         """Add the control."""
         if self.controls is not None:
             param = self.params[slot]
@@ -206,9 +215,11 @@ class Collected:
         self.missing.discard(slot)
         self.grads[slot].copy_(grad)
 
-    def flat_state(self) -> list[Memory]:
-        """Return the solver's state, every tensor as (rows, size)."""
-        return [{name: value.flatten(1) for name, value in state.items()} for state in self.state]
+    def finish(self, deltas: Sequence[Tensor | None]) -> tuple[list[Tensor | None], list[Tensor] | None]:
+        """Let the solver have the last word on what is sent; return changes and second rows, per slot."""
+        states = [{name: value.flatten(1) for name, value in state.items()} for state in self.state]
+        pairs = [self.local.finish(d, s) for d, s in zip(deltas, states, strict=True) if d is not None]
+        return [delta for delta, _ in pairs], [extra for _, extra in pairs if extra is not None] or None
 
     def leave(self) -> None:
         """End the step: clip, then let the solver move every parameter."""

@@ -68,15 +68,51 @@ class Jobs:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a block's answers go: memory of their own, or None where they are to be left in the scratch."""
+
+    rows: Tensor | None = None  # changes, (rows, size)
+    controls: Tensor | None = None  # next controls, (rows, size)
+
+
+@dataclass(slots=True)
+class Controlled:
+    """A block's controls, per slot: k_i, and the next ones, s_i Δ_i − k_i."""
+
+    held: list[Tensor]
+    following: list[Tensor]
+    scale: Floats  # s_i
+
+
 @dataclass(slots=True)
 class BlockResult:
     """What a block came to: trained rows as per-slot stacks of changes, and facts."""
 
     jobs: Jobs
-    deltas: list[Tensor]  # per slot, (rows, size)
+    deltas: list[Tensor | None]  # per slot, (rows, size); None where the next controls say it all
     extras: list[Tensor] | None  # second rows, where the solver sends them
     losses: Floats
-    controls: list[Tensor] | None  # the rows' next controls, where they are wanted
+    controls: Controlled | None  # where the next controls are wanted
+
+    def telling(self) -> list[Tensor]:
+        """Return per slot a stack that is finite where the change is."""
+        return [self._following(at) if delta is None else delta for at, delta in enumerate(self.deltas)]
+
+    def add_up(self, left: Tensor, at: int, out: Tensor) -> None:
+        """Write left·Δ of one slot to `out`."""
+        delta = self.deltas[at]
+        if delta is not None:
+            torch.mm(left, delta, out=out)
+            return
+        assert self.controls is not None
+        over = left / torch.as_tensor(self.controls.scale, dtype=left.dtype, device=left.device)
+        torch.mm(over, self._following(at), out=out)  # Δ_i = (c_i⁺ + k_i) / s_i
+        out.addmm_(over, self.controls.held[at].flatten(1))
+
+    def _following(self, at: int) -> Tensor:
+        assert self.controls is not None
+        return self.controls.following[at]
 
 
 def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
@@ -119,19 +155,20 @@ def block_bounds(jobs: Jobs, block: int) -> list[tuple[int, int]]:
     return [*bounds, (low, len(jobs))]
 
 
-def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch) -> BlockResult:
-    """Train a block of rows and return their changes, which are good until the scratch is used again."""
+def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room) -> BlockResult:
+    """Train a block of rows and return what they came to, which is good until the scratch is used again."""
     local, rows, bases = jobs.requests[0].local, len(jobs), _bases(layout, jobs)
     controls = _controls(layout, jobs, scratch)
     deferred = _deferred(program, jobs, bases, controls, scratch)
-    params = [scratch.take(f"parameter {at}", (rows, *base.shape[1:]), base) for at, base in enumerate(bases)]
+    unwritten = None if deferred is None else deferred.slot
+    params = _stacks(layout, rows, None, "parameter", scratch, bases[0])  # small and close: they are used often
     for at, (param, base) in enumerate(zip(params, bases, strict=True)):
-        if deferred is None or at != deferred.slot:
+        if at != unwritten:
             param.copy_(base)
     settings = RowSettings(jobs.settings, jobs.requests[0].model)
     sink: FusedSGD | Collected
     if is_plain_sgd(local):
-        sink = FusedSGD(settings, params, bases, controls, scratch)
+        sink = FusedSGD(settings, params, bases, controls, scratch, unwritten)
     else:
         sink = Collected(local, settings, params, bases, controls)
     tally, now = Tally(rows, params[0].device), params
@@ -142,23 +179,34 @@ def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch) 
         sink.enter(now, step)
         run(now, batch, sink, tally)
         sink.leave()
-    deltas = [
-        (torch.sub(base, param, out=param) if deferred is None or at != deferred.slot else deferred.first.change(param))
+    places = _stacks(layout, rows, room.rows, "parameter", scratch, bases[0])
+    deltas: list[Tensor | None] = [
+        None if at == unwritten else torch.sub(base, param, out=places[at]).flatten(1)
         for at, (base, param) in enumerate(zip(bases, params, strict=True))
     ]
-    return _result(jobs, [delta.view(rows, -1) for delta in deltas], sink, controls, tally)
-
-
-def _result(
-    jobs: Jobs, deltas: list[Tensor], sink: FusedSGD | Collected, controls: list[Tensor] | None, tally: Tally
-) -> BlockResult:
+    scale = _scale(jobs)
+    if deferred is not None and (scale is None or _wants_rows(jobs)):
+        deltas[deferred.slot] = deferred.first.change(places[deferred.slot]).flatten(1)
     extras = None
     if isinstance(sink, Collected):
-        pairs = [sink.local.finish(d, s) for d, s in zip(deltas, sink.flat_state(), strict=True)]
-        deltas = [delta for delta, _ in pairs]
-        extras = [extra for _, extra in pairs if extra is not None] or None
-    following = None if controls is None else _following(jobs, controls, deltas)
-    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following)
+        deltas, extras = sink.finish(deltas)
+    controlled = None
+    if controls is not None and scale is not None:
+        places = _stacks(layout, rows, room.controls, "next control", scratch, bases[0])
+        controlled = _controlled(controls, scale, deltas, deferred, places)
+    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), controlled)
+
+
+def _stacks(layout: Layout, rows: int, given: Tensor | None, name: str, scratch: Scratch, like: Tensor) -> list[Tensor]:
+    """Return room for a stack per slot: in the memory given, or in the scratch."""
+    if given is not None:
+        return [given[:, slot.start : slot.stop].view(rows, *slot.stored_shape) for slot in layout.slots]
+    return [scratch.take(f"{name} {at}", (rows, *slot.stored_shape), like) for at, slot in enumerate(layout.slots)]
+
+
+def _wants_rows(jobs: Jobs) -> bool:
+    """Whether anyone asks for more of the changes than sums."""
+    return any(request.coefficients is None or request.wants_norms for request in jobs.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,16 +274,32 @@ def _controls(layout: Layout, jobs: Jobs, scratch: Scratch) -> list[Tensor] | No
     return [part.view(-1, *slot.stored_shape) for part, slot in zip(held, layout.slots, strict=True)]
 
 
-def _following(jobs: Jobs, controls: Sequence[Tensor], deltas: Sequence[Tensor]) -> list[Tensor] | None:
-    """Return the next control of every row, s_i Δ_i − k_i, in the place of the one it had."""
+def _scale(jobs: Jobs) -> Floats | None:
+    """Return s_i of every row; None where the next controls are not wanted."""
     scale = np.zeros(len(jobs))
     for owner in np.unique(jobs.owner):
         wanted, mine = jobs.requests[owner].controls, jobs.owner == owner
         if wanted is None or wanted.scale is None:
             return None
         scale[mine] = wanted.scale[jobs.place[mine]]
-    factor = torch.as_tensor(scale, dtype=deltas[0].dtype, device=deltas[0].device)[:, None]
-    return [k.view(len(jobs), -1).neg_().addcmul_(delta, factor) for k, delta in zip(controls, deltas, strict=True)]
+    return scale
+
+
+def _controlled(
+    controls: list[Tensor],
+    scale: Floats,
+    deltas: Sequence[Tensor | None],
+    deferred: Deferred | None,
+    places: Sequence[Tensor],
+) -> Controlled:
+    """Write the next control of every row, s_i Δ_i − k_i."""
+    factor = torch.as_tensor(scale, dtype=controls[0].dtype, device=controls[0].device)[:, None]
+    for held, delta, place in zip(controls, deltas, places, strict=True):
+        if delta is not None:
+            torch.mul(delta, factor, out=place.flatten(1)).sub_(held.flatten(1))
+        elif deferred is not None:
+            deferred.first.change(place, scale)
+    return Controlled(controls, [place.flatten(1) for place in places], scale)
 
 
 def _at_once(jobs: Jobs) -> tuple[Tensor, list[Batch]]:

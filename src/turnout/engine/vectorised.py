@@ -158,7 +158,8 @@ class Vectorised:
         def run(number: int) -> None:
             low, high = bounds[number]
             block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
-            parts[number].add_block(train_block(program, gather.layout, block, self._scratch()))
+            part = parts[number]
+            part.add_block(train_block(program, gather.layout, block, self._scratch(), part.room(block)))
 
         self._side_by_side(run, len(bounds), way.workers)
         for part in parts:
