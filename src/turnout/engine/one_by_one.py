@@ -45,22 +45,36 @@ class KeyedDropout(nn.Module):
 
 
 class Worker:
-    """A private copy of the task's module, on which clients are trained one after another."""
+    """A private copy of the task's module, on which clients are trained one after another.
 
-    def __init__(self, task: Task) -> None:
-        self.layout, self.loss = task.layout, task.loss
+    Its parameters are views of one flat vector, so that a model is handed over and taken back in one piece. With
+    `pixels_last` convolutions see images with their channels side by side, which suits some networks and not others.
+    """
+
+    def __init__(self, task: Task, pixels_last: bool = False) -> None:
+        self.layout, self.loss, self.pixels_last = task.layout, task.loss, pixels_last
         self.module = copy.deepcopy(task.module)
         self.generator = torch.Generator()
         self.is_random = _key_dropout(self.module, self.generator)
         named = dict(self.module.named_parameters())
         self.params = [named[slot.name] for slot in self.layout.slots]
+        self.flat = self.layout.flatten(self.module)
+        self.change = torch.empty_like(self.flat)
+        self.apart: list[tuple[Tensor, Tensor]] = []  # parameters that lie elsewhere, and their place in the vector
+        for slot, param in zip(self.layout.slots, self.params, strict=True):
+            place = slot.view(self.flat)
+            if pixels_last and param.dim() == 4:
+                param.data = param.data.clone(memory_format=torch.channels_last)
+                self.apart.append((param.data, place))
+            else:
+                param.data = place
         counters = [b for b in self.module.buffers() if not b.is_floating_point()]
         self.counters = [(b, b.clone()) for b in counters]  # every client starts from the same
 
     def train(self, request: Train, place: int, slab: Slab) -> Row:
-        """Train one client of a request."""
+        """Train one client of a request; the row's change is good until the next."""
         self.module.train()
-        self.layout.load(self.module, request.model, request.buffers)
+        self._begin(request)
         for counter, start in self.counters:
             counter.copy_(start)
         key = request.streams.keys("batches", request.round, request.clients[place])
@@ -76,17 +90,29 @@ class Worker:
             where = torch.from_numpy(inside if slab.order is None else slab.order.numpy()[inside].astype(np.int64))
             where = where.to(slab.x.device)
             x, y = slab.x.index_select(0, where), slab.y.index_select(0, where)
+            if self.pixels_last and x.dim() == 4:
+                x = x.to(memory_format=torch.channels_last)
             value = self.loss(self.module(x), y).mean()
             grads = torch.autograd.grad(value, self.params, allow_unused=True)
             move(step, [torch.zeros_like(p) if g is None else g for p, g in zip(self.params, grads, strict=True)])
             total += float(value.detach())
         buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
-        change = request.model - self.layout.flatten(self.module)
+        for param, there in self.apart:
+            there.copy_(param)
+        change = torch.sub(request.model, self.flat, out=self.change)
         loss = total / max(int(request.steps[place]), 1)
         if state is None:
             return Row(change, loss, buffers)
         change, extra = self._finished(request, change, state)
         return Row(change, loss, buffers, extra, _next_control(request, place, change))
+
+    def _begin(self, request: Train) -> None:
+        """Hand the module the model that was sent."""
+        self.flat.copy_(request.model)
+        for param, there in self.apart:
+            param.copy_(there)
+        if request.buffers is not None:
+            self.layout.load_buffers(self.module, request.buffers)
 
     def _finished(self, request: Train, change: Tensor, state: list[Memory]) -> tuple[Tensor, Tensor | None]:
         """Let the solver have the last word on what is sent."""

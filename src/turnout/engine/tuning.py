@@ -28,16 +28,20 @@ class Way:
     block: int  # rows in a block
     workers: int
     threads: int  # operation threads of each worker
+    pixels_last: bool = False  # one by one: images with their channels side by side
 
     def describe(self) -> str:
         """Say it in a few words."""
         how = f"blocks of {self.block}" if self.stacked else "one by one"
-        return f"{how}, {self.workers} worker{'s' * (self.workers > 1)} x {self.threads} threads"
+        last = ", pixels last" * self.pixels_last
+        return f"{how}, {self.workers} worker{'s' * (self.workers > 1)} x {self.threads} threads{last}"
 
 
-def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int) -> list[Way]:
+def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images: bool = False) -> list[Way]:
     """Return the ways worth trying; those that are never far off come first, in case time runs out."""
     alone = [Way(False, 1, cores, 1), Way(False, 1, 1, cores)] if cores > 1 else [Way(False, 1, 1, 1)]
+    if of_images:
+        alone = [Way(False, 1, cores, 1, pixels_last=True), *alone]
     stacked: list[Way] = []
     if can_stack:
         blocks = sorted({max(1, min(rows, size // max(row_bytes, 1))) for size in (2 << 20, 8 << 20, 64 << 20)})
@@ -51,7 +55,11 @@ def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int) -> list[W
             stacked.append(Way(True, -(-rows // cores), cores, 1))
     if not stacked:
         return alone
-    return list(dict.fromkeys(stacked if row_bytes <= 256 << 10 else [*alone[:1], *stacked, *alone[1:]]))
+    return list(
+        dict.fromkeys(
+            stacked if row_bytes <= 256 << 10 else [*alone[: 1 + of_images], *stacked, *alone[1 + of_images :]]
+        )
+    )
 
 
 def choose(ways: list[Way], measure: Callable[[Way, int], float]) -> tuple[Way, dict[str, float]]:

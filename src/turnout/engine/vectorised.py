@@ -41,15 +41,17 @@ class Prepared:
         self.task = task
         self.gauge = Gauge(task)
         self.program = _program(task)
-        self.idle: list[Worker] = []
+        self.idle: dict[bool, list[Worker]] = {False: [], True: []}  # by whether they take pixels last
+        self.of_images = any(len(slot.shape) == 4 for slot in task.layout.slots)
 
-    def on_worker(self, run: Callable[[Worker], None]) -> None:
+    def on_worker(self, pixels_last: bool, run: Callable[[Worker], None]) -> None:
         """Run something on a worker that nobody else is using."""
-        worker = self.idle.pop() if self.idle else Worker(self.task)
+        idle = self.idle[pixels_last]
+        worker = idle.pop() if idle else Worker(self.task, pixels_last)
         try:
             run(worker)
         finally:
-            self.idle.append(worker)
+            idle.append(worker)
 
 
 def _program(task: Task) -> Program | None:
@@ -185,7 +187,7 @@ class Vectorised:
                 for r, p in turns[number]:
                     parts[number].add_row(r, p, worker.train(requests[r], p, slabs[r]))
 
-            prepared.on_worker(train)
+            prepared.on_worker(way.pixels_last, train)
 
         self._side_by_side(run, way.workers, way.workers)
         for part in parts:
@@ -217,7 +219,7 @@ class Vectorised:
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
             held = 1 + ("momentum" in local.features) + (requests[0].controls is not None)  # what a row keeps in cache
-            options = candidates(rows, 4 * layout.size * held, can_stack, cores())
+            options = candidates(rows, 4 * layout.size * held, can_stack, cores(), prepared.of_images)
             way, _ = choose(options, lambda option, steps: self._time(prepared, requests, slabs, option, steps))
             self.remembered.put(key, way)
         self.ways[key] = way

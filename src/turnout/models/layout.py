@@ -77,13 +77,19 @@ class Layout:
 
     def load(self, module: nn.Module, flat: Tensor, buffers: Tensor | None = None) -> nn.Module:
         """Write a vector into a module's parameters, in place, and return the module."""
-        params, held = dict(module.named_parameters()), dict(module.named_buffers())
+        params = dict(module.named_parameters())
         with torch.no_grad():
             for slot in self.slots:
                 params[slot.name].copy_(slot.view(flat))
-            for slot in self.buffers if buffers is not None else ():
-                held[slot.name].copy_(slot.view(buffers))  # type: ignore[arg-type]
+        if buffers is not None:
+            self.load_buffers(module, buffers)
         return module
+
+    def load_buffers(self, module: nn.Module, buffers: Tensor) -> None:
+        """Write a vector into a module's floating-point buffers, in place."""
+        held = dict(module.named_buffers())
+        for slot in self.buffers:
+            held[slot.name].copy_(slot.view(buffers))
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return every parameter as a view of a flat vector, by name."""
