@@ -61,13 +61,17 @@ class Worker:
         self.flat = self.layout.flatten(self.module)
         self.change = torch.empty_like(self.flat)
         self.apart: list[tuple[Tensor, Tensor]] = []  # parameters that lie elsewhere, and their place in the vector
+        recurrent = {id(p) for m in self.module.modules() if isinstance(m, nn.RNNBase) for p in m.parameters()}
         for slot, param in zip(self.layout.slots, self.params, strict=True):
             place = slot.view(self.flat)
+            own = None
             if pixels_last and param.dim() == 4:
-                param.data = param.data.clone(memory_format=torch.channels_last)
-                self.apart.append((param.data, place))
-            else:
-                param.data = place
+                own = param.data.clone(memory_format=torch.channels_last)
+            elif slot.transposed and id(param) in recurrent:  # its kernels take long over weights that lie transposed
+                own = param.data.clone(memory_format=torch.contiguous_format)
+            param.data = place if own is None else own
+            if own is not None:
+                self.apart.append((own, place))
         counters = [b for b in self.module.buffers() if not b.is_floating_point()]
         self.counters = [(b, b.clone()) for b in counters]  # every client starts from the same
 
