@@ -69,21 +69,12 @@ class FirstLayer:
             scratch: where the block's buffers come from.
         """
         self.x, self.base, self.control = x, base, control
-        self.rows, self.visits, inputs = x.shape
+        self.rows, self.visits = x.shape[:2]
         outputs = base.shape[2]
         self.width = self.visits // (len(mixed) - 1)
         self.mixed = torch.as_tensor(mixed, dtype=x.dtype, device=x.device)
         self.last = mixed[steps, np.arange(self.rows) % mixed.shape[1]]  # of each row's last step, (rows, 2 + steps)
-        self.plain = [bool((mixed[t, :, 0] == 1.0).all()) for t in range(len(mixed))]
-        self.from_base = scratch.take("first from base", (self.rows, self.visits, outputs), x)
-        if len(base) == 1:
-            torch.mm(x.view(-1, inputs), base[0], out=self.from_base.view(-1, outputs))
-        else:
-            torch.bmm(x, base, out=self.from_base)
-        self.from_control = None
-        if control is not None and self.visits > self.width:  # it is not felt before the second step
-            held = scratch.take("first from control", (self.rows, self.visits - self.width, outputs), x)
-            self.from_control = torch.bmm(x[:, self.width :], control, out=held)
+        self.known = self._known(base, control, mixed, scratch)
         alike = scratch.take("first products", (self.rows, self.visits, self.visits), x)
         self.products = torch.bmm(x, x.transpose(1, 2), out=alike)
         self.errors = scratch.take("first errors", (self.rows, self.visits, outputs), x)
@@ -91,16 +82,29 @@ class FirstLayer:
             self.errors.zero_()
         self.step = 0
 
+    def _known(self, base: Tensor, control: Tensor | None, mixed: Floats, scratch: Scratch) -> Tensor:
+        """Return a_t·(X_t·W₀) + b_t·(X_t·k) of all steps."""
+        inputs, outputs = base.shape[1:]
+        known = scratch.take("first known", (self.rows, self.visits, outputs), self.x)
+        if len(base) == 1:
+            torch.mm(self.x.view(-1, inputs), base[0], out=known.view(-1, outputs))
+        else:
+            torch.bmm(self.x, base, out=known)
+        of_base, of_control = (mixed[:-1, :, part].T.repeat(self.width, 1) for part in (0, 1))
+        if (of_base != 1.0).any():
+            known.mul_(self._shaped(of_base))
+        if control is not None and self.visits > self.width:  # a control is not felt before the second step
+            felt = slice(self.width, None)
+            held = scratch.take("first from control", (self.rows, self.visits - self.width, outputs), self.x)
+            torch.bmm(self.x[:, felt], control, out=held)
+            known[:, felt].addcmul_(held, self._shaped(of_control[:, felt]))
+        return known
+
     def outputs(self, active: int, bias: Tensor | None) -> Tensor:
         """Return X_t·W_t + bias of the rows still at work."""
         t, begin, end = self.step, self.step * self.width, (self.step + 1) * self.width
         mix = self.mixed[t, :active] if self.mixed.shape[1] > 1 else self.mixed[t]
-        out = self.from_base[:active, begin:end]
-        if not self.plain[t]:
-            out = out * mix[:, 0, None, None]
-        if self.from_control is not None and t:
-            shift = self.from_control[:active, begin - self.width : end - self.width]
-            out = torch.addcmul(out, shift, mix[:, 1, None, None])
+        out = self.known[:active, begin:end]
         if bias is not None:
             out = out + bias.unsqueeze(1)
         if not t:
