@@ -1,7 +1,10 @@
 """Shared set-up: a private cache folder, and small federations with known answers."""
 
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import settings
 from torch import Tensor, nn
 
 from turnout import losses
+from turnout.cli import main
 from turnout.coordinator import Plan, State
 from turnout.data.federation import Federation, from_clients
 from turnout.engine import Engine, Run, Sequential, Task, Vectorised, drive
@@ -24,6 +28,32 @@ settings.load_profile("turnout")
 @pytest.fixture(autouse=True)
 def _private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNOUT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Turnout = Callable[..., Said]
+
+
+@pytest.fixture
+def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Turnout:
+    """Run the command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def call(*arguments: object) -> Said:
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        return Said(int(left.value.code or 0), *capsys.readouterr())
+
+    return call
 
 
 class PointModel(nn.Module):

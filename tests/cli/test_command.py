@@ -2,19 +2,16 @@
 
 import json
 import re
-import sys
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from textwrap import dedent
-from typing import NamedTuple
 
 import pytest
 import typer
 from rich.console import Console
 
+from tests.conftest import Turnout
 from turnout.cli import main
 from turnout.cli.app import app
 from turnout.cli.progress import Board, duration, live
@@ -42,29 +39,11 @@ STUDY = """\
     """
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Turnout = Callable[..., Said]
-
-
 @pytest.fixture
-def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Turnout:
+def turnout(turnout: Turnout) -> Turnout:
     """Run the command in a folder of its own that holds small.toml."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     Path("small.toml").write_text(dedent(STUDY), encoding="utf-8")
-
-    def call(*arguments: str) -> Said:
-        with pytest.raises(SystemExit) as left:
-            main(list(arguments))
-        return Said(int(left.value.code or 0), *capsys.readouterr())
-
-    return call
+    return turnout
 
 
 def test_contract_the_flags_are_frozen() -> None:

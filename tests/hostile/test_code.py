@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.hostile.conftest import Turnout
+from tests.conftest import Turnout
 from tests.report.journals import write as write_journal
 from turnout.catalogue import find, loss_named, rule_named
 from turnout.errors import ConfigError

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.hostile.conftest import Turnout
+from tests.conftest import Turnout
 from tests.hostile.readers import GOOD, PACKED, WANTED, read_archive, read_arrays, read_csv, read_leaf, read_phones
 from turnout.data.files import File, read
 from turnout.data.hapt import read_raw

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.hostile.conftest import Turnout
+from tests.conftest import Turnout
 from tests.report.journals import change, write
 from turnout.errors import JournalError, TurnoutError
 from turnout.journal import load

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.hostile.conftest import Turnout
+from tests.conftest import Turnout
 from turnout.errors import ConfigError
 from turnout.study import load_study
 from turnout.study.bounds import MOST_ARMS, MOST_CHARACTERS, MOST_LEVELS, is_too_deep

@@ -1,17 +1,14 @@
 """`turnout reproduce`: what it lists, how it exits, that it continues, and the page made of what it found."""
 
 import json
-import sys
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from turnout.cli import main
+from tests.conftest import Turnout
 from turnout.cli import reproduce as command
 from turnout.errors import ConfigError
 from turnout.journal.load import Loaded
@@ -34,30 +31,6 @@ NAMES = (
     "ruan-table4",
     "ruan-table5",
 )
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Turnout = Callable[..., Said]
-
-
-@pytest.fixture
-def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Turnout:
-    """Run the command in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-
-    def call(*arguments: str) -> Said:
-        with pytest.raises(SystemExit) as left:
-            main(list(arguments))
-        return Said(int(left.value.code or 0), *capsys.readouterr())
-
-    return call
 
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
