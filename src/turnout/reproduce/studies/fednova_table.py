@@ -13,18 +13,20 @@ from turnout.streams import Floats
 
 POINTS = 100.0
 SOLVERS = ("vanilla", "momentum", "proximal")
+FIXED, RANDOM, CONTROLLED = "epochs 2", "epochs 2-5", "epochs 2-5 VR"
 PAPER = {  # FedAvg, FedNova: accuracy on CIFAR-10 with VGG-11, in per cent
-    "epochs 2": {"vanilla": (60.68, 66.31), "momentum": (65.26, 73.32), "proximal": (60.44, 69.92)},
-    "epochs 2-5": {
-        "vanilla": (64.22, 73.22),
-        "momentum": (70.44, 77.07),
-        "proximal": (63.74, 73.41),
-        "VR": (74.72, 74.72),
-    },
+    FIXED: {"vanilla": (60.68, 66.31), "momentum": (65.26, 73.32), "proximal": (60.44, 69.92)},
+    RANDOM: {"vanilla": (64.22, 73.22), "momentum": (70.44, 77.07), "proximal": (63.74, 73.41)},
+    CONTROLLED: {"VR": (74.72, 74.72)},
 }
 BOTH, PAPER_BOTH = "FedNova, momentum + VR", 79.19
-LARGE, SMALL = "quadratic 0.02", "quadratic 0.002"
+LARGE, SMALL = "quadratic 0.05", "quadratic 0.005"
+VR_ARMS = (
+    'arm=[{ name = "FedAvg, VR", recipe = "scaffold" }, { name = "FedNova, VR", recipe = "fednova-vr" }, '
+    '{ name = "FedNova, momentum + VR", recipe = "fednova-vr", local = { momentum = 0.9, lr = 0.002 } }]'
+)
 QUADRATIC = (
+    'arm=[{ name = "FedAvg, vanilla", recipe = "fedavg" }, { name = "FedNova, vanilla", recipe = "fednova" }]',
     'data={ use = "turnout.reproduce.tasks:RandomQuadratics", clients = 10, dim = 3 }',
     'model={ use = "point", dim = 3, dtype = "float64" }',
     'loss="quadratic"',
@@ -36,7 +38,7 @@ QUADRATIC = (
 ABOUT = About(
     paper="Wang et al. 2020, FedNova's table",
     what="With unequal local work, averaging progress per unit of work beats averaging progress.",
-    small="10 min",
+    small="9 min",
     needs=("fashion-mnist",),
     scales={
         "smoke": ("rounds=3", "seeds=2"),
@@ -44,12 +46,31 @@ ABOUT = About(
         "paper": (),
     },
     cells={
-        "epochs 2": ("local.epochs=2",),
-        "epochs 2-5": ("local.epochs=[2, 5]",),
-        LARGE: (*QUADRATIC, "local.lr=0.02", "rounds=300"),
-        SMALL: (*QUADRATIC, "local.lr=0.002", "rounds=2000"),
+        FIXED: ("local.epochs=2",),
+        RANDOM: ("local.epochs=[2, 5]",),
+        CONTROLLED: ("local.epochs=[2, 5]", "seeds=3", VR_ARMS),
+        LARGE: (*QUADRATIC, "local.lr=0.05", "rounds=100"),
+        SMALL: (*QUADRATIC, "local.lr=0.005", "rounds=500"),
     },
-    notes=(),
+    notes=(
+        "The paper trains VGG-11 on CIFAR-10 for 100 rounds: 16 clients, Dirichlet(0.1), batches of 32, η_l = 0.05 "
+        "(0.02 with momentum 0.9), µ = 0.005 (0.001 with random epochs), rates divided by ten after a half and three "
+        "quarters of the rounds. Here softmax regression learns 4000 images of Fashion-MNIST in 40 rounds, dealt and "
+        "divided the same way, with batches of 8 and µ = 0.005 throughout. The rows with VR have three seeds.",
+        "Rates were chosen by FedAvg's accuracy on seeds 1000 and 1001, not by FedNova's: vanilla 79.4 % at "
+        "0.05 and 79.0 % at 0.01 (2 epochs); momentum, mean of both kinds of epochs, 79.9 % at 0.002, 79.8 % at 0.005 "
+        "and 78.8 % at 0.02.",
+        "Batches of 8 and 20 samples as the least keep the steps of clients nearer to the paper's, 8 to 204 an epoch. "
+        "With batches of 32 and 10 samples as the least, a hidden layer of 32, η_l = 0.02, 60 rounds and 2 to 5 epochs "
+        "FedNova with momentum was 3.1 ± 2.6 points behind FedAvg (seeds 1000 and 1001). A likely reason, not tested "
+        "by itself: a client with one step an epoch has a ‖a_i‖₁ up to 250 times smaller than the largest one's, and "
+        "its change is scaled up by as much. Set up as here, FedNova was ahead on both seeds with either number of "
+        "epochs at each of the three rates.",
+        "The gaps are small. On seeds 1000 and 1001, with 2 epochs, they were 0.6 ± 0.3 points (vanilla) "
+        "and 0.7 ± 0.3 (momentum), a tenth of the paper's. Vanilla, each at one rate: 1.05 ± 0.06 for softmax "
+        "regression on CIFAR-10, 0.26 ± 0.02 for a hidden layer of 32 there, 0.2 ± 0.7 for that on MNIST. VGG-11 was "
+        "not run.",
+    ),
 )
 
 
@@ -60,7 +81,8 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
         study = loaded[cell]
         for solver, paper in rows.items():
             gain = POINTS * (final(study, f"FedNova, {solver}") - final(study, f"FedAvg, {solver}"))
-            text = f"{cell}, {solver}: FedNova − FedAvg"
+            row = f"{cell.removesuffix(' VR')}, {solver}"
+            text = f"{row}: FedNova − FedAvg"
             said = Statement(id=f"{cell} {solver}", text=text, paper=f"{paper[1] - paper[0]:.2f}", unit="points")
             if solver in SOLVERS:
                 found.append(above(said, gain))
@@ -69,13 +91,13 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
             for place, rule in enumerate(("FedAvg", "FedNova")):
                 said = Statement(
                     id=f"{cell} {solver} {rule}",
-                    text=f"{cell}, {solver}: {rule}",
+                    text=f"{row}: {rule}",
                     paper=f"{paper[place]:.2f}",
                     unit="%",
                 )
                 numbers.append(number(said, POINTS * final(study, f"{rule}, {solver}")))
-    said = Statement(id="both", text=f"epochs 2-5: {BOTH}", paper=f"{PAPER_BOTH:.2f}", unit="%")
-    numbers.append(number(said, POINTS * final(loaded["epochs 2-5"], BOTH)))
+    said = Statement(id="both", text=f"{RANDOM}: {BOTH}", paper=f"{PAPER_BOTH:.2f}", unit="%")
+    numbers.append(number(said, POINTS * final(loaded[CONTROLLED], BOTH)))
     return [*found, _spread(loaded), *_on_quadratics(loaded), *numbers]
 
 
@@ -83,7 +105,7 @@ def _spread(loaded: Mapping[str, Loaded]) -> Claim:
     """Compare the spread over seeds: one number for each of the six rows, so the rows are what is tested over."""
     spreads = [
         [POINTS * np.std(final(loaded[cell], f"{rule}, {solver}"), ddof=1) for rule in ("FedNova", "FedAvg")]
-        for cell in PAPER
+        for cell in (FIXED, RANDOM)
         for solver in SOLVERS
     ]
     text = "standard deviation over seeds, FedNova − FedAvg, over the six rows"
@@ -95,19 +117,19 @@ def _on_quadratics(loaded: Mapping[str, Loaded]) -> list[Claim]:
     excess = {cell: {rule: _excess(loaded[cell], rule) for rule in ("FedAvg", "FedNova")} for cell in (LARGE, SMALL)}
     return [
         above(
-            Statement(id="bias", text="parabolas, η = 0.002: F − F*, FedAvg − FedNova", paper="FedAvg is biased"),
+            Statement(id="bias", text="parabolas, η = 0.005: F − F*, FedAvg − FedNova", paper="FedAvg is biased"),
             excess[SMALL]["FedAvg"] - excess[SMALL]["FedNova"],
         ),
         below(
             Statement(
-                id="vanishes", text="parabolas: F − F* of FedNova, η = 0.002 ÷ η = 0.02", paper="→ 0 with η", unit="×"
+                id="vanishes", text="parabolas: F − F* of FedNova, η = 0.005 ÷ η = 0.05", paper="→ 0 with η", unit="×"
             ),
             excess[SMALL]["FedNova"] / excess[LARGE]["FedNova"],
             0.1,
         ),
         above(
             Statement(
-                id="stays", text="parabolas: F − F* of FedAvg, η = 0.002 ÷ η = 0.02", paper="does not vanish", unit="×"
+                id="stays", text="parabolas: F − F* of FedAvg, η = 0.005 ÷ η = 0.05", paper="does not vanish", unit="×"
             ),
             excess[SMALL]["FedAvg"] / excess[LARGE]["FedAvg"],
             0.5,
