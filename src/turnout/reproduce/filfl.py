@@ -58,6 +58,8 @@ WRITERS = (
 PHOTOGRAPHS = (
     "CIFAR-10 is averaged over blocks of 4×4 pixels and learned by an MLP with 32 hidden units, on one of the five "
     "training batches and 100 clients; the paper has a ResNet-18 and 200 clients. Its levels are therefore far lower.",
+)
+RATES = (
     "The gain depends on the local rate. It is 0.05 without momentum here; at the authors' 0.1 with momentum 0.9 (four "
     "other seeds) all end 10 points lower, the deterministic filter 3.5 points above DivFL, the randomised one 0.4, "
     "and in Figure 9 it is 3.1 above power-of-choice alone.",
@@ -66,8 +68,21 @@ ROLES = (
     "40 roles of at least 4,000 characters, of whom 30 are up and 5 take part; an LSTM with 24 units reads 10 "
     "characters, every 40th window is used, and power-of-choice asks for the loss on 64 samples. The paper has 143 "
     "roles, 100 up, 10 at a time, two layers of 256 units and 80 characters.",
-    "The server's text is four sentences of our own; the paper's, from its introduction, is in an appendix that was "
-    "not at hand.",
+    "The server's text is four sentences of our own; the paper's is from its introduction, in 34 windows that its code "
+    "holds.",
+)
+NO_GAIN = (
+    "As dealt there is no gain here. One thing changed at a time, on three or four other seeds, the deterministic "
+    "filter ended above power-of-choice alone by 1.4 ± 2.0 points with the set-up as it is, −0.1 ± 0.7 with the "
+    "momentum of 0.9 that the authors' code has for every task (power-of-choice then ends 4 points higher), 1.1 ± 1.4 "
+    "with roles as short as the paper's (from 280 characters, every 10th window), −0.3 ± 0.6 with the authors' own "
+    "text at the server and 1.3 ± 1.5 with text of Shakespeare's there. None of these makes the paper's ten points.",
+    "In the authors' code a filter is followed by random selection, even where the runs without a filter have "
+    "power-of-choice. Here that changes little: the filter with random selection was 1.7 ± 2.1 points above "
+    "power-of-choice alone (four other seeds), random selection alone 0.2 ± 0.8.",
+    "What is left is the model, a hundredth of the paper's size, on windows of 10 characters in place of 80, and forty "
+    "rounds in place of hundreds: these were not tried one by one. With longer windows, on two other seeds, the "
+    "filters were ahead by 2 to 5 points after twenty rounds.",
 )
 MISLABELLED = (
     "The paper has no clients that are plainly harmful. The cell with three in ten mislabelled (y → C − 1 − y in "
@@ -84,14 +99,11 @@ PAPER_WRITERS = (
     "rounds=400",
     "seeds=3",
 )
+LARGE_PHOTOGRAPHS = ("data.clients=200", "data.block=1", 'model="resnet18"', "rounds=400", "seeds=3")
 PAPER_PHOTOGRAPHS = (
-    "data.clients=200",
-    "data.block=1",
-    'model="resnet18"',
+    *LARGE_PHOTOGRAPHS,
     "local={ lr = 0.1, momentum = 0.9, weight_decay = 1e-4 }",
     'local.schedule={ use = "step", milestones = [30, 60, 90, 120, 160], scale = 0.1 }',
-    "rounds=400",
-    "seeds=3",
 )
 PAPER_ROLES = (
     "data.clients=143",

@@ -8,6 +8,7 @@ from turnout.reproduce.filfl import (
     COMMON,
     EVERYONE_ASKED,
     MISLABELLED,
+    NO_GAIN,
     PAPER,
     PAPER_ROLES,
     ROLES,
@@ -29,7 +30,7 @@ ABOUT = About(
     needs=("shakespeare-plays",),
     scales={"smoke": TINY, "small": (), "paper": (*PAPER_ROLES, *EVERYONE_ASKED)},
     cells=WITH_HARM,
-    notes=(*COMMON, *ROLES, *MISLABELLED),
+    notes=(*COMMON, *ROLES, *MISLABELLED, *NO_GAIN),
 )
 
 

@@ -10,6 +10,7 @@ from turnout.reproduce.filfl import (
     PAPER,
     PAPER_PHOTOGRAPHS,
     PHOTOGRAPHS,
+    RATES,
     TINY,
     WITH_HARM,
     gain,
@@ -25,7 +26,7 @@ ABOUT = About(
     needs=("cifar10",),
     scales={"smoke": (*TINY, "data.samples=1000"), "small": (), "paper": PAPER_PHOTOGRAPHS},
     cells=WITH_HARM,
-    notes=(*COMMON, *PHOTOGRAPHS, *MISLABELLED),
+    notes=(*COMMON, *PHOTOGRAPHS, *RATES, *MISLABELLED),
 )
 
 
