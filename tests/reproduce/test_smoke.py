@@ -17,7 +17,7 @@ EXACT = {  # how many identities each study holds to
     "filfl-fig7": 2,
     "filfl-fig11": 2,
     "phones": 1,  # weighing alone changes no hour
-    "power-of-choice-fashion": 3,  # rpow-d sends no extra byte
+    "power-of-choice-fashion": 4,  # rpow-d sends no extra byte
     "ruan-table3": 1,  # with one trace the three schemes agree
     "safari-fig3": 1,  # with q = 1 it is FedAvg
     "safari-table1": 1,
