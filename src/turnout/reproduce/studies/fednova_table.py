@@ -71,7 +71,8 @@ ABOUT = About(
         "unequal work costs softmax regression is at most that. On seeds 1000 and 1001, with 2 epochs, FedNova's gaps "
         "were 0.6 ± 0.3 points (vanilla) and 0.7 ± 0.3 (momentum); vanilla, each at one rate, 1.05 ± 0.06 for softmax "
         "regression on CIFAR-10, 0.26 ± 0.02 for a hidden layer of 32 there, 0.2 ± 0.7 for that on MNIST. VGG-11, "
-        "where there is more to win, was not run: a round of it takes a quarter of an hour on two cores.",
+        "where there is more to win, was not run: by its speed, a round on all of CIFAR-10 takes a quarter of an hour "
+        "on two cores.",
         "On the parabolas FedAvg's excess loss is above FedNova's in the mean and stays where the rate falls to a "
         "tenth, while FedNova's falls to a seventieth; how large it is differs so much between the problems drawn that "
         "ten of them do not make a clear test of the difference.",
