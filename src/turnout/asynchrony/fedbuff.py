@@ -79,6 +79,13 @@ class FedBuff:
         """Yield what does not go with it."""
         if plan.fleet.clock is None:
             yield 'clients need a pace of their own. Set fleet.clock, for example { use = "deadline" }.'
+        cohort = getattr(plan.selection, "cohort_size", None)
+        if cohort is not None and cohort <= self.buffer_size < self.concurrency:
+            yield (
+                f"{cohort} asked at a server step cannot fill a buffer of {self.buffer_size} before the last of them "
+                f"is back, so the server would wait for everyone and never have {self.concurrency} at work. "
+                "Set selection.cohort_size above asynchrony.buffer_size, or leave it out."
+            )
         if plan.local.control != "none":
             yield 'controls are refreshed in rounds that everyone shares. Set local.control = "none".'
         if hasattr(getattr(plan.local, "effort", None), "observe"):
