@@ -136,7 +136,10 @@ def _request(
 def _room(state: State, count: int) -> Tensor:
     """Return memory for so many rows: that of the table they will be remembered in, where there is one."""
     table = state.aggregation.get("table")
-    return table.spare(count) if isinstance(table, RowTable) else state.room(count)
+    if not isinstance(table, RowTable):
+        return state.room(count)
+    state.rows = None  # from the first round, before there was a table
+    return table.spare(count)
 
 
 def _as_held(plan: Plan, facts: Facts, held: Trained, settings: dict[str, Floats]) -> Facts:
