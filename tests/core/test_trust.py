@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg, FedVARP, Median
-from turnout.coordinator import Plan
+from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.plan import Trust
-from turnout.engine import Sequential
+from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError, UpdateError
 from turnout.local import SGD
-from turnout.requests import Probe, Score, Train
+from turnout.requests import Probe, Score, Train, Trained
 from turnout.rows import finite_rows
 from turnout.selection import PowerOfChoice, Uniform
 from turnout.server import FedExP
@@ -283,3 +283,37 @@ def test_golden_a_row_is_finite_or_not_whatever_its_sum_is():
     rows[1, 2], rows[2, 0], rows[2, 1] = torch.nan, torch.inf, -torch.inf
     rows[3] = 3e38  # finite, though its sum is not
     assert finite_rows([rows[:, :3], rows[:, 3:]]).tolist() == [True, False, False, True, True]
+
+
+class OneNaN:
+    """An engine whose second answer has one number in one of its fields that is none, or lacks the field."""
+
+    name = "one-nan"
+
+    def __init__(self, what, gone=False):
+        self.engine, self.what, self.gone, self.trained = Vectorised("cpu"), what, gone, 0
+
+    def answer(self, questions):
+        return [self.spoilt(a) if isinstance(a, Trained) else a for a in self.engine.answer(questions)]
+
+    def spoilt(self, answer):
+        self.trained += 1
+        if self.trained != 2:
+            return answer
+        value = getattr(answer, self.what).clone()
+        value.view(-1)[0] = torch.nan
+        return replace(answer, **{self.what: None if self.gone else value})
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("what", ["controls", "control_sum"])
+def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what, gone, rows):
+    local = SGD(lr=0.1, batch_size=7, epochs=1, control="average")
+    plan = Plan(local=local, rounds=5, aggregation=FedVARP() if rows else FedAvg(), evaluate=Cadence(every=1))
+    state, records = run(blob_task(5), plan, engine=OneNaN(what, gone))
+    assert [len(record.answered) for record in records[3:]] == [5, 5, 5]
+    assert bool(torch.isfinite(state.local["control"]).all())
+    assert bool(torch.isfinite(state.local["table"].take(np.arange(5))).all())
+    if what == "controls" and not gone:
+        assert records[2].rejected == {0: "its next control is not finite"}

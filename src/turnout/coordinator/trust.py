@@ -6,6 +6,7 @@ be used marked as not finite, which the round already knows how to do without. A
     nothing came of it, or more than one answer did         its change has the wrong shape or type
     its answer is for another round                         its change is not finite
     it did other than the steps it was counted on for       it says it has an absurd number of samples
+    its second row or its next control is not finite
     its change is longer than trust.max_norm                nobody had asked it
 
 `trust.policy` says what then: "reject" leaves the client out, "clip" does too but shortens changes that are only too
@@ -104,11 +105,15 @@ def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trai
         said = dict(zip(request.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
         absurd = {client: n for client, n in said.items() if not 0 < n <= MOST_EXAMPLES}
         reasons = {client: f"says it has {n} samples" for client, n in absurd.items()} | reasons
+    for rows, what in ((answer.extra, "second row"), (answer.controls, "next control")):
+        if rows is not None and len(rows):
+            reasons = _marked(request.clients[~finite_rows([rows])[place]], f"its {what} is not finite") | reasons
     if answer.delta is not None:
         return _with_rows(request, answer, place, reasons, (trust, found))
     finite = answer.finite[place].astype(bool)
     reasons = _marked(request.clients[~finite], "its change is not finite") | reasons
-    if not reasons and not (bool(torch.isfinite(answer.reduced).all()) and _norms_are_sound(answer)):
+    sums = [vector for vector in (answer.reduced, answer.control_sum) if vector is not None]
+    if not reasons and not (all(bool(torch.isfinite(s).all()) for s in sums) and _norms_are_sound(answer)):
         return _nothing(request, "the sum it is part of is not finite", found)
     found.refused |= reasons
     passed: Trained = replace(answer, clients=request.clients, finite=_sound(request.clients, reasons))
@@ -132,6 +137,9 @@ def _misfit(request: Train, answer: Any) -> str | None:
         if vector is not None and not _is_like(vector, (size,), request.model):
             return f"the answer's sum does not have {size} numbers of type {request.model.dtype}"
     if answer.delta is None and (request.coefficients is None or answer.reduced is None):
+        return "the answer leaves out what was asked for"
+    wants_controls = request.controls is not None and request.controls.scale is not None
+    if answer.delta is None and wants_controls and (answer.controls is None or answer.control_sum is None):
         return "the answer leaves out what was asked for"
     if answer.delta is None and not np.array_equal(answer.clients, request.clients):
         return "the answer is a sum of others than were asked"
@@ -219,7 +227,8 @@ def _with_rows(
     found.refused |= reasons
     if not good.all():
         delta = torch.where(torch.from_numpy(good).to(delta.device)[:, None], delta, delta.new_tensor(torch.nan))
-    buffers = answer.buffers
+    buffers, total = answer.buffers, answer.control_sum
+    has_controls = in_order and total is not None and bool(torch.isfinite(total).all())  # else made of the rows
     return Trained(
         clients=request.clients,
         steps=request.steps,
@@ -229,8 +238,8 @@ def _with_rows(
         extra=answer.extra if in_order or answer.extra is None else answer.extra[index],
         square_norms=norms**2 if measured else None,
         buffers=buffers if buffers is None or bool(torch.isfinite(buffers).all()) else request.buffers,
-        controls=answer.controls if in_order else None,
-        control_sum=answer.control_sum if in_order else None,
+        controls=answer.controls if has_controls else None,
+        control_sum=answer.control_sum if has_controls else None,
         round=request.round,
     )
 
