@@ -55,11 +55,8 @@ def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images
             stacked.append(Way(True, -(-rows // cores), cores, 1))
     if not stacked:
         return alone
-    return list(
-        dict.fromkeys(
-            stacked if row_bytes <= 256 << 10 else [*alone[: 1 + of_images], *stacked, *alone[1 + of_images :]]
-        )
-    )
+    first = 1 + of_images
+    return list(dict.fromkeys(stacked if row_bytes <= 256 << 10 else [*alone[:first], *stacked, *alone[first:]]))
 
 
 def choose(ways: list[Way], measure: Callable[[Way, int], float]) -> tuple[Way, dict[str, float]]:
