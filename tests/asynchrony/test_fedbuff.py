@@ -248,7 +248,7 @@ def test_engine_the_engines_agree():
     ("change", "text"),
     [
         ({"fleet": Fleet()}, r"FedBuff on asynchrony: clients need a pace.*fleet\.clock"),
-        ({"selection": Uniform(cohort_size=2)}, r"2 asked at a server step cannot fill a buffer.*cohort_size above"),
+        ({"selection": Uniform(cohort_size=10)}, r"10 asked at a server step cannot fill a buffer.*cohort_size above"),
         ({"filtering": DataSize()}, "a filter looks at a whole round"),
         ({"local": SGD(lr=0.1, steps=1, control="average")}, r"Set local\.control"),
         ({"local": SGD(lr=0.1, effort=AdaComm(start=4, every=1))}, r"work that follows the loss.*Set local\.steps"),

@@ -186,3 +186,10 @@ def test_property_rows_in_a_run_are_read_and_written_as_any_others(places, in_or
     run = consecutive(rows)
     assert (run is not None) == all(b - a == 1 for a, b in pairwise(rows))
     assert run is None or list(range(run.start, run.stop)) == rows.tolist()
+
+
+def test_contract_rows_for_everyone_from_elsewhere_do_not_take_the_place_of_the_spare_memory():
+    table = RowTable(3, torch.zeros(2))
+    table.spare(3).fill_(7.0)
+    table.put(np.arange(3), torch.ones(3, 2))
+    assert table.take(np.arange(3)).tolist() == [[1.0, 1.0]] * 3
