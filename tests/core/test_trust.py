@@ -15,11 +15,13 @@ from turnout.coordinator.plan import Trust
 from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError, UpdateError
 from turnout.local import SGD
+from turnout.local.effort import AdaComm
 from turnout.requests import Probe, Score, Train, Trained
 from turnout.rows import finite_rows
 from turnout.selection import PowerOfChoice, Uniform
 from turnout.server import FedExP
 
+NOBODY, NO = np.zeros(0, dtype=np.int64), np.zeros(0)
 LOCAL = SGD(lr=0.1, batch_size=5, epochs=1)
 
 
@@ -58,13 +60,17 @@ def spoil(client, kind):
         if place is None:
             return answer
         if kind == "nan":
-            rows = answer.delta.clone()
-            rows[place, 0] = torch.nan  # and the flag still says it is finite
-            return replace(answer, delta=rows)
+            return replace(answer, delta=_with_nan(answer.delta, place))  # and the flag still says it is finite
         if kind == "inf":
             rows = answer.delta.clone()
             rows[place] = torch.inf
             return replace(answer, delta=rows)
+        if kind == "nan loss":
+            return replace(answer, loss=np.where(np.arange(len(answer.loss)) == place, np.nan, answer.loss))
+        if kind == "inf loss":
+            return replace(answer, loss=np.where(np.arange(len(answer.loss)) == place, np.inf, answer.loss))
+        if kind == "nan control":
+            return replace(answer, controls=_with_nan(answer.controls, place))
         if kind == "too many steps":
             return replace(answer, steps=answer.steps + (np.arange(len(answer.steps)) == place))
         if kind == "absurd samples":
@@ -86,14 +92,25 @@ def spoil(client, kind):
             delta=answer.delta[picked],
             square_norms=None if answer.square_norms is None else answer.square_norms[order],
             num_examples=None if answer.num_examples is None else answer.num_examples[order],
+            controls=None if answer.controls is None else answer.controls[picked],
         )
 
     return of_training(lie)
 
 
+def _with_nan(rows, place):
+    if rows is None:
+        return None
+    rows = rows.clone()
+    rows[place, 0] = torch.nan
+    return rows
+
+
 KINDS = {
     "nan": "its change is not finite",
     "inf": "its change is not finite",
+    "nan loss": "its loss is not a number",
+    "inf loss": "its loss is not a number",
     "too many steps": "steps, and",
     "absurd samples": "says it has -3 samples",
     "silent": "no answer came",
@@ -148,7 +165,13 @@ def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody():
         (lambda request, answer: replace(answer, reduced=answer.reduced.float()), "numbers of type torch.float64"),
         (lambda request, answer: replace(answer, reduced=answer.reduced * torch.nan), "is not finite"),
         (lambda request, answer: replace(answer, reduced=None), "leaves out what was asked for"),
-        (lambda request, answer: replace(answer, loss=answer.loss[:-1]), "differ in length"),
+        (lambda request, answer: replace(answer, loss=answer.loss[:-1]), "not 4 numbers each"),
+        (lambda request, answer: replace(answer, loss=["low"] * 4), "not 4 numbers each"),
+        (lambda request, answer: replace(answer, loss=answer.loss.astype(str)), "not 4 numbers each"),
+        (lambda request, answer: replace(answer, steps=answer.steps / 2), "whose it is and how many steps"),
+        (lambda request, answer: replace(answer, clients=answer.clients.astype(str)), "whose it is and how many"),
+        (lambda request, answer: replace(answer, loss=answer.loss * np.nan), "its loss is not a number"),
+        (lambda request, answer: Trained(clients=NOBODY, steps=NOBODY, loss=NO, finite=NO), "no answer came"),
     ],
 )
 def test_contract_an_answer_that_is_useless_as_a_whole_leaves_the_model_where_it_was(lie, reason):
@@ -240,13 +263,27 @@ def test_error_trust_names_what_is_wrong_with_its_settings(made, message):
         Trust(**made)
 
 
-LIES = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([*KINDS, "huge"])), max_size=5)
+@pytest.mark.parametrize("rule", [FedAvg(), FedVARP()])  # asks for a sum; for rows
+@pytest.mark.parametrize("effort", [None, AdaComm(start=4, every=1)])
+def test_contract_a_loss_that_is_no_number_costs_its_client_the_round_and_nobody_else(effort, rule):
+    local = LOCAL if effort is None else SGD(lr=0.1, batch_size=5, effort=effort)
+    plan = Plan(local=local, rounds=4, aggregation=rule)
+    final, records = run(blob_task(5), plan, engine=Lying(spoil(3, "nan loss")))
+    assert all(record.rejected == {3: "its loss is not a number"} for record in records[1:])
+    assert all(record.answered.tolist() == [0, 1, 2, 4] for record in records[1:])
+    assert np.isnan(final.last_losses[3])
+    assert np.isfinite(np.delete(final.last_losses, 3)).all()
+
+
+ADAPTING = SGD(lr=0.1, batch_size=5, effort=AdaComm(start=4, every=1))
+LIES = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([*KINDS, "huge", "nan control"])), max_size=5)
+LOCALS = st.sampled_from([LOCAL, replace(LOCAL, control="average"), ADAPTING])
 RULES = st.sampled_from([Median(), FedVARP(), FedAvg()])
 
 
 @settings(max_examples=40)
-@given(LIES, RULES, st.sampled_from([Trust(), Trust(policy="clip", max_norm=1.0), Trust(max_norm=1.0)]))
-def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up(lies, rule, trust):
+@given(LIES, LOCALS, RULES, st.sampled_from([Trust(), Trust(policy="clip", max_norm=1.0), Trust(max_norm=1.0)]))
+def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up(lies, local, rule, trust):
     task = blob_task(6)
     changes = [huge(client, 1e300) if kind == "huge" else spoil(client, kind) for client, kind in lies]
 
@@ -255,9 +292,10 @@ def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up
 
     engine = Lying(*map(rows_only, changes))
     server = FedExP() if isinstance(rule, FedAvg) else Plan(local=LOCAL, rounds=1).server
-    plan = Plan(local=LOCAL, rounds=3, selection=Uniform(cohort_size=4), aggregation=rule, server=server, trust=trust)
+    plan = Plan(local=local, rounds=3, selection=Uniform(cohort_size=4), aggregation=rule, server=server, trust=trust)
     final, records = run(task, plan, engine=engine)
     assert torch.isfinite(final.model).all()
+    assert local.control == "none" or torch.isfinite(final.local["control"]).all()
     for record in records[1:]:
         asked, answered, rejected = set(record.asked), set(record.answered), set(record.rejected)
         assert answered | rejected == asked
@@ -276,6 +314,7 @@ def test_contract_models_that_cannot_be_scored_are_the_worst_there_are():
     found = Findings()
     assert fitting(request, None, Trust(), found).loss.tolist() == [0.0, 0.0, 0.0]
     assert found.notes == ["the models could not be scored"]
+    assert fitting(request, Scored(loss=["a", "b", "c"]), Trust(), Findings()).loss.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_golden_a_row_is_finite_or_not_whatever_its_sum_is():

@@ -6,7 +6,7 @@ be used marked as not finite, which the round already knows how to do without. A
     nothing came of it, or more than one answer did         its change has the wrong shape or type
     its answer is for another round                         its change is not finite
     it did other than the steps it was counted on for       it says it has an absurd number of samples
-    its second row or its next control is not finite
+    its second row or its next control is not finite        its loss is not a finite number
     its change is longer than trust.max_norm                nobody had asked it
 
 `trust.policy` says what then: "reject" leaves the client out, "clip" does too but shortens changes that are only too
@@ -105,6 +105,7 @@ def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trai
         said = dict(zip(request.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
         absurd = {client: n for client, n in said.items() if not 0 < n <= MOST_EXAMPLES}
         reasons = {client: f"says it has {n} samples" for client, n in absurd.items()} | reasons
+    reasons = _marked(request.clients[~np.isfinite(answer.loss[place])], "its loss is not a number") | reasons
     for rows, what in ((answer.extra, "second row"), (answer.controls, "next control")):
         if rows is not None and len(rows):
             reasons = _marked(request.clients[~finite_rows([rows])[place]], f"its {what} is not finite") | reasons
@@ -126,10 +127,14 @@ def _misfit(request: Train, answer: Any) -> str | None:
         return f"the answer is of type {type(answer).__name__}"
     if answer.round is not None and answer.round != request.round:
         return f"the answer is for round {answer.round}"
-    count, size = len(answer.clients), request.model.numel()
-    columns = [answer.steps, answer.loss, answer.finite, answer.num_examples, answer.square_norms]
-    if any(c is not None and np.shape(c) != (count,) for c in (answer.clients, *columns)):
-        return "the answer's columns differ in length"
+    count, size = np.size(answer.clients), request.model.numel()
+    if count == 0:
+        return "no answer came"
+    if not (_are_numbers(answer.clients, count, "iu") and _are_numbers(answer.steps, count, "iu")):
+        return "the answer does not say whose it is and how many steps were done"
+    optional = [c for c in (answer.num_examples, answer.square_norms) if c is not None]
+    if not all(_are_numbers(column, count) for column in (answer.loss, answer.finite, *optional)):
+        return f"the answer's columns are not {count} numbers each"
     for rows in (answer.delta, answer.extra, answer.controls):
         if rows is not None and not _is_like(rows, (count, size), request.model):
             return f"the answer's rows do not have {size} numbers of type {request.model.dtype}"
@@ -153,6 +158,10 @@ def _misfit(request: Train, answer: Any) -> str | None:
 
 def _is_like(rows: Any, shape: tuple[int, ...], model: Tensor) -> bool:
     return isinstance(rows, Tensor) and tuple(rows.shape) == shape and rows.dtype == model.dtype
+
+
+def _are_numbers(column: Any, count: int, kinds: str = "biuf") -> bool:
+    return isinstance(column, np.ndarray) and column.shape == (count,) and column.dtype.kind in kinds
 
 
 def _norms_are_sound(answer: Trained) -> bool:
@@ -188,9 +197,7 @@ def _places(asked: Ids, came: Ids, found: Findings) -> tuple[Ids, dict[int, str]
     reasons = {int(c): "no answer came" for c in asked[times == 0]}
     reasons |= {int(c): f"answered {n} times" for c, n in zip(asked, times, strict=True) if n > 1}
     found.refused |= {int(c): "answered without being asked" for c in np.setdiff1d(came, asked)}
-    last = max(len(came) - 1, 0)
-    padded = np.append(order, 0) if len(came) == 0 else order
-    return padded[np.minimum(left, last)], reasons
+    return order[np.minimum(left, len(came) - 1)], reasons
 
 
 def _sound(clients: Ids, reasons: Mapping[int, str]) -> Any:
@@ -203,8 +210,6 @@ def _with_rows(
     """Return the rows of those asked, in order; rows that cannot be used are not numbers."""
     trust, found = how
     assert answer.delta is not None
-    if len(answer.clients) == 0:
-        return _nothing(request, "no answer came", found)
     in_order = np.array_equal(place, np.arange(len(answer.clients)))
     index = torch.from_numpy(place).to(answer.delta.device)
     delta = answer.delta if in_order else answer.delta[index]
@@ -257,9 +262,7 @@ def _probed(request: Probe, answer: Any, found: Findings) -> Probed:
     count = len(request.clients)
     fits = isinstance(answer, Probed) and np.array_equal(answer.clients, request.clients)
     if request.what == "loss":
-        loss = np.full(count, np.nan)
-        if fits and answer.loss is not None and np.shape(answer.loss) == (count,):
-            loss = np.asarray(answer.loss, dtype=float)
+        loss = _numbers(answer.loss if fits else None, count)
         bad = ~np.isfinite(loss)
         least = float(loss[~bad].min()) if not bad.all() else 0.0
         found.refused |= _marked(request.clients[bad], "its loss is not a number")
@@ -276,6 +279,11 @@ def _probed(request: Probe, answer: Any, found: Findings) -> Probed:
     return Probed(clients=request.clients, gradient=rows, samples=_samples(answer))
 
 
+def _numbers(said: Any, count: int) -> Floats:
+    """Return so many numbers, which are NaN if something else was said."""
+    return said.astype(float) if _are_numbers(said, count) else np.full(count, np.nan)
+
+
 def _samples(answer: Any) -> int:
     said = getattr(answer, "samples", 0)
     return said if isinstance(said, int) and 0 <= said <= MOST_EXAMPLES else 0
@@ -283,11 +291,9 @@ def _samples(answer: Any) -> int:
 
 def _scored(request: Score, answer: Any, found: Findings) -> Scored:
     """Return a loss for each model; one that is not a number counts as the worst there is."""
-    shape = (len(request.models),)
-    loss = np.asarray(answer.loss, dtype=float) if isinstance(answer, Scored) else np.zeros(0)
-    if loss.shape != shape:
-        found.notes.append("the models could not be scored")
-        return Scored(loss=np.zeros(shape), samples=_samples(answer))
+    loss = _numbers(answer.loss if isinstance(answer, Scored) else None, len(request.models))
     bad = ~np.isfinite(loss)
+    if bad.all():
+        found.notes.append("the models could not be scored")
     worst = float(loss[~bad].max()) if not bad.all() else 0.0
     return Scored(loss=np.where(bad, worst, loss), samples=_samples(answer))
