@@ -17,6 +17,7 @@ from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.lowering import Lowered
 from turnout.engine.stacked import LITTLE, block_bounds, collect_jobs
 from turnout.engine.tally import MOST_HELD, Tally
+from turnout.engine.tuning import Way, candidates
 from turnout.local import SGD
 from turnout.memory import RowTable
 from turnout.protocols import Population, View
@@ -211,3 +212,9 @@ def test_contract_rows_go_to_the_memory_that_was_named():
     assert answer.delta.data_ptr() == room.data_ptr()
     assert torch.isfinite(room[:4]).all()
     assert torch.isnan(room[4:]).all()
+
+
+def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores():
+    fits, too_large = candidates(100, 800 << 10, True, 2), candidates(1000, 800 << 10, True, 2)
+    assert {Way(True, 100, 1, 2), Way(True, 50, 2, 1)} <= set(fits)
+    assert max(way.block for way in too_large) == (64 << 20) // (800 << 10)

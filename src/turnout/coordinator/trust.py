@@ -105,14 +105,12 @@ def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trai
         said = dict(zip(request.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
         absurd = {client: n for client, n in said.items() if not 0 < n <= MOST_EXAMPLES}
         reasons = {client: f"says it has {n} samples" for client, n in absurd.items()} | reasons
-    reasons = _marked(request.clients[~np.isfinite(answer.loss[place])], "its loss is not a number") | reasons
     for rows, what in ((answer.extra, "second row"), (answer.controls, "next control")):
         if rows is not None and len(rows):
             reasons = _marked(request.clients[~finite_rows([rows])[place]], f"its {what} is not finite") | reasons
     if answer.delta is not None:
         return _with_rows(request, answer, place, reasons, (trust, found))
-    finite = answer.finite[place].astype(bool)
-    reasons = _marked(request.clients[~finite], "its change is not finite") | reasons
+    reasons = _not_numbers(request, answer, place, answer.finite[place].astype(bool)) | reasons
     sums = [vector for vector in (answer.reduced, answer.control_sum) if vector is not None]
     if not reasons and not (all(bool(torch.isfinite(s).all()) for s in sums) and _norms_are_sound(answer)):
         return _nothing(request, "the sum it is part of is not finite", found)
@@ -187,6 +185,12 @@ def _marked(clients: Ids, reason: str) -> dict[int, str]:
     return dict.fromkeys(clients.tolist(), reason)
 
 
+def _not_numbers(request: Train, answer: Trained, place: Ids, finite: Any) -> dict[int, str]:
+    """Return whose change or loss is not finite; of a client that diverged both are, and its change is the matter."""
+    lost = _marked(request.clients[~np.isfinite(answer.loss[place])], "its loss is not a number")
+    return lost | _marked(request.clients[~finite], "its change is not finite")
+
+
 def _places(asked: Ids, came: Ids, found: Findings) -> tuple[Ids, dict[int, str]]:
     """Return where each asked client is in the answer (anywhere, if it is not), and who is there not exactly once."""
     if np.array_equal(asked, came):
@@ -217,7 +221,7 @@ def _with_rows(
     if measured:
         norms = torch.linalg.vector_norm(delta, dim=1).double().cpu().numpy()
     finite = finite_rows([delta]) & np.isfinite(norms) & answer.finite[place].astype(bool)
-    reasons = _marked(request.clients[~finite], "its change is not finite") | reasons
+    reasons = _not_numbers(request, answer, place, finite) | reasons
     good = _sound(request.clients, reasons)
     long = good & (norms > (np.inf if trust.max_norm is None else trust.max_norm))
     if trust.policy == "clip":
