@@ -22,6 +22,7 @@ from turnout.journal.schema import FILE
 
 ROOT = Path(__file__).parents[2]
 INTERRUPT_ROUNDS = 50
+COPIED = 128  # where SQLite's index of the log says up to which frame it has begun to copy
 POINTS = tuple(f"{when} {name}" for when in ("before", "after") for name in ("fsync", "replace", "unlink"))
 CLOCKS = {"run": ("started", "ended", "checksum"), "round": ("wall_seconds", "checksum")}  # differ from run to run
 
@@ -153,11 +154,11 @@ def cut_power(folder: Path, rng: random.Random) -> None:
     for path in sorted(folder.rglob("*.safetensors*")):
         if str(path.relative_to(folder)) not in vouched:
             spoil(path, rng, rng.randrange(path.stat().st_size + 1))
-    log = folder / f"{FILE}-wal"
-    if log.exists() and log.stat().st_size > 32:
+    log, index = folder / f"{FILE}-wal", folder / f"{FILE}-shm"
+    if log.exists() and log.stat().st_size > 32 and index.exists():  # else nothing was written since the last cut
         earliest = _synced_bytes(folder / FILE, log, vouched)
         spoil(log, rng, rng.randint(earliest, log.stat().st_size))
-    (folder / f"{FILE}-shm").unlink(missing_ok=True)
+    index.unlink(missing_ok=True)
 
 
 def spoil(path: Path, rng: random.Random, at: int) -> None:
@@ -193,9 +194,8 @@ def _synced_bytes(database: Path, log: Path, vouched: set[str]) -> int:
             break
         if frame[4:8] != bytes(4):  # the last frame of a transaction
             ends.append(at + 24 + page)
-    index = database.with_name(f"{FILE}-shm")
-    copied = struct.unpack("=I", index.read_bytes()[96:100])[0] if index.exists() else 0
-    safe = 32 + copied * (page + 24)  # what has been copied into the database was synced first
+    (copied,) = struct.unpack("=I", database.with_name(f"{FILE}-shm").read_bytes()[COPIED : COPIED + 4])
+    safe = 32 + copied * (page + 24)  # a log is synced before any of it is copied into the database
     for end in (end for end in ends if end >= safe):
         with _copy(database) as copy:
             copy.with_name(f"{FILE}-wal").write_bytes(whole[:end])

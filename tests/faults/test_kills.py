@@ -1,13 +1,17 @@
 """A real process is killed at random points, sometimes with the power; resumed, it ends as if never touched."""
 
 import random
+import shutil
+import sqlite3
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import Turnout, contents, differences, torture, turnouts
+from tests.faults.harness import COPIED, Turnout, contents, cut_power, differences, torture, turnouts
 from tests.faults.studies import STUDIES, write_study
+from turnout.journal.schema import FILE
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +42,29 @@ def test_identity_a_kill_inside_the_second_checkpoint_loses_nothing(turnout: Tur
     ended = turnout.run("resume", out)
     assert ended.code == 0, ended.said
     assert differences(contents(out), contents(whole)) == []
+
+
+def test_identity_a_cut_while_the_log_is_copied_into_the_database_loses_nothing(turnout: Turnout) -> None:
+    whole, out, copied = (turnout.folder / name for name in ("copy-whole", "copying", "copied"))
+    study = write_study(turnout.folder, "buffers")
+    assert turnout.run("run", study, "--allow-code", "--out", whole).code == 0
+    assert turnout.run("run", study, "--allow-code", "--out", out, die=("after unlink", 4)).code == -9
+    shutil.copytree(out, copied)
+    database = sqlite3.connect(copied / FILE)
+    ((_, frames, _),) = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    shutil.copy(copied / FILE, out / FILE)  # every page is there, but SQLite has not yet said so in its index
+    database.close()
+    with open(out / f"{FILE}-shm", "r+b") as index:
+        index.seek(COPIED)
+        index.write(struct.pack("=I", frames))
+    rng = random.Random(0)
+    for place in range(5):
+        torn = turnout.folder / f"torn-{place}"
+        shutil.copytree(out, torn)
+        cut_power(torn, rng)
+        ended = turnout.run("resume", torn, "--allow-code")
+        assert ended.code == 0, ended.said
+        assert differences(contents(torn), contents(whole)) == []
 
 
 @pytest.mark.parametrize("limit", [40_000, 120_000, 200_000])
