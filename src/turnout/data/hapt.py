@@ -72,13 +72,14 @@ def read_npz(path: Path) -> Recording:
         if size > MAX_BYTES:
             raise DataError(f"{path} must unpack to at most {MAX_BYTES:,} bytes; it unpacks to {size:,}. Replace it.")
         with np.load(path, allow_pickle=False) as arrays:
-            signal, scale, label, user, experiment = (
-                arrays[name] for name in ("signal", "scale", "label", "user", "experiment")
-            )
+            held = [arrays[name] for name in ("signal", "scale", "label", "user", "experiment")]
     except DataError:
         raise
     except Exception as error:  # zip, zlib and numpy have errors of their own
         raise DataError(f"{path} is damaged or is another file: {error}. Replace it.") from error
+    if not all(isinstance(array, np.ndarray) for array in held):  # numpy hands on what is no array as bytes
+        raise DataError(f"{path} must hold arrays; it holds other files. Replace it.")
+    signal, scale, label, user, experiment = held
     wrong = [array.dtype for array in (signal, scale) if array.dtype.kind not in "iuf"]
     wrong += [array.dtype for array in (label, user, experiment) if array.dtype.kind not in "iu"]
     if wrong or label.ndim != 1:
