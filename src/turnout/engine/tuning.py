@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 CACHE_BYTES = (2 << 20, 8 << 20, 64 << 20)  # what a block's rows may take to stay close
-MOST_BYTES = 256 << 20  # and to be worth a try as one block, or one a core: fewer operations, each larger
+FEW_ROWS, MOST_BYTES = 256, 256 << 20  # up to here one block, or one a core, is worth a try: fewer operations
 BUDGET_SECONDS = 3.0
 FINALISTS = 3
 
@@ -46,7 +46,8 @@ def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images
         alone = [Way(False, 1, cores, 1, pixels_last=True), *alone]
     stacked: list[Way] = []
     if can_stack:
-        sizes = [*CACHE_BYTES, MOST_BYTES] if rows * row_bytes <= MOST_BYTES else CACHE_BYTES
+        fits = rows <= FEW_ROWS and rows * row_bytes <= MOST_BYTES
+        sizes = (*CACHE_BYTES, MOST_BYTES) if fits else CACHE_BYTES
         blocks = sorted({max(1, min(rows, size // max(row_bytes, 1))) for size in sizes})
         for block in blocks:
             stacked.append(Way(True, block, 1, 1))
