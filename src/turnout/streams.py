@@ -54,7 +54,7 @@ def _mix_one(word: int) -> int:
     return word ^ (word >> 31)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4096)  # the arms of a study share a round's; earlier rounds' are not asked for again
 def _stem(seed: int, purpose: str, round: int) -> int:
     """Return the key of all clients' draws for one purpose in one round, before the client is mixed in."""
     key = _mix_one(((seed & WORD) + STRIDE) & WORD)
