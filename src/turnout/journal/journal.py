@@ -64,9 +64,13 @@ class Journal:
         self.folder = folder
         self.earlier: dict[str, Any] | None = None  # the facts that were there, of a study that goes on
         self._database = database
-        self._facts = _facts(self.read("SELECT facts FROM study"), folder)
         self._last_write: dict[int, float] = {}
         self._close = weakref.finalize(self, held.close)
+        try:
+            self._facts = _facts(self.read("SELECT facts FROM study"), folder)
+        except BaseException:
+            self._close()
+            raise
 
     @classmethod
     def create(cls, folder: Path | None, *, study: str, config: dict[str, Any], facts: dict[str, Any]) -> "Journal":

@@ -80,16 +80,16 @@ class Lock:
         self._held = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._held.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
+            self._who.unlink(missing_ok=True)  # a link in a stranger's folder would be written through
+            self._who.write_text(f"{os.getpid()}\n")
+        except BaseException as error:
             self._held.close()
-            if "locked" not in str(error):
+            if not (isinstance(error, sqlite3.OperationalError) and "locked" in str(error)):
                 raise
             raise JournalError(
                 f"{folder} is being written by another run{_process(self._who)}; nothing was changed. "
                 "Wait until it ends, or choose another folder with --out."
             ) from None
-        self._who.unlink(missing_ok=True)  # a link in a stranger's folder would be written through
-        self._who.write_text(f"{os.getpid()}\n")
 
     def release(self) -> None:
         """Let others write."""
@@ -147,8 +147,12 @@ def is_empty(database: sqlite3.Connection) -> bool:
 
 def _connect(target: str, *, uri: bool) -> sqlite3.Connection:
     database = sqlite3.connect(target, isolation_level=None, check_same_thread=False, uri=uri)
-    database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
-    database.execute("PRAGMA trusted_schema = OFF")  # a stranger's tables call no functions
+    try:
+        database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+        database.execute("PRAGMA trusted_schema = OFF")  # a stranger's tables call no functions
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
