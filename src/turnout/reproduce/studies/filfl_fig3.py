@@ -3,33 +3,41 @@
 from collections.abc import Mapping
 
 from turnout.journal.load import Loaded
-from turnout.reproduce.claims import Claim
+from turnout.reproduce.claims import Claim, Statement, number
 from turnout.reproduce.filfl import (
     COMMON,
-    EVERYONE_ASKED,
     FILTERS,
     MISLABELLED,
-    NO_GAIN,
     PAPER,
     PAPER_ROLES,
-    ROLES,
     TINY,
+    UNEQUAL_ROLES,
+    WHENCE,
     WITH_HARM,
+    accuracy,
     gain,
     gains_where_some_harm,
     lower,
     numbers,
+    unclaimed_gain,
 )
 from turnout.reproduce.shipped import ALONE, About
 
+RANDOM = "random selection"
+ASKED = Statement(
+    id="selection",
+    text="test accuracy without a filter, power-of-choice − random selection",
+    paper="not said",
+    unit="points",
+)
 ABOUT = About(
     paper=f"{PAPER}, Figure 3",
     what="A filter that reads 34 short windows of other prose makes power-of-choice better on Shakespeare.",
-    small="3 min",
+    small="7 min",
     needs=("shakespeare-plays",),
-    scales={"smoke": TINY, "small": (), "paper": (*PAPER_ROLES, *EVERYONE_ASKED)},
-    cells=WITH_HARM,
-    notes=(*COMMON, *ROLES, *MISLABELLED, *NO_GAIN),
+    scales={"smoke": TINY, "small": (), "paper": PAPER_ROLES},
+    cells={**WITH_HARM, RANDOM: ('selection={ use = "uniform", cohort_size = 7 }',)},
+    notes=(*COMMON, *UNEQUAL_ROLES, *MISLABELLED, *WHENCE),
 )
 
 
@@ -41,4 +49,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
         *(lower(study, "FedAvg", arm, "lower after 200 rounds", "training") for arm in FILTERS),
         *numbers(study, "FedAvg"),
         *gains_where_some_harm(loaded, FILTERS, "FedAvg"),
+        number(ASKED, accuracy(study, "FedAvg") - accuracy(loaded[RANDOM], "FedAvg")),
+        *(unclaimed_gain(loaded[RANDOM], arm, "FedAvg", RANDOM) for arm in FILTERS),
+        *numbers(loaded[RANDOM], "FedAvg", RANDOM),
     ]

@@ -9,8 +9,8 @@ from turnout.reproduce.filfl import (
     MISLABELLED,
     PAPER,
     PAPER_ROLES,
-    ROLES,
     TINY,
+    UNEQUAL_ROLES,
     WITH_HARM,
     gain,
     gains_where_some_harm,
@@ -27,11 +27,12 @@ ABOUT = About(
     cells=WITH_HARM,
     notes=(
         *COMMON,
-        *ROLES,
+        *UNEQUAL_ROLES,
         *MISLABELLED,
-        "As dealt the filters are slightly behind. The set-up is that of Figure 3, whose notes say what was changed "
-        "one at a time without the paper's gain to show for it; its larger model, longer windows and longer runs were "
-        "not tried. With mislabelled clients the filters are about as good as FedProx is without any.",
+        "What a filter gives here is a head start. On seeds 1000 to 1002, without the pull, the deterministic filter "
+        "was 2.9 points above random selection alone after 10 rounds, 1.9 after 20 and 0.3 ± 0.9 at the end. The "
+        "paper's network is a hundred times as large and learns more slowly; whether its gain is such a head start "
+        "was not tried. The notes of Figure 3 say what else was changed one at a time.",
     ),
 )
 
