@@ -17,7 +17,7 @@ from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.lowering import Lowered
 from turnout.engine.stacked import LITTLE, block_bounds, collect_jobs
 from turnout.engine.tally import MOST_HELD, Tally
-from turnout.engine.tuning import Way, candidates
+from turnout.engine.tuning import Way, candidates, evenly
 from turnout.local import SGD
 from turnout.memory import RowTable
 from turnout.protocols import Population, View
@@ -218,4 +218,20 @@ def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores():
     fits = candidates(100, 800 << 10, True, 2)
     assert {Way(True, 100, 1, 2), Way(True, 50, 2, 1)} <= set(fits)
     for rows, row_bytes in ((1000, 800 << 10), (10_000, 20 << 10)):  # too large; too many to need it
-        assert max(way.block for way in candidates(rows, row_bytes, True, 2)) == (64 << 20) // row_bytes
+        most = max(way.block for way in candidates(rows, row_bytes, True, 2))
+        assert 32 << 20 <= most * row_bytes <= 64 << 20
+
+
+@given(st.integers(1, 500), st.integers(1, 200), st.integers(1, 8))
+def test_property_blocks_are_as_many_for_each_worker_and_no_larger_than_chosen(rows, block, workers):
+    size = evenly(rows, Way(True, block, workers, 1))
+    assert 1 <= size <= block
+    fewest = -(-rows // block)
+    assert -(-rows // size) <= -(-fewest // workers) * workers
+
+
+def test_golden_a_hundred_rows_for_two_workers():
+    assert evenly(100, Way(True, 42, 2, 1)) == 25
+    assert evenly(100, Way(True, 84, 2, 1)) == 50
+    assert evenly(100, Way(True, 84, 1, 2)) == 50
+    assert evenly(3, Way(True, 50, 2, 1)) == 2

@@ -9,7 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -59,8 +59,16 @@ def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images
             stacked.append(Way(True, -(-rows // cores), cores, 1))
     if not stacked:
         return alone
+    stacked = [replace(way, block=evenly(rows, way)) for way in stacked]
     first = 1 + of_images
     return list(dict.fromkeys(stacked if row_bytes <= 256 << 10 else [*alone[:first], *stacked, *alone[first:]]))
+
+
+def evenly(rows: int, way: Way) -> int:
+    """Return the rows of a block, at most the way's, such that every worker has as many blocks as the others."""
+    blocks = -(-rows // way.block)
+    turns = -(-blocks // way.workers)
+    return max(1, min(way.block, -(-rows // (turns * way.workers))))
 
 
 def choose(ways: list[Way], measure: Callable[[Way, int], float]) -> tuple[Way, dict[str, float]]:

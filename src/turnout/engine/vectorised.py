@@ -28,7 +28,7 @@ from turnout.engine.scratch import Scratch
 from turnout.engine.stacked import Jobs, block_bounds, collect_jobs, train_block
 from turnout.engine.tally import Tally
 from turnout.engine.task import Question, Task, samples_of
-from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, tuning_key
+from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, evenly, tuning_key
 from turnout.requests import Answer, Controls, Evaluate, Probe, Score, Train, Trained
 
 SMALL = 50_000  # parameters below which operations are too small to share between threads
@@ -154,7 +154,7 @@ class Vectorised:
     def _run_blocks(self, prepared: Prepared, jobs: Jobs, way: Way, gather: Gather) -> None:
         program = prepared.program
         assert program is not None
-        bounds = block_bounds(jobs, way.block)
+        bounds = block_bounds(jobs, evenly(len(jobs), way))
         parts = [gather.part() for _ in bounds]
 
         def run(number: int) -> None:
