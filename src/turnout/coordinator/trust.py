@@ -139,10 +139,10 @@ def _misfit(request: Train, answer: Any) -> str | None:
     for vector in (answer.reduced, answer.control_sum):
         if vector is not None and not _is_like(vector, (size,), request.model):
             return f"the answer's sum does not have {size} numbers of type {request.model.dtype}"
-    if answer.delta is None and (request.coefficients is None or answer.reduced is None):
-        return "the answer leaves out what was asked for"
     wants_controls = request.controls is not None and request.controls.scale is not None
-    if answer.delta is None and wants_controls and (answer.controls is None or answer.control_sum is None):
+    lacks_sum = request.coefficients is None or answer.reduced is None
+    lacks_controls = wants_controls and (answer.controls is None or answer.control_sum is None)
+    if answer.delta is None and (lacks_sum or lacks_controls):
         return "the answer leaves out what was asked for"
     if answer.delta is None and not np.array_equal(answer.clients, request.clients):
         return "the answer is a sum of others than were asked"
