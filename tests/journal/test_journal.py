@@ -11,7 +11,7 @@ from turnout.checkpoint import Keeper
 from turnout.coordinator import State
 from turnout.errors import JournalError
 from turnout.journal import Journal
-from turnout.journal.schema import FILE, VERSION
+from turnout.journal.schema import FILE, VERSION, open_for_reading
 
 
 def test_contract_a_round_of_many_runs_is_one_transaction() -> None:
@@ -235,3 +235,21 @@ def test_error_one_arm_and_seed_twice() -> None:
             JournalError, match=r"already holds arm 'FedAvg' with seed 0. Give each arm a name of its own"
         ):
             out.begin(info())
+
+
+def test_contract_a_damaged_journal_is_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with journal(tmp_path) as out:
+        add_run(out, "FedAvg", 0, [0.1])
+    database = sqlite3.connect(tmp_path / FILE)
+    with database:
+        database.execute("UPDATE study SET facts = 'null'")
+    database.close()
+    opened: list[sqlite3.Connection] = []
+    monkeypatch.setattr(
+        "turnout.journal.journal.open_for_reading", lambda path: opened.append(open_for_reading(path)) or opened[-1]
+    )
+    with pytest.raises(JournalError, match="turnout did not write") as held:
+        Journal.open(tmp_path)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
+    assert held.tb is not None  # and with it all that its frames hold

@@ -1,6 +1,7 @@
 """What the figures of FilFL share: data made small, the search over all subsets, and what is read off the curves."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from turnout.reproduce.filfl import (
     gain,
     kept_share,
     local_steps,
+    numbers,
     training_loss,
     with_inputs,
 )
@@ -105,6 +107,12 @@ def test_golden_a_gain_is_in_points_over_the_last_five_measurements(found: Loade
     by_hand = 100 * (table["Greedy randomised"] - table["none"]).mean()
     assert by_hand != 0
     assert gain(found, "Greedy randomised", "none", "").ours == pytest.approx(by_hand)
+
+
+def test_golden_where_an_arm_ends_as_it_began_nobody_waits_for_it(found: Loaded) -> None:
+    flat = replace(found, rounds=found.rounds.assign(accuracy=0.1))
+    waits = [claim for claim in numbers(flat, "none") if claim.statement.text.startswith("rounds until")]
+    assert [claim.ours for claim in waits] == [1.0] * 4
 
 
 def test_identity_inputs_that_stay_leave_the_federation_as_it_was() -> None:
