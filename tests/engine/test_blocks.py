@@ -15,7 +15,7 @@ from turnout.data.federation import Slab, from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.lowering import Lowered
-from turnout.engine.stacked import LITTLE, block_bounds, collect_jobs
+from turnout.engine.stacked import LITTLE, block_bounds, collect_jobs, train_block
 from turnout.engine.tally import MOST_HELD, Tally
 from turnout.engine.tuning import Way, candidates, evenly
 from turnout.local import SGD
@@ -217,6 +217,7 @@ def test_contract_rows_go_to_the_memory_that_was_named():
 def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores():
     fits = candidates(100, 800 << 10, True, 2)
     assert {Way(True, 100, 1, 2), Way(True, 50, 2, 1)} <= set(fits)
+    assert all(way.block == evenly(100, way) for way in fits if way.stacked)  # what is measured is what will be run
     for rows, row_bytes in ((1000, 800 << 10), (10_000, 20 << 10)):  # too large; too many to need it
         most = max(way.block for way in candidates(rows, row_bytes, True, 2))
         assert 32 << 20 <= most * row_bytes <= 64 << 20
@@ -235,3 +236,16 @@ def test_golden_a_hundred_rows_for_two_workers():
     assert evenly(100, Way(True, 84, 2, 1)) == 50
     assert evenly(100, Way(True, 84, 1, 2)) == 50
     assert evenly(3, Way(True, 50, 2, 1)) == 2
+
+
+def test_golden_ten_rows_in_blocks_of_four_are_two_blocks_for_each_of_two_workers(monkeypatch):
+    sizes = []
+
+    def noted(program, layout, jobs, scratch, room):
+        sizes.append(len(jobs))
+        return train_block(program, layout, jobs, scratch, room)
+
+    monkeypatch.setattr("turnout.engine.vectorised.train_block", noted)
+    task = blob_task(10)
+    Vectorised("cpu", block=4, workers=2).answer([(task, request(task, np.full(10, 0.1)))])
+    assert sorted(sizes) == [1, 3, 3, 3]
