@@ -110,6 +110,7 @@ VALUES = {
     "bytes for a text": ("UPDATE study SET facts = ?", b"\xff\xfe"),
     "a run's config that is a number": ("UPDATE run SET config = ?", "5"),
     "a time that is none": ("UPDATE run SET started = ?", "yesterday"),
+    "a time before all years": ("UPDATE run SET started = ?", "/1"),
     "a seed that is a text": ("UPDATE run SET seed = seed || ?", "x"),
     "a round that is a text": ("UPDATE round SET num_clients = ?", "many"),
     "more clients than there are people": ("UPDATE round SET num_clients = ?", 2**62),

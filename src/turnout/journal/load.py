@@ -29,6 +29,7 @@ RUN_COLUMNS = ("id", "arm", "seed", "rounds", "status", "started", "ended", "con
 ROUND_COLUMNS = ("evaluated", *MEASURED, "num_clients", *COUNTS, *COSTS)
 CLIENT_COLUMNS = (*INTEGERS, "answered", "coefficient", "loss")
 MOST_LETTERS = 200
+YEARS = (1970, 9998)  # of a run; pandas reads others that cannot be written as a date
 MOST_METRICS = 1000
 MOST_SPENT = 1e15  # bytes, steps or seconds of a round: sums of a thousand such still fit
 IN_ORDER = "FROM run JOIN arm ON run.arm = arm.name"
@@ -209,6 +210,8 @@ def _runs_frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
     for name in ("started", "ended"):
         frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601")
+        if not frame[name].dropna().dt.year.between(*YEARS).all():
+            raise ValueError("a time that no clock shows")
     for name in ("config", "facts"):
         frame[name] = pd.Series([_json(text, dict) for text in frame[name]], dtype="object")
     for name in ("arm", "status"):
