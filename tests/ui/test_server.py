@@ -232,6 +232,10 @@ def test_contract_what_cannot_be_read_is_a_line_and_no_obstacle(tmp_path: Path) 
     write(tmp_path / "later")
     with closing(sqlite3.connect(tmp_path / "later" / FILE)) as database:
         database.execute("PRAGMA user_version = 99")
+    for name, change in {"timeless": "run SET started = 'yesterday'", "odd": "study SET config = '[]'"}.items():
+        write(tmp_path / name)
+        with closing(sqlite3.connect(tmp_path / name / FILE)) as database, database:
+            database.execute(f"UPDATE {change}")
     with serving(tmp_path) as server:
         found = rows(ask(server, "/"))
         assert {name: row["state"] for name, row in found.items()} == {
@@ -239,7 +243,10 @@ def test_contract_what_cannot_be_read_is_a_line_and_no_obstacle(tmp_path: Path) 
             "torn": "unreadable",
             "empty": "unreadable",
             "later": "unreadable",
+            "timeless": "unreadable",
+            "odd": "unreadable",
         }
+        assert "values that turnout did not write (Invalid isoformat string" in found["timeless"]["problem"]
         assert found["torn"]["problem"] == "It cannot be read: file is not a database."
         assert found["empty"]["problem"] == "It cannot be read: it holds no study yet."
         assert found["later"]["problem"].startswith("It cannot be read: its format is 99; this turnout reads ")

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -83,10 +84,12 @@ def summary_of(name: str, folder: Path, database: sqlite3.Connection | None = No
                 return Summary(name=name, study=name, state=UNREADABLE, problem=why)
             study, config = journal.execute("SELECT name, config FROM study").fetchone()
             runs = journal.execute(RUNS).fetchall()
-        asked = _asked(json.loads(config))
-    except (OSError, sqlite3.Error, ValueError) as error:
+        return _told(name, folder, str(study), _asked(json.loads(config)), runs)
+    except (OSError, sqlite3.Error) as error:
         return Summary(name=name, study=name, state=UNREADABLE, problem=str(error))
-    return _told(name, folder, str(study), asked, runs)
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        why = f"it holds values that turnout did not write ({error})"
+        return Summary(name=name, study=name, state=UNREADABLE, problem=why)
 
 
 @contextmanager
@@ -111,6 +114,9 @@ def _told(name: str, folder: Path, study: str, asked: tuple[int, int, int], runs
     for arm, *_, accuracy in runs:
         by_arm.setdefault(arm, []).extend([] if accuracy is None else [accuracy])
     statuses = [status for _, _, status, *_ in runs]
+    started = min((started for _, _, _, started, *_ in runs), default="")
+    if started:
+        datetime.fromisoformat(started).astimezone()  # raises for what is no time
     arms = max(asked[0], len(by_arm))
     finished = statuses.count(FINISHED)
     return Summary(
@@ -123,7 +129,7 @@ def _told(name: str, folder: Path, study: str, asked: tuple[int, int, int], runs
         done=sum(last or 0 for *_, last, _ in runs),
         rounds=max(asked[2], sum(rounds for _, rounds, *_ in runs)),
         accuracies=tuple(fmean(values) for values in by_arm.values() if values),
-        started=min((started for _, _, _, started, *_ in runs), default=""),
+        started=started,
     )
 
 
