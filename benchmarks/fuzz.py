@@ -16,7 +16,9 @@ import tempfile
 from pathlib import Path
 from traceback import extract_tb
 
-FUZZED = ("study", "trace", "idx", "journal", "archive", "recording", "leaf", "arrays")
+FUZZED = (
+    "study", "trace", "idx", "journal", "archive", "recording", "leaf", "arrays", "line", "pages", "database",
+)  # fmt: skip
 MOST_SECONDS, MOST_MEGABYTES, MOST_BYTES = 10, 2048, 20_000
 
 

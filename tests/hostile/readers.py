@@ -4,23 +4,40 @@ A reader may succeed or raise a TurnoutError. Anything else is a finding.
 """
 
 import io
+import shutil
+import sqlite3
+import struct
 import tarfile
+import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
 
+from tests.report.journals import held, write
 from turnout.data.cifar10 import parse_batch
 from turnout.data.femnist import parse_leaf
 from turnout.data.files import Archive, DataSet, File, read
 from turnout.data.hapt import read_npz
 from turnout.data.idx import parse_idx
+from turnout.errors import TurnoutError
 from turnout.fleet.recordings import read_recording
 from turnout.fleet.trace_files import read_trace
+from turnout.journal import load
 from turnout.journal.codec import decode_clients, decode_counts, decode_floats, decode_ids, encode_ids
-from turnout.study import load_study
+from turnout.journal.schema import FILE
+from turnout.report import write_report
+from turnout.study import compare, load_study
+from turnout.ui.events import event
+from turnout.ui.live import so_far
+from turnout.ui.pages import list_page, live_page, row
+from turnout.ui.summary import Summary, summary_of
 
 Reader = Callable[[bytes, Path], object]  # (bytes, an empty folder to write them to)
 
@@ -93,6 +110,121 @@ def read_archive(data: bytes, folder: Path) -> object:
     return read(PACKED, WANTED, str(folder))
 
 
+COLUMNS = {
+    "study": ("name", "config", "facts"),
+    "arm": ("name", "position"),
+    "run": ("arm", "seed", "rounds", "config", "facts", "status", "started", "ended", "sizes", "model"),
+    "round": ("round", "evaluated", "loss", "accuracy", "metrics", "num_clients", "up_count", "asked_count",
+              "answered_count", "bytes_down", "sim_seconds", "wall_seconds", "events", "rejected", "up", "clients",
+              "client_accuracy"),
+}  # fmt: skip
+PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
+KINDS = 5
+PAGE = Path(mkdtemp()) / "page.html"
+
+
+@lru_cache(maxsize=2)
+def journal_folder(finished: bool) -> Path:
+    """Return a small study's folder, as turnout writes it."""
+    return write(Path(mkdtemp()) / "phones", seeds=2, rounds=2, finished=finished, holdings=held())
+
+
+def change_cells(folder: Path, changes: Iterable[tuple[tuple[str, str], Any, bool]]) -> None:
+    """Put values into a journal: in one row of a table, or in all of them."""
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        for (table, column), value, all_rows in changes:
+            where = "1" if all_rows else f"rowid = (SELECT max(rowid) FROM {table})"
+            with suppress(sqlite3.IntegrityError, OverflowError):
+                database.execute(f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {where}", (value,))
+
+
+def _changes(data: bytes) -> Iterator[tuple[tuple[str, str], Any, bool]]:
+    """Read bytes as a list of: a place, a kind of value and whether for all rows, a length, the value."""
+    while len(data) >= 3:
+        place, kind, length = data[:3]
+        value, data = data[3 : 3 + length], data[3 + length :]
+        number = value[:8].ljust(8, b"\0")
+        made: tuple[Any, ...] = (
+            None,
+            int.from_bytes(number, "big", signed=True),
+            struct.unpack(">d", number)[0],
+            value.decode(errors="replace"),
+            value,
+        )
+        yield PLACES[place % len(PLACES)], made[kind % KINDS], kind >= 128
+
+
+def changed(place: tuple[str, str], value: float | str, *, all_rows: bool = False) -> bytes:
+    """Return the bytes that put a number or a text into a journal."""
+    kind, packed = (3, value.encode()) if isinstance(value, str) else (2, struct.pack(">d", value))
+    return bytes((PLACES.index(place), kind + (130 if all_rows else 0), len(packed))) + packed
+
+
+def read_line(data: bytes, folder: Path) -> object:
+    """Show a journal with some cells changed in the list of `turnout ui`; the first byte says whether it is over."""
+    return _with_changes(data, folder, _line)
+
+
+def read_pages(data: bytes, folder: Path) -> object:
+    """Show such a journal on every page."""
+    return _with_changes(data, folder, pages_of)
+
+
+def read_database(data: bytes, folder: Path) -> object:
+    """Show a journal whose file has these bytes on every page."""
+    mine = folder / "theirs"
+    mine.mkdir()
+    try:
+        _written(data, mine, FILE)
+        return pages_of(mine)
+    finally:
+        shutil.rmtree(mine)
+
+
+def _with_changes(data: bytes, folder: Path, show: Callable[[Path], object]) -> object:
+    mine = folder / "theirs"
+    shutil.copytree(journal_folder(data[:1] != b"r"), mine)
+    try:
+        change_cells(mine, _changes(data[1:]))
+        return show(mine)
+    finally:
+        shutil.rmtree(mine)
+
+
+def _line(folder: Path) -> Summary:
+    line = summary_of("theirs", folder)
+    list_page(folder, "0", [line])
+    event("all", {"rows": [row(line)]})
+    return line
+
+
+def _live(folder: Path) -> None:
+    found = so_far(folder)
+    live_page(summary_of("theirs", folder), found)
+    event("look", {"data": found.data})
+
+
+def pages_of(folder: Path) -> Summary:
+    """Show a journal on every page of `turnout ui`, in a comparison and in a report, or refuse to."""
+    line = _line(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of losses of 1e300 is a note, not a failure
+        for show in (_live, lambda folder: compare(load(folder)), lambda folder: write_report([folder], PAGE)):
+            with suppress(TurnoutError):
+                show(folder)
+    return line
+
+
+def _small_file() -> bytes:
+    """Return the file of a journal in the smallest pages that SQLite has."""
+    file = Path(mkdtemp()) / FILE
+    with closing(sqlite3.connect(journal_folder(False) / FILE)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+        database.execute("PRAGMA page_size = 512")
+        database.execute("VACUUM INTO ?", (str(file),))
+    return file.read_bytes()
+
+
 READERS: dict[str, Reader] = {
     "study": read_study,
     "trace": read_csv,
@@ -103,6 +235,9 @@ READERS: dict[str, Reader] = {
     "arrays": read_arrays,
     "journal": read_blob,
     "archive": read_archive,
+    "line": read_line,
+    "pages": read_pages,
+    "database": read_database,
 }
 
 
@@ -155,6 +290,12 @@ fleet.availability.prob = 5e-1
 fleet.availability.use = "bernoulli"
 """
 
+CHANGES = (
+    b"f",
+    b"r" + changed(("round", "accuracy"), 0.5) + changed(("run", "started"), "2024-01-01", all_rows=True),
+    b"f" + changed(("study", "config"), '{"seeds": [1, 2], "arm": [{"rounds": 3}]}'),
+)
+
 GOOD: dict[str, tuple[bytes, ...]] = {
     "study": (STUDY,),
     "trace": (b"client,start,end,state\n0,0,1800,up\n0,1800,9e3,down\n1,600,4200,evaluate\n",),
@@ -181,5 +322,8 @@ GOOD: dict[str, tuple[bytes, ...]] = {
             bytes((0, 3, 1, 5, 4, 1)) + np.array([0.5, 1.0]).tobytes(),
         )
     ),
+    "line": CHANGES,
+    "pages": CHANGES,
+    "database": (_small_file(),),
     "archive": (*map(_zip, (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)), _tar()),
 }

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.hostile.readers import GOOD, READERS
 from turnout.errors import TurnoutError
 
+SLOW = ("pages", "database")
+QUICK = [name for name in READERS if name not in SLOW]
 FOUND = sorted(path for path in (Path(__file__).parent / "found").glob("*/*") if path.is_file())
 TOKENS = (
     b"", b"\0", b"\n", b"\r", b'"', b"'", b"\\", b",", b".", b"=", b"[", b"]", b"{", b"}", b":", b"-", b"_", b"#",
@@ -56,7 +58,7 @@ def damaged(draw: st.DrawFn, name: str) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", QUICK)
 @given(chooser=st.data())
 @settings(
     max_examples=120,
@@ -66,7 +68,17 @@ def test_property_a_damaged_file_is_read_or_refused(name: str, tmp_path: Path, c
     outcome(name, chooser.draw(damaged(name)), tmp_path)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", SLOW)
+@given(chooser=st.data())
+@settings(
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+def test_property_a_damaged_journal_is_shown_or_refused(name: str, tmp_path: Path, chooser: st.DataObject) -> None:
+    outcome(name, chooser.draw(damaged(name)), tmp_path)
+
+
+@pytest.mark.parametrize("name", QUICK)
 @given(data=st.binary(max_size=200))
 @settings(
     max_examples=50,

@@ -1,7 +1,10 @@
 """What a page is told of a study in progress, against the journal read another way."""
 
 import json
+import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,10 @@ import pytest
 
 from tests.report.journals import CONFIG, FACTS, record
 from tests.report.journals import ask as ask_journal
-from tests.ui.serving import serving
+from tests.ui.serving import ask, serving
+from turnout.errors import JournalError
 from turnout.journal import Journal, RunInfo
+from turnout.journal.schema import FILE
 from turnout.ui import Server
 from turnout.ui.live import SoFar, so_far
 
@@ -136,6 +141,28 @@ def test_contract_a_page_hears_each_round_and_the_end(study: Study) -> None:
         for run in study.ids.values():
             study.journal.finish(run)
         assert "ended" in [kind for kind, _ in events]
+
+
+def test_error_a_study_in_progress_that_cannot_be_shown_is_one_message(study: Study) -> None:
+    study.go_on()
+    with serving(study.folder.parent) as server:
+        server.shelf.refresh()
+        with closing(sqlite3.connect(study.folder / FILE)) as stranger, stranger:
+            stranger.execute("UPDATE round SET num_clients = -1")
+        assert [kind for kind, _ in events_of(server, "phones")] == ["progress", "ended"]
+        answer = ask(server, "/show?run=phones")
+        assert answer.status == 500
+        assert "holds values that turnout did not write" in answer.text
+
+
+def test_error_a_study_that_is_taken_away_is_one_message(study: Study) -> None:
+    with serving(study.folder.parent) as server:
+        server.shelf.refresh()
+        line = server.shelf.lines()[1]["phones"]
+        shutil.rmtree(study.folder)
+        server.shelf.refresh()
+        with pytest.raises(JournalError, match="phones is no longer there"):
+            server.source.so_far(line)
 
 
 def test_contract_all_who_look_at_one_study_share_one_look(study: Study) -> None:

@@ -170,7 +170,12 @@ def _loaded(journal: Journal, source: Path | Journal) -> Loaded:
     with as_written(source):
         frame, metrics = _rounds_frame(rounds)
         return Loaded(
-            study={"name": _name(name), "config": _json(config, dict), "facts": _json(facts, dict), "version": VERSION},
+            study={
+                "name": name_of(name),
+                "config": _json(config, dict),
+                "facts": _json(facts, dict),
+                "version": VERSION,
+            },
             runs=_runs_frame(runs),
             rounds=frame,
             metrics=metrics,
@@ -192,7 +197,7 @@ def as_written(source: Path | Journal) -> Iterator[None]:
         ) from error
 
 
-def _name(value: Any) -> str:
+def name_of(value: Any) -> str:
     """Return a name; one that could move a terminal's cursor, or fill its screen, is refused."""
     if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_LETTERS:
         raise ValueError("a name that no study, arm or measure can have")
@@ -215,7 +220,7 @@ def _runs_frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     for name in ("config", "facts"):
         frame[name] = pd.Series([_json(text, dict) for text in frame[name]], dtype="object")
     for name in ("arm", "status"):
-        frame[name] = pd.Series([_name(value) for value in frame[name]], dtype="object")
+        frame[name] = pd.Series([name_of(value) for value in frame[name]], dtype="object")
     _check_whole(frame, ["id", "seed", "rounds"])
     return frame.astype({"id": "int64", "seed": "int64", "rounds": "int64"})
 
@@ -242,7 +247,7 @@ def _rounds_frame(rows: list[tuple[Any, ...]]) -> tuple[pd.DataFrame, tuple[str,
     )
     frame["events"] = pd.Series([tuple(map(str, each)) for each in events], dtype="object")
     frame["rejected"] = pd.Series([_by_client(each) for each in rejected], dtype="object")
-    names = tuple(dict.fromkeys(_name(name) for each in others for name in each))
+    names = tuple(dict.fromkeys(name_of(name) for each in others for name in each))
     if len(names) > MOST_METRICS or {*names} & {*frame.columns}:
         raise ValueError("measures of names that are taken, or too many of them")
     for name in names:

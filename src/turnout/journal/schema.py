@@ -110,7 +110,7 @@ def open_for_writing(target: Path | str) -> sqlite3.Connection:
     """Open or create a database that one process writes while others read."""
     database = _connect(str(target), uri=False)
     try:
-        _check_version(database, str(target))
+        check_version(database, str(target))
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.create_function("checksum_of", -1, checksum_of, deterministic=True)
@@ -130,7 +130,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         except sqlite3.OperationalError:  # no place for SQLite's own files beside it
             database.close()
             database = _connect(address + "?immutable=1", uri=True)
-        _check_version(database, str(path))
+        check_version(database, str(path))
         if is_empty(database):
             raise JournalError(f"{path} holds no study yet. Start one with turnout run.")
         database.execute("PRAGMA query_only = ON")
@@ -156,7 +156,7 @@ def _connect(target: str, *, uri: bool) -> sqlite3.Connection:
     return database
 
 
-def _check_version(database: sqlite3.Connection, where: str) -> None:
+def check_version(database: sqlite3.Connection, where: str) -> None:
     """Raise if this is another program's database, or a later turnout's."""
     try:
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -177,7 +177,7 @@ def _check_version(database: sqlite3.Connection, where: str) -> None:
             f"{where} was written by an earlier turnout: its format is {version}, this turnout reads {VERSION}; "
             "nothing was changed. Run the study again, in another folder with --out."
         )
-    if version == VERSION and known and _objects(database) != _made():
+    if version == VERSION and known and has_other_tables(database):
         raise JournalError(
             f"{where} has other tables than turnout makes; nothing was changed. "
             "Bring back a good copy, or run the study again in another folder with --out."
@@ -187,6 +187,11 @@ def _check_version(database: sqlite3.Connection, where: str) -> None:
             f"{where} was written by a later turnout: its format is {version}, this turnout reads up to {VERSION}; "
             "nothing was changed. Upgrade turnout, or choose another folder with --out."
         )
+
+
+def has_other_tables(database: sqlite3.Connection) -> bool:
+    """Whether a journal of this version is not as turnout makes it: a view in a table's place can be endless."""
+    return _objects(database) != _made()
 
 
 @lru_cache(maxsize=1)

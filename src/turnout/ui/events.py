@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from turnout.errors import JournalError, TurnoutError
 from turnout.ui.live import SoFar, so_far
 from turnout.ui.once import Once
 from turnout.ui.pages import row
@@ -33,7 +34,7 @@ class Source:
         """Return a study in progress; several who ask at once share one look at it."""
         kept = self._shelf.get(line.name)
         if kept is None:
-            raise LookupError(line.name)
+            raise JournalError(f"{line.name} is no longer there. Go back to all runs.")
         return self._looks.get(line, lambda: so_far(kept.folder))
 
     def of_list(self, since: str) -> Iterator[bytes]:
@@ -67,7 +68,12 @@ class Source:
                     told = line
                 began = time.monotonic()
                 if line != shown and began >= due:
-                    yield event("look", _plain(self.so_far(line)))
+                    try:
+                        look = self.so_far(line)
+                    except TurnoutError:  # a reload says what is wrong
+                        yield event("ended", {})
+                        return
+                    yield event("look", _plain(look))
                     shown = line
                     due = time.monotonic() + max(PAUSE_SECONDS, REST * (time.monotonic() - began))
                 self._watcher.wait(count, HEARTBEAT_SECONDS if line == shown else max(0.0, due - time.monotonic()))

@@ -11,6 +11,7 @@ from typing import Any
 
 from turnout.errors import TurnoutError
 from turnout.journal import Journal, Loaded, frames
+from turnout.journal.schema import check_version
 from turnout.report.contents import Contents, as_json, contents
 from turnout.report.gather import Arm, Gathered
 from turnout.report.sections import sections
@@ -48,6 +49,7 @@ def _reading(folder: Path) -> Iterator[Journal]:
     with ExitStack() as held:
         database = open_read_only(folder)
         held.callback(database.close)
+        check_version(database, str(folder))
         yield Journal(database, folder, held.pop_all())
 
 

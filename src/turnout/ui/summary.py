@@ -10,11 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from turnout.journal.schema import FILE, LOCK, VERSION
+from turnout.journal.load import name_of
+from turnout.journal.schema import FILE, LOCK, VERSION, has_other_tables
 from turnout.ui.folders import log_of
 
 RUNNING, FINISHED, INTERRUPTED, FAILED, UNREADABLE = "running", "finished", "interrupted", "failed", "unreadable"
 BUSY_SECONDS = 5.0
+MOST = 10**12  # seeds, or rounds of one run
 RUNS = """
 SELECT arm, rounds, status, started,
     (SELECT max(round.round) FROM round WHERE round.run = run.id),
@@ -82,9 +84,13 @@ def summary_of(name: str, folder: Path, database: sqlite3.Connection | None = No
             if version != VERSION:
                 why = f"its format is {version}; this turnout reads {VERSION}" if version else "it holds no study yet"
                 return Summary(name=name, study=name, state=UNREADABLE, problem=why)
+            if has_other_tables(journal):
+                return Summary(
+                    name=name, study=name, state=UNREADABLE, problem="it has other tables than turnout makes"
+                )
             study, config = journal.execute("SELECT name, config FROM study").fetchone()
             runs = journal.execute(RUNS).fetchall()
-        return _told(name, folder, str(study), _asked(json.loads(config)), runs)
+        return _told(name, folder, name_of(study), _asked(json.loads(config)), runs)
     except (OSError, sqlite3.Error) as error:
         return Summary(name=name, study=name, state=UNREADABLE, problem=str(error))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -104,19 +110,35 @@ def _opened(folder: Path, database: sqlite3.Connection | None) -> Iterator[sqlit
 def _asked(config: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return how many arms, seeds and rounds in all a study is to have."""
     seeds = config.get("seeds", 1)
-    count = seeds if isinstance(seeds, int) else len(seeds)
-    arms = [arm.get("rounds", config.get("rounds", 0)) for arm in config.get("arm", [{}])]
+    count = _whole(len(seeds) if isinstance(seeds, list) else seeds)
+    arms = [_whole(arm.get("rounds", config.get("rounds", 0))) for arm in config.get("arm") or [{}]]
     return len(arms), count, count * sum(arms)
+
+
+def _whole(value: Any) -> int:
+    """Return a count; SQLite and JSON hold anything in a number's place."""
+    if type(value) is not int or not 0 <= value <= MOST:
+        raise ValueError(f"{value!r:.40} in place of a count")
+    return value
+
+
+def _time(value: Any) -> str:
+    """Return a time as it is written, if it is one."""
+    datetime.fromisoformat(value).astimezone()  # raises for what is none
+    return str(value)
+
+
+def _share(value: Any) -> float:
+    if type(value) is not float or not 0 <= value <= 1:
+        raise ValueError(f"{value!r:.40} in place of an accuracy")
+    return value
 
 
 def _told(name: str, folder: Path, study: str, asked: tuple[int, int, int], runs: Sequence[tuple[Any, ...]]) -> Summary:
     by_arm: dict[str, list[float]] = {}
     for arm, *_, accuracy in runs:
-        by_arm.setdefault(arm, []).extend([] if accuracy is None else [accuracy])
+        by_arm.setdefault(arm, []).extend([] if accuracy is None else [_share(accuracy)])
     statuses = [status for _, _, status, *_ in runs]
-    started = min((started for _, _, _, started, *_ in runs), default="")
-    if started:
-        datetime.fromisoformat(started).astimezone()  # raises for what is no time
     arms = max(asked[0], len(by_arm))
     finished = statuses.count(FINISHED)
     return Summary(
@@ -126,10 +148,10 @@ def _told(name: str, folder: Path, study: str, asked: tuple[int, int, int], runs
         arms=arms,
         seeds=max(asked[1], -(-len(runs) // arms)),
         runs_finished=finished,
-        done=sum(last or 0 for *_, last, _ in runs),
-        rounds=max(asked[2], sum(rounds for _, rounds, *_ in runs)),
+        done=sum(_whole(last or 0) for *_, last, _ in runs),
+        rounds=max(asked[2], sum(_whole(rounds) for _, rounds, *_ in runs)),
         accuracies=tuple(fmean(values) for values in by_arm.values() if values),
-        started=started,
+        started=min((_time(started) for _, _, _, started, *_ in runs), default=""),
     )
 
 
