@@ -143,6 +143,27 @@ def test_contract_every_cell_of_every_scale_is_a_study(name: str, scale: str) ->
     assert scale == "smoke" or all(len(each.all_seeds) >= 5 for each in studies.values())
 
 
+def test_golden_only_its_own_cells_change_more_at_paper_scale() -> None:
+    about = About(
+        paper="a",
+        what="b",
+        small="c",
+        scales={"smoke": (), "small": (), "paper": ("rounds=7",)},
+        cells={"one": (), "two": ()},
+        larger={"two": ("rounds=9",)},
+    )
+    study = replace(shipped_named("client-drift"), about=about)
+    small, paper = study.studies("small"), study.studies("paper", seeds=4)
+    assert {name: each.rounds for name, each in paper.items()} == {"one": 7, "two": 9}
+    assert small["two"].rounds == small["one"].rounds not in (7, 9)
+    assert all(len(each.all_seeds) == 4 for each in paper.values())
+
+
+def test_error_a_cell_that_is_not_there_cannot_be_larger() -> None:
+    with pytest.raises(ConfigError, match="has no cell three"):
+        About(paper="a", what="b", small="c", scales=dict.fromkeys(SCALES, ()), larger={"three": ()})
+
+
 def test_contract_a_study_has_a_file_and_a_module() -> None:
     folder = ROOT / "src" / "turnout" / "reproduce" / "studies"
     assert {file.stem for file in folder.glob("*.toml")} == {file.stem for file in folder.glob("[!_]*.py")}

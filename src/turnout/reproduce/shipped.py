@@ -33,9 +33,14 @@ class About:
     needs: tuple[str, ...] = ()  # data sets that are not made here
     scales: Mapping[str, tuple[str, ...]]  # the settings that each scale changes
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {ALONE: ()})
+    larger: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by cell: what only it changes at paper scale
     notes: tuple[str, ...] = ()  # what was left out of the paper, what was measured about it, and what was reduced
 
     def __post_init__(self) -> None:
+        if not self.larger.keys() <= self.cells.keys():
+            raise ConfigError(
+                f"A shipped study has no cell {', '.join(sorted(self.larger.keys() - self.cells.keys()))}."
+            )
         if tuple(self.scales) != SCALES:
             raise ConfigError(f"A shipped study has the scales {', '.join(SCALES)}; got {', '.join(self.scales)}.")
 
@@ -53,11 +58,14 @@ class Shipped:
         """Return what is run at a scale, by cell."""
         if scale not in SCALES:
             raise ConfigError(f"There is no scale {scale!r}.{did_you_mean(scale, list(SCALES))} Choose {_or(SCALES)}.")
-        more = [*self.about.scales[scale], *([] if seeds is None else [f"seeds={seeds}"])]
+        chosen = [] if seeds is None else [f"seeds={seeds}"]
         return {
-            cell: load_study(self.file, [f"name={self._called(cell)}", *settings, *more])
+            cell: load_study(self.file, [f"name={self._called(cell)}", *settings, *self._scaled(cell, scale), *chosen])
             for cell, settings in self.about.cells.items()
         }
+
+    def _scaled(self, cell: str, scale: str) -> tuple[str, ...]:
+        return self.about.scales[scale] + (self.about.larger.get(cell, ()) if scale == "paper" else ())
 
     def _called(self, cell: str) -> str:
         return self.name if cell == ALONE else f"{self.name} {cell}"

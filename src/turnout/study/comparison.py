@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -63,23 +64,26 @@ class Comparison:
     target_origin: str  # where the target comes from
     notes: tuple[str, ...]  # what a reader should know
 
-    def table(self) -> Table:
-        """Return the comparison for a terminal, with each arm's curve below its name."""
+    def table(self) -> Group:
+        """Return the comparison for a terminal: where arms end, with their curves, and below it what it took them.
+
+        Both fit into 80 columns where names are short.
+        """
         shown = self.shown()
-        lines = sparklines([row.curve for row in self.rows])
+        costs = len(self._costs_shown())
+        lines = [[*row[: len(row) - costs], line] for row, line in zip(shown.rows, self._curves(), strict=True)]
+        above = [heading.replace(f" [{SURE}]", f"\n[{SURE}]") for heading in shown.headings]
+        parts: list[Table | Text] = [_columns([*above[: len(above) - costs], ""], lines)]
+        if costs:
+            headings = [heading.removesuffix(" to target") for heading in shown.headings[-costs:]]
+            parts += [Text(), _columns(["to target", *headings], [[row[0], *row[-costs:]] for row in shown.rows])]
         notes = [*shown.notes, f"blocks: {self.metric} over rounds, on one scale"]
-        caption = Text("\n".join(notes))  # Text: brackets in a name or an interval are no markup
-        table = Table(caption=caption, caption_justify="left", box=None, pad_edge=False)
-        for place, heading in enumerate(shown.headings):
-            table.add_column(Text(heading), justify="right" if place else "left", overflow="fold")
-        for (arm, *cells), line in zip(shown.rows, lines, strict=True):
-            table.add_row(Text(f"{arm}\n{line}"), *map(Text, cells))
-        return table
+        return Group(*parts, Text(), Text("\n".join(notes), style="italic dim"))
 
     def text(self) -> str:
         """Return the comparison as plain lined-up columns, the last of them each arm's curve."""
         shown = self.shown()
-        curves = [f"{self.metric} over rounds", *sparklines([row.curve for row in self.rows])]
+        curves = [f"{self.metric} over rounds", *self._curves()]
         lines = [[*cells, curve] for cells, curve in zip([shown.headings, *shown.rows], curves, strict=True)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         last = len(widths) - 1
@@ -91,6 +95,9 @@ class Comparison:
             for line in lines
         ]
         return "\n".join([*columns, *shown.notes])
+
+    def _curves(self) -> list[str]:
+        return sparklines([row.curve for row in self.rows])
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values, None where nothing can be said."""
@@ -209,6 +216,16 @@ class Comparison:
                     "before they did (Kaplan and Meier), and is a dash where it lies beyond"
                 )
         return [*remarks, *self.notes]
+
+
+def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return lined-up columns, the first to the left; Text, for brackets in a name or an interval are no markup."""
+    table = Table(box=None, pad_edge=False)
+    for place, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="right" if place else "left", overflow="fold", vertical="bottom")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def of(count: int, seeds: int) -> str:

@@ -32,7 +32,7 @@ ABOUT = About(
             "data.samples=60000",
             "local.lr=0.002",
             'local.steps="none"',
-            "local.epochs=5",
+            "local.epochs=1",
         ),
     },
     notes=(),
