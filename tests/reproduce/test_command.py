@@ -118,6 +118,15 @@ def test_error_data_that_is_missing_exits_2_and_names_the_folder(
     assert "empty" in said.err
 
 
+def test_contract_the_list_fits_the_terminal(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = turnout("reproduce")
+    assert max(map(len, said.out.splitlines())) <= 80
+    text = " ".join(said.out.split())
+    for study in shipped().values():
+        assert f"{study.name} {study.about.small} {study.about.what} {study.about.paper}." in text
+
+
 def test_error_an_unknown_study_or_scale_exits_2_and_says_what_there_is(turnout: Turnout) -> None:
     said = turnout("reproduce", "client-drft")
     assert (said.code, said.out) == (2, "")

@@ -1,7 +1,9 @@
 """What `turnout reproduce` does."""
 
+import shutil
 import time
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import typer
@@ -13,6 +15,7 @@ from turnout.reproduce import Shipped, Verdict, reproduce, shipped, shipped_name
 from turnout.study import Study
 
 NOT_REPRODUCED = 3
+WIDEST = 120  # columns that a line is read in
 PLACE = Path("runs", "reproduce")
 
 
@@ -22,10 +25,13 @@ def list_studies(*, as_json: bool) -> None:
     if as_json:
         typer.echo(json_text(rows))
         return
-    width, papers = (max(len(row[key]) for row in rows) for key in ("name", "paper"))
+    width = max(len(row["name"]) for row in rows)
+    columns = min(max(shutil.get_terminal_size().columns, 2 * width), WIDEST)
     for row in rows:
-        needs = f"  needs {', '.join(row['needs'])}" if row["needs"] else ""
-        typer.echo(f"{row['name']:{width}}  {row['paper']:{papers}}  {row['small']:>7}  {row['what']}{needs}")
+        start = f"{row['name']:{width}}  {row['small']:>6}  "
+        needs = f" Needs {', '.join(row['needs'])}." if row["needs"] else ""
+        text = f"{row['what']} {row['paper']}.{needs}"
+        typer.echo(fill(text, columns, initial_indent=start, subsequent_indent=" " * len(start)))
     typer.echo("\nThe times are those of --scale small on two cores. Next: turnout reproduce NAME")
 
 
