@@ -17,7 +17,8 @@ from pathlib import Path
 from traceback import extract_tb
 
 FUZZED = (
-    "study", "trace", "idx", "journal", "archive", "recording", "leaf", "arrays", "line", "pages", "database",
+    "study", "trace", "idx", "journal", "archive", "recording", "leaf", "arrays",
+    "checkpoint", "line", "pages", "database",
 )  # fmt: skip
 MOST_SECONDS, MOST_MEGABYTES, MOST_BYTES = 10, 2048, 20_000
 

@@ -223,7 +223,7 @@ def test_contract_saved_half_way_and_restored_ends_the_same():
     half, _ = run(task, replace(whole_plan, rounds=5))
     assert len(half.flight["client"])
     tensors, rest = saved(half)
-    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)))
+    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
     steps = coordinate(whole_plan, Population.of(task.federation.sizes), state, Streams(0))
     engine, answer = Sequential(), None
     while True:

@@ -1,20 +1,23 @@
 """The keeper: what is saved comes back, rows are saved when they change, and old files go only when told."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from turnout.checkpoint import Checkpoint, Keeper, tensors_of
-from turnout.checkpoint.files import Piece, verify, write
+from turnout.checkpoint.files import Piece, about_of, opened, verify, write
 from turnout.checkpoint.keeper import Blocks, clean
 from turnout.coordinator import State
 from turnout.coordinator.saving import tables_of
 from turnout.errors import ConfigError, JournalError
 from turnout.memory import RowTable
 
-SIZE, ROWS, CPU = 400, 40, torch.device("cpu")
+SIZE, ROWS = 400, 40
 
 
 def state(budget: int = 1 << 30) -> State:
@@ -47,7 +50,7 @@ def test_identity_rows_saved_in_pieces_come_back_whole(tmp_path: Path, budget: i
     assert len(keeper.files) > 1
     for stored in keeper.files:
         verify(tmp_path, stored)
-    back = Keeper(tmp_path, 0, keeper.files).restore(CPU)
+    back = Keeper(tmp_path, 0, keeper.files).restore(runs)
     for run, whole in runs.items():
         table, before = tables_of(back[run])["aggregation.table"], tables_of(whole)["aggregation.table"]
         assert torch.equal(table.take(np.arange(ROWS)), before.take(np.arange(ROWS)))
@@ -81,7 +84,7 @@ def test_contract_a_table_that_was_replaced_is_written_whole(tmp_path: Path) -> 
     put(run, [5], 3.0)
     kept(keeper, 2, {1: run})
     assert len(keeper.files) == 1
-    back = tables_of(Keeper(tmp_path, 0, keeper.files).restore(CPU)[1])["aggregation.table"]
+    back = tables_of(Keeper(tmp_path, 0, keeper.files).restore({1: run})[1])["aggregation.table"]
     assert np.flatnonzero(back.seen).tolist() == [5]
 
 
@@ -90,11 +93,96 @@ def test_contract_a_restored_keeper_goes_on_in_pieces(tmp_path: Path) -> None:
     put(run, list(range(ROWS)), 1.0)
     kept(keeper, 1, {1: run})
     again = Keeper(tmp_path, 0, keeper.files)
-    back = again.restore(CPU)
+    back = again.restore({1: run})
     put(back[1], [7], 9.0)
     kept(again, 2, back)
     assert len(again.files) == 2
     assert again.files[1].bytes < again.files[0].bytes / 2
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, torch.Tensor], dict[str, Any]], object]) -> Keeper:
+    """A keeper whose one file somebody has changed and vouches for."""
+    keeper, run = Keeper(folder, 0), state()
+    put(run, [3, 5], 1.0)
+    kept(keeper, 1, {1: run})
+    name = keeper.files[0].name
+    tensors = tensors_of(folder, name, "")
+    with opened(folder, name) as file:
+        about = about_of(file)
+    change(tensors, about)
+    return Keeper(folder, 0, [write(folder, name, [Piece.of(*piece) for piece in tensors.items()], about)])
+
+
+def of_run(change: dict[str, Any]) -> Callable[[Any, Any], object]:
+    return lambda tensors, about: about["runs"]["1"].update(change)
+
+
+def of_kinds(kind: Any) -> Callable[[Any, Any], object]:
+    return lambda tensors, about: about["runs"]["1"]["kinds"].update({"aggregation.table": kind})
+
+
+TABLE = "1/rows:aggregation.table"
+STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
+    "no runs": (lambda tensors, about: about.clear(), "KeyError: 'runs'"),
+    "another run": (lambda tensors, about: about.update(runs={"2": {}}), "KeyError: '1'"),
+    "runs that are a text": (lambda tensors, about: about.update(runs="1"), "TypeError"),
+    "a tensor of another run": (lambda tensors, about: tensors.update({"7/x": torch.zeros(1)}), "KeyError: 7"),
+    "a tensor of nobody": (lambda tensors, about: tensors.update({"x": torch.zeros(1)}), "ValueError"),
+    "no model": (lambda tensors, about: tensors.pop("1/model"), "KeyError: 'model'"),
+    "another model": (lambda tensors, about: tensors.update({"1/model": torch.zeros(7)}), r"model of \(7,\)"),
+    "a model of other numbers": (
+        lambda tensors, about: tensors.update({"1/model": torch.zeros(SIZE).double()}),
+        "model of .* torch.float64, not",
+    ),
+    "buffers": (lambda tensors, about: tensors.update({"1/buffers": torch.zeros(1)}), "buffers of another model"),
+    "measured": (lambda tensors, about: tensors.update({"1/measured": torch.zeros(2)}), "measured of"),
+    "more clients": (
+        lambda tensors, about: tensors.update({"1/last_losses": torch.zeros(ROWS + 1).double()}),
+        "last_losses of",
+    ),
+    "a round that is a text": (of_run({"round": "9"}), "round is no whole number"),
+    "a round below none": (of_run({"round": -1}), "round is no whole number"),
+    "a round beyond numbers": (of_run({"restart": 10**30}), "restart is no whole number"),
+    "a clock that is none": (of_run({"sim_seconds": float("nan")}), "sim_seconds is no number"),
+    "a clock that is a list": (of_run({"sim_seconds": []}), "sim_seconds is no number"),
+    "a part that is none": (of_run({"kinds": {"elsewhere.x": {"is": "value", "value": 1}}}), "KeyError: 'elsewhere'"),
+    "a kind that is none": (of_kinds(5), "TypeError"),
+    "a tensor that is not there": (of_kinds({"is": "tensor"}), "KeyError: 'aggregation.table'"),
+    "a table of all there are": (of_kinds({"is": "table", "rows": 10**12, "budget": 1}), "from 0 to 134217728"),
+    "a budget below none": (of_kinds({"is": "table", "rows": ROWS, "budget": -1}), "budget is no whole number"),
+    "a row before the first": (
+        lambda tensors, about: tensors.update({f"{TABLE}.ids": torch.tensor([-1, 5])}),
+        "rows that do not fit",
+    ),
+    "a row after the last": (
+        lambda tensors, about: tensors.update({f"{TABLE}.ids": torch.tensor([3, ROWS])}),
+        "rows that do not fit",
+    ),
+    "more ids than rows": (
+        lambda tensors, about: tensors.update({f"{TABLE}.ids": torch.tensor([3, 4, 5])}),
+        "rows that do not fit",
+    ),
+    "rows of other numbers": (
+        lambda tensors, about: tensors.update({f"{TABLE}.rows": torch.zeros(2, SIZE, dtype=torch.int32)}),
+        "rows that do not fit",
+    ),
+    "ids without rows": (lambda tensors, about: tensors.pop(f"{TABLE}.rows"), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_error_a_file_that_could_not_follow_the_start_is_refused(tmp_path: Path, name: str) -> None:
+    change, why = STRANGE[name]
+    with pytest.raises(
+        JournalError, match=rf"0-1.safetensors (holds what turnout did not write|{why}).*good copy"
+    ) as e:
+        rewritten(tmp_path, change).restore({1: state()})
+    assert re.search(why, str(e.value))
+
+
+def test_identity_a_file_that_was_rewritten_as_it_was_comes_back(tmp_path: Path) -> None:
+    back = rewritten(tmp_path, lambda tensors, about: None).restore({1: state()})
+    assert np.flatnonzero(tables_of(back[1])["aggregation.table"].seen).tolist() == [3, 5]
 
 
 def test_contract_the_old_file_stays_until_the_journal_has_been_told(tmp_path: Path) -> None:

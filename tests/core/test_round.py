@@ -113,7 +113,7 @@ def test_contract_the_state_saved_and_restored_half_way_ends_the_same():
     whole, _ = run(task, plan)
     half, _ = run(task, replace(plan, rounds=3))
     tensors, rest = saved(half)
-    half_way = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)))
+    half_way = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
     population = Population.of(task.federation.sizes)
     engine, steps = Sequential(), coordinate(plan, population, half_way, Streams(0))
     answer = None

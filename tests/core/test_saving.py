@@ -31,7 +31,7 @@ NEVER = Cadence(every=10**9)
 def again(state):
     """The state after a trip through tensors and JSON text; tables are filled by hand."""
     tensors, rest = saved(state)
-    back = restored({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(rest)))
+    back = restored({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(rest)), state)
     for name, kept in tables_of(state).items():
         seen = np.flatnonzero(kept.seen)
         tables_of(back)[name].put(seen, kept.take(seen))

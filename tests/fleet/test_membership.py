@@ -233,7 +233,7 @@ def test_contract_a_resumed_run_goes_on_with_the_same_members():
     whole, _ = run(task(), plan, seed=3)
     half, _ = run(task(), replace(plan, rounds=6), seed=3)
     tensors, rest = saved(half)
-    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)))
+    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
     engine, the_task, answer = Sequential(), task(), None
     steps = coordinate(plan, Population.of(the_task.federation.sizes), state, Streams(3))
     while True:

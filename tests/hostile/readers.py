@@ -19,8 +19,11 @@ from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
+import torch
 
 from tests.report.journals import held, write
+from turnout.checkpoint import Keeper, Stored
+from turnout.coordinator import State
 from turnout.data.cifar10 import parse_batch
 from turnout.data.femnist import parse_leaf
 from turnout.data.files import Archive, DataSet, File, read
@@ -32,6 +35,7 @@ from turnout.fleet.trace_files import read_trace
 from turnout.journal import load
 from turnout.journal.codec import decode_clients, decode_counts, decode_floats, decode_ids, encode_ids
 from turnout.journal.schema import FILE
+from turnout.memory import RowTable
 from turnout.report import write_report
 from turnout.study import compare, load_study
 from turnout.ui.events import event
@@ -225,6 +229,31 @@ def _small_file() -> bytes:
     return file.read_bytes()
 
 
+def _state() -> State:
+    """Return a state with every kind of thing that a rule may remember."""
+    like = torch.arange(3.0)
+    table = RowTable(4, like)
+    table.put(np.array([1, 3]), torch.ones(2, 3))
+    kinds = {"tensor": like, "array": np.arange(3), "number": np.float64(0.5), "table": table, "value": {"a": [1, "b"]}}
+    return State(model=like, buffers=torch.zeros(2), measured=like, last_losses=np.zeros(4), aggregation=kinds)
+
+
+def read_checkpoint(data: bytes, folder: Path) -> object:
+    """Take a run up from a file."""
+    kept = folder / "checkpoints"
+    kept.mkdir()
+    try:
+        stored = Stored(f"checkpoints/{_written(data, kept, '0-1.safetensors').name}", "", len(data))
+        return Keeper(folder, 0, [stored]).restore({1: _state()})
+    finally:
+        shutil.rmtree(kept)
+
+
+def _checkpoint() -> bytes:
+    folder = Path(mkdtemp())
+    return (folder / Keeper(folder, 0).save(1, {1: _state()}, {}).files[0].name).read_bytes()
+
+
 READERS: dict[str, Reader] = {
     "study": read_study,
     "trace": read_csv,
@@ -235,6 +264,7 @@ READERS: dict[str, Reader] = {
     "arrays": read_arrays,
     "journal": read_blob,
     "archive": read_archive,
+    "checkpoint": read_checkpoint,
     "line": read_line,
     "pages": read_pages,
     "database": read_database,
@@ -322,6 +352,7 @@ GOOD: dict[str, tuple[bytes, ...]] = {
             bytes((0, 3, 1, 5, 4, 1)) + np.array([0.5, 1.0]).tobytes(),
         )
     ),
+    "checkpoint": (_checkpoint(),),
     "line": CHANGES,
     "pages": CHANGES,
     "database": (_small_file(),),

@@ -90,7 +90,7 @@ def test_contract_a_memory_saved_and_restored_goes_on_as_if_nothing_had_happened
     model, memory = walk(rule(), range(3))
     state = State(model=model, server=memory, last_losses=np.zeros(3))
     tensors, rest = saved(state)
-    back = restored({key: value.clone() for key, value in tensors.items()}, json.loads(json.dumps(rest)))
+    back = restored({key: value.clone() for key, value in tensors.items()}, json.loads(json.dumps(rest)), state)
     assert torch.equal(walk(rule(), range(3, 6), back.model, back.server)[0], whole)
 
 

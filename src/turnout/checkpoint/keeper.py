@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.checkpoint.files import ASIDE, Piece, Stored, about_of, located, opened, write
+from turnout.checkpoint.files import ASIDE, DTYPES, Piece, Stored, about_of, as_written, located, opened, write
 from turnout.coordinator.plan import State
 from turnout.coordinator.saving import restored, saved, tables_of
 from turnout.memory import RowTable
@@ -88,24 +88,33 @@ class Keeper:
                 located(self.folder, file.name).unlink(missing_ok=True)
         self.files = save.files
 
-    def restore(self, device: torch.device) -> dict[int, State]:
-        """Return the states that were saved last, by the run's id."""
-        with opened(self.folder, self.files[-1].name) as file:
-            rests = about_of(file)["runs"]
-            tensors: dict[str, dict[str, Tensor]] = {run: {} for run in rests}
-            for key in file.keys():  # noqa: SIM118
-                run, _, name = key.partition("/")
-                if not name.startswith("rows:"):
-                    tensors[run][name] = file.get_tensor(key).clone().to(device)  # its own memory, aligned
-        states = {int(run): restored(tensors[run], rest) for run, rest in rests.items()}
-        tables = _all_tables(states)
+    def restore(self, starts: Mapping[int, State]) -> dict[int, State]:
+        """Return the states that were saved last, by the run's id; `starts` has what each run began with.
+
+        A file may come from a stranger who has signed it in the journal: what could not follow that start is refused.
+        """
+        last = self.files[-1].name
+        with as_written(self.folder, last):
+            states = self._states(last, starts)
+            tables = _all_tables(states)
         for stored in self.files:
-            with opened(self.folder, stored.name) as file:
+            with opened(self.folder, stored.name) as file, as_written(self.folder, stored.name):
                 _fill(tables, file)
         for table in tables.values():
             table.changed[:] = False
         self._known = {name: weakref.ref(table) for name, table in tables.items()}
         return states
+
+    def _states(self, name: str, starts: Mapping[int, State]) -> dict[int, State]:
+        with opened(self.folder, name) as file:
+            rests = about_of(file)["runs"]
+            tensors: dict[str, dict[str, Tensor]] = {str(run): {} for run in starts}
+            for key in file.keys():  # noqa: SIM118
+                run, _, part = key.partition("/")
+                if not part.startswith("rows:"):
+                    device = starts[int(run)].model.device
+                    tensors[run][part] = file.get_tensor(key).clone().to(device)  # its own memory, aligned
+        return {run: restored(tensors[str(run)], rests[str(run)], start) for run, start in starts.items()}
 
 
 def clean(folder: Path, wanted: set[str]) -> None:
@@ -161,8 +170,15 @@ def _fill(tables: Mapping[str, RowTable], file: Any) -> None:
     for name, table in tables.items():
         if f"{name}.ids" in file.keys():  # noqa: SIM118
             ids, rows = file.get_tensor(f"{name}.ids").numpy().copy(), file.get_slice(f"{name}.rows")
+            _check_rows(table, ids, rows)
             for some in _blocks(len(ids), table.size * 8):
                 table.put(ids[some], rows[some].to(table.device))
+
+
+def _check_rows(table: RowTable, ids: Ids, rows: Any) -> None:
+    fit = ids.dtype == np.int64 and ids.ndim == 1 and (len(ids) == 0 or (ids.min() >= 0 and ids.max() < table.num_rows))
+    if not fit or rows.get_shape() != [len(ids), table.size] or rows.get_dtype() != DTYPES[table.dtype]:
+        raise ValueError(f"rows that do not fit a table of {table.num_rows} × {table.size}")
 
 
 def _blocks(count: int, row_bytes: int) -> Iterator[slice]:

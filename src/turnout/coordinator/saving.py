@@ -11,6 +11,8 @@ from turnout.errors import ConfigError
 from turnout.memory import RowTable
 from turnout.protocols import Memory
 
+MOST = 2**53  # rounds, seconds or bytes
+MOST_ROWS = 1 << 27  # of a table; as many clients as a journal takes
 PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "flight")
 
 
@@ -29,22 +31,46 @@ def saved(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, rest
 
 
-def restored(tensors: dict[str, Tensor], rest: dict[str, Any]) -> State:
-    """Return the state that `saved` made these of; its tables have no rows yet."""
+def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> State:
+    """Return the state that `saved` made these of; its tables have no rows yet.
+
+    Raises a LookupError, TypeError or ValueError where it is none that could follow this start.
+    """
     parts: dict[str, Memory] = {part: {} for part in PARTS}
+    losses = _fitting("last_losses", tensors["last_losses"], torch.from_numpy(start.last_losses))
     for name, kind in rest["kinds"].items():
         part, _, key = name.partition(".")
         parts[part][key] = _get(name, kind, tensors)
+    if (start.buffers is None) != ("buffers" not in tensors):
+        raise ValueError("buffers of another model")
     return State(
-        model=tensors["model"],
-        buffers=tensors.get("buffers"),
-        measured=tensors.get("measured"),
-        round=rest["round"],
-        restart=rest["restart"],
-        sim_seconds=rest["sim_seconds"],
-        last_losses=tensors["last_losses"].cpu().numpy().copy(),
+        model=_fitting("model", tensors["model"], start.model),
+        buffers=None if start.buffers is None else _fitting("buffers", tensors["buffers"], start.buffers),
+        measured=_fitting("measured", tensors["measured"], start.model) if "measured" in tensors else None,
+        round=_count("round", rest["round"]),
+        restart=_count("restart", rest["restart"]),
+        sim_seconds=_seconds(rest["sim_seconds"]),
+        last_losses=losses.cpu().numpy().copy(),
         **parts,
     )
+
+
+def _fitting(name: str, value: Tensor, like: Tensor) -> Tensor:
+    if value.shape != like.shape or value.dtype != like.dtype:
+        raise ValueError(f"{name} of {tuple(value.shape)} {value.dtype}, not {tuple(like.shape)} {like.dtype}")
+    return value
+
+
+def _count(name: str, value: Any, most: int = MOST) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{name} is no whole number from 0 to {most}")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= MOST:
+        raise ValueError(f"sim_seconds is no number from 0 to {MOST}")
+    return float(value)
 
 
 def tables_of(state: State) -> dict[str, RowTable]:
@@ -88,7 +114,8 @@ def _get(name: str, kind: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     if kind["is"] == "array":
         return tensors[name].cpu().numpy().copy()
     if kind["is"] == "number":
-        return tensors[name].cpu().numpy()[()]
+        return tensors[name].reshape(()).cpu().numpy()[()]
     if kind["is"] == "table":
-        return RowTable(kind["rows"], tensors["model"], kind["budget"])
+        rows = _count(f"{name}'s rows", kind["rows"], MOST_ROWS)
+        return RowTable(rows, tensors["model"], _count(f"{name}'s budget", kind["budget"]))
     return kind["value"]

@@ -89,13 +89,13 @@ class Journal:
                 database = open_for_writing(":memory:")
             else:
                 folder = Path(folder)
-                with _said_plainly(folder):
+                with told_plainly(folder):
                     _check_folder(folder)
                     folder.mkdir(parents=True, exist_ok=True)
                     held.callback(Lock(folder).release)
                     database = open_for_writing(folder / FILE)
             held.callback(database.close)
-            with _said_plainly(folder):
+            with told_plainly(folder):
                 earlier = start(database, folder, (study, _canonical(config), json.dumps(facts)))
                 if folder is not None:
                     clean(folder, {stored.name for stored in files_of(database)})
@@ -109,7 +109,7 @@ class Journal:
         path = Path(folder) / FILE
         if not path.is_file():
             raise JournalError(f"{folder} holds no {FILE}. Name the folder that turnout run wrote to.")
-        with ExitStack() as held, _said_plainly(Path(folder), "read"):
+        with ExitStack() as held, told_plainly(Path(folder), "read"):
             database = open_for_reading(path)
             held.callback(database.close)
             return cls(database, Path(folder), held.pop_all())
@@ -231,7 +231,7 @@ class Journal:
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
-        with _said_plainly(self.folder, "read"):
+        with told_plainly(self.folder, "read"):
             return self._database.execute(query, values).fetchall()
 
     @contextmanager
@@ -242,7 +242,7 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with _said_plainly(self.folder), transaction(self._database, "BEGIN IMMEDIATE"):
+        with told_plainly(self.folder), transaction(self._database, "BEGIN IMMEDIATE"):
             yield
 
     @contextmanager
@@ -309,11 +309,11 @@ def _facts(rows: list[tuple[Any, ...]], folder: Path | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _said_plainly(folder: Path | None, verb: str = "written") -> Iterator[None]:
+def told_plainly(folder: Path | None, verb: str = "written") -> Iterator[None]:
     """Turn what the system or SQLite says into something a user can act on."""
     try:
         yield
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # the last: names that are no text
         where = "in memory" if folder is None else f"in {folder}"
         raise JournalError(
             f"The journal {where} cannot be {verb}: {error}. What was written before is kept. "

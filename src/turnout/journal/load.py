@@ -132,7 +132,10 @@ class Loaded:
             )
         run, stored = found[0][0], Stored(*found[0][1:])
         verify(self.source, stored)
-        return tensors_of(self.source, stored.name, f"{run}/")
+        tensors = tensors_of(self.source, stored.name, f"{run}/")
+        if "model" not in tensors:
+            raise JournalError(f"{self.source / stored.name} holds no model of run {run}. Bring back a good copy.")
+        return tensors
 
     def _blobs(self, column: str) -> Iterator[tuple[str, int, int, bytes]]:
         """Yield the blobs of the rounds this was loaded with, and of no later ones."""

@@ -42,7 +42,7 @@ class Party:
         if journal.folder is not None:
             keeper = Keeper(journal.folder, number, files)
         if keeper is not None and files:
-            states = keeper.restore(workshop.device)
+            states = keeper.restore({id: run.state for run, id in zip(runs, ids, strict=True)})
             for run, id in zip(runs, ids, strict=True):
                 run.state = states[id]
         return cls(journal=journal, keeper=keeper, checkpoint=workshop.study.checkpoint, runs=runs, ids=ids)

@@ -11,6 +11,7 @@ from typing import Any
 
 from turnout.errors import TurnoutError
 from turnout.journal import Journal, Loaded, frames
+from turnout.journal.journal import told_plainly
 from turnout.journal.schema import check_version
 from turnout.report.contents import Contents, as_json, contents
 from turnout.report.gather import Arm, Gathered
@@ -46,11 +47,13 @@ def so_far(folder: Path) -> SoFar:
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[Journal]:
-    with ExitStack() as held:
+    with ExitStack() as held, told_plainly(folder, "read"):
         database = open_read_only(folder)
         held.callback(database.close)
         check_version(database, str(folder))
-        yield Journal(database, folder, held.pop_all())
+        journal = Journal(database, folder, held.pop_all())
+    with journal:
+        yield journal
 
 
 def _arms(study: Loaded) -> tuple[Arm, ...]:
