@@ -140,16 +140,22 @@ STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
         lambda tensors, about: tensors.update({"1/last_losses": torch.zeros(ROWS + 1).double()}),
         "last_losses of",
     ),
-    "a round that is a text": (of_run({"round": "9"}), "round is no whole number"),
-    "a round below none": (of_run({"round": -1}), "round is no whole number"),
-    "a round beyond numbers": (of_run({"restart": 10**30}), "restart is no whole number"),
+    "a round that is a text": (of_run({"round": "9"}), "for round, which is a whole number"),
+    "a round below none": (of_run({"round": -1}), "for round, which is a whole number"),
+    "a round beyond numbers": (of_run({"restart": 10**30}), "for restart, which is a whole number"),
     "a clock that is none": (of_run({"sim_seconds": float("nan")}), "sim_seconds is no number"),
     "a clock that is a list": (of_run({"sim_seconds": []}), "sim_seconds is no number"),
     "a part that is none": (of_run({"kinds": {"elsewhere.x": {"is": "value", "value": 1}}}), "KeyError: 'elsewhere'"),
     "a kind that is none": (of_kinds(5), "TypeError"),
     "a tensor that is not there": (of_kinds({"is": "tensor"}), "KeyError: 'aggregation.table'"),
-    "a table of all there are": (of_kinds({"is": "table", "rows": 10**12, "budget": 1}), "from 0 to 134217728"),
-    "a budget below none": (of_kinds({"is": "table", "rows": ROWS, "budget": -1}), "budget is no whole number"),
+    "a table of all there are": (
+        of_kinds({"is": "table", "rows": 10**12, "budget": 1}),
+        "number from 0 to 134217728",
+    ),
+    "a budget below none": (
+        of_kinds({"is": "table", "rows": ROWS, "budget": -1}),
+        "for the budget of",
+    ),
     "a row before the first": (
         lambda tensors, about: tensors.update({f"{TABLE}.ids": torch.tensor([-1, 5])}),
         "rows that do not fit",
@@ -174,7 +180,7 @@ STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
 def test_error_a_file_that_could_not_follow_the_start_is_refused(tmp_path: Path, name: str) -> None:
     change, why = STRANGE[name]
     with pytest.raises(
-        JournalError, match=rf"0-1.safetensors (holds what turnout did not write|{why}).*good copy"
+        JournalError, match=rf"0-1.safetensors (holds values that turnout did not write|{why}).*good copy"
     ) as e:
         rewritten(tmp_path, change).restore({1: state()})
     assert re.search(why, str(e.value))

@@ -6,6 +6,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 
 from tests.faults.harness import Turnout, contents, differences, turnouts
 from tests.faults.studies import write_study
+from turnout.checkpoint.files import Piece, about_of, opened, tensors_of, write
 from turnout.errors import JournalError
 from turnout.journal import Journal
 from turnout.journal.schema import FILE, VERSION, Lock
+from turnout.journal.sealing import checksum_of, seal
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +89,17 @@ def from_the_future(folder: Path) -> None:
     database.close()
 
 
-def elsewhere(folder: Path) -> None:
-    """The journal names a file outside its folder, and vouches for its own rows."""
-    database = sqlite3.connect(folder / FILE)
-    from turnout.journal.sealing import checksum_of, seal
+def forged(folder: Path, table: str, change: str, *values: Any) -> None:
+    """Change a table and vouch for its rows, as anybody can."""
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        database.create_function("checksum_of", -1, checksum_of)
+        database.execute(f"UPDATE {table} SET {change}", values)
+        seal(database, table)
 
-    database.create_function("checksum_of", -1, checksum_of)
-    database.execute("UPDATE file SET name = '../secret.safetensors' WHERE name LIKE 'models%'")
-    seal(database, "file")
-    database.commit()
-    database.close()
+
+def elsewhere(folder: Path) -> None:
+    """The journal names a file outside its folder."""
+    forged(folder, "file", "name = '../secret.safetensors' WHERE name LIKE 'models%'")
 
 
 DAMAGE = {
@@ -120,6 +124,64 @@ def test_error_a_damaged_folder_is_refused_and_left_as_it_is(turnout: Turnout, f
     assert ended.said.count("nothing was changed") == 1
     assert "Traceback" not in ended.said
     assert held(folder) == before
+
+
+def with_facts(**changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with closing(sqlite3.connect(folder / FILE)) as database:
+            ((facts,),) = database.execute("SELECT facts FROM study").fetchall()
+        forged(folder, "study", "facts = ?", json.dumps(json.loads(facts) | changes))
+
+    return change
+
+
+def with_file(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Rewrite what a party of runs is taken up from."""
+
+    def rewrite(folder: Path) -> None:
+        name = vouched(folder, "checkpoints").relative_to(folder).as_posix()
+        tensors = tensors_of(folder, name, "")
+        with opened(folder, name) as file:
+            about = about_of(file)
+        change(tensors, about["runs"])
+        new = write(folder, name, [Piece.of(*piece) for piece in tensors.items()], about)
+        forged(folder, "file", "sha256 = ?, bytes = ? WHERE name = ?", new.sha256, new.bytes, name)
+
+    return rewrite
+
+
+def forget_controls(tensors: dict[str, Any], runs: dict[str, Any]) -> None:
+    for run in runs.values():
+        run["kinds"].pop("local.control", None)
+
+
+WAY = {"stacked": True, "block": 4, "workers": 2, "threads": 1, "pixels_last": False}
+FORGED = {
+    "runs together that are a text": (with_facts(together="many"), "holds values that turnout did not write"),
+    "no runs together": (with_facts(together=0), "which is a whole number from 1 to"),
+    "ways that are a list": (with_facts(ways=[1]), "holds values that turnout did not write"),
+    "a way of a million workers": (with_facts(ways={"k": WAY | {"workers": 10**6}}), "from 1 to 4096"),
+    "a way without threads": (with_facts(ways={"k": {"stacked": True}}), "KeyError: 'block'"),
+    "an engine that is none": (with_facts(engine="quantum"), "There is no engine 'quantum'"),
+    "a checkpoint of no files": (
+        lambda f: forged(f, "checkpoint", "files = 'null'"),
+        "did not write (TypeError",
+    ),
+    "a checkpoint of other files": (lambda f: forged(f, "checkpoint", "files = '[\"x\"]'"), "(KeyError: 'x')"),
+    "a file without a name": (lambda f: forged(f, "file", "name = x'00' WHERE name LIKE 'm%'"), "did not write"),
+    "another model": (with_file(lambda tensors, runs: tensors.clear()), "did not write (KeyError: 'last_losses')"),
+    "a memory that lacks": (with_file(forget_controls), "does not go on from its checkpoint (KeyError: 'control')"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_error_a_folder_that_a_stranger_vouches_for_is_one_message(turnout: Turnout, folder: Path, name: str) -> None:
+    forge, message = FORGED[name]
+    forge(folder)
+    ended = turnout.run("resume", folder)
+    assert ended.code == 2, ended.said
+    assert message in ended.said
+    assert "Traceback" not in ended.said
 
 
 def test_error_another_config_is_refused_and_the_folder_left_as_it_is(turnout: Turnout, folder: Path) -> None:

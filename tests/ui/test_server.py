@@ -259,7 +259,7 @@ def test_contract_what_cannot_be_read_is_a_line_and_no_obstacle(tmp_path: Path) 
             "later": "unreadable",
             **dict.fromkeys(STRANGE, "unreadable"),
         }
-        assert "values that turnout did not write (Invalid isoformat string" in found["timeless"]["problem"]
+        assert "values that turnout did not write (ValueError: Invalid isoformat string" in found["timeless"]["problem"]
         assert found["endless"]["problem"] == "It cannot be read: it has other tables than turnout makes."
         assert found["torn"]["problem"] == "It cannot be read: file is not a database."
         assert found["empty"]["problem"] == "It cannot be read: it holds no study yet."

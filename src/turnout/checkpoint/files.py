@@ -39,10 +39,6 @@ ABOUT = "turnout"  # the key of the JSON value
 ASIDE = ".part"  # how the name of a file ends while it is written
 NAME = re.compile(r"(checkpoints|models)/\d+-\d+\.safetensors")  # nothing else is ever opened or removed
 READ_BYTES = 1 << 20
-UNLIKELY = (
-    *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
-    *(RecursionError, RuntimeError, MemoryError, OSError),
-)  # what a file of somebody else's can lead to
 
 
 class Stored(NamedTuple):
@@ -177,19 +173,6 @@ def opened(folder: Path, name: str) -> Iterator[Any]:
             yield file
     except (OSError, SafetensorError) as error:
         raise JournalError(f"{path} cannot be read: {error}. Bring back a good copy.") from error
-
-
-@contextmanager
-def as_written(folder: Path, name: str) -> Iterator[None]:
-    """Turn what a file leads to that turnout does not write into one message."""
-    try:
-        yield
-    except UNLIKELY as error:
-        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}"
-        raise JournalError(
-            f"{folder / name} holds what turnout did not write ({why}). Bring back a good copy, or run the study again "
-            "in another folder with --out."
-        ) from error
 
 
 def about_of(file: Any) -> dict[str, Any]:

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.checkpoint.files import ASIDE, DTYPES, Piece, Stored, about_of, as_written, located, opened, write
+from turnout.checkpoint.files import ASIDE, DTYPES, Piece, Stored, about_of, located, opened, write
 from turnout.coordinator.plan import State
 from turnout.coordinator.saving import restored, saved, tables_of
 from turnout.memory import RowTable
+from turnout.strangers import as_written
 from turnout.streams import Ids
 
 FOLDER, MODELS = "checkpoints", "models"
@@ -94,11 +95,11 @@ class Keeper:
         A file may come from a stranger who has signed it in the journal: what could not follow that start is refused.
         """
         last = self.files[-1].name
-        with as_written(self.folder, last):
+        with as_written(str(self.folder / last)):
             states = self._states(last, starts)
             tables = _all_tables(states)
         for stored in self.files:
-            with opened(self.folder, stored.name) as file, as_written(self.folder, stored.name):
+            with opened(self.folder, stored.name) as file, as_written(str(self.folder / stored.name)):
                 _fill(tables, file)
         for table in tables.values():
             table.changed[:] = False

@@ -10,9 +10,9 @@ from turnout.coordinator.plan import State
 from turnout.errors import ConfigError
 from turnout.memory import RowTable
 from turnout.protocols import Memory
+from turnout.strangers import MOST, count_of
 
-MOST = 2**53  # rounds, seconds or bytes
-MOST_ROWS = 1 << 27  # of a table; as many clients as a journal takes
+MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
 PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "flight")
 
 
@@ -47,8 +47,8 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
         model=_fitting("model", tensors["model"], start.model),
         buffers=None if start.buffers is None else _fitting("buffers", tensors["buffers"], start.buffers),
         measured=_fitting("measured", tensors["measured"], start.model) if "measured" in tensors else None,
-        round=_count("round", rest["round"]),
-        restart=_count("restart", rest["restart"]),
+        round=count_of(rest["round"], "round"),
+        restart=count_of(rest["restart"], "restart"),
         sim_seconds=_seconds(rest["sim_seconds"]),
         last_losses=losses.cpu().numpy().copy(),
         **parts,
@@ -58,12 +58,6 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
 def _fitting(name: str, value: Tensor, like: Tensor) -> Tensor:
     if value.shape != like.shape or value.dtype != like.dtype:
         raise ValueError(f"{name} of {tuple(value.shape)} {value.dtype}, not {tuple(like.shape)} {like.dtype}")
-    return value
-
-
-def _count(name: str, value: Any, most: int = MOST) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{name} is no whole number from 0 to {most}")
     return value
 
 
@@ -116,6 +110,7 @@ def _get(name: str, kind: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     if kind["is"] == "number":
         return tensors[name].reshape(()).cpu().numpy()[()]
     if kind["is"] == "table":
-        rows = _count(f"{name}'s rows", kind["rows"], MOST_ROWS)
-        return RowTable(rows, tensors["model"], _count(f"{name}'s budget", kind["budget"]))
+        row_bytes = tensors["model"].numel() * tensors["model"].element_size()
+        rows = count_of(kind["rows"], f"the rows of {name}", min(MOST_ROWS, MOST_BYTES // max(row_bytes, 1)))
+        return RowTable(rows, tensors["model"], count_of(kind["budget"], f"the budget of {name}"))
     return kind["value"]

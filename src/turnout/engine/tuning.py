@@ -13,13 +13,17 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from turnout.strangers import count_of
 
 CACHE_BYTES = (2 << 20, 8 << 20, 64 << 20)  # what a block's rows may take to stay close
 FEW_ROWS, MOST_BYTES = 256, 256 << 20  # up to here one block, or one a core, is worth a try: fewer operations
 BUDGET_SECONDS = 3.0
 FINALISTS = 3
+MOST_OF = {"block": 1 << 31, "workers": 4096, "threads": 4096}  # that are believed of a journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,12 @@ class Way:
         how = f"blocks of {self.block}" if self.stacked else "one by one"
         last = ", pixels last" * self.pixels_last
         return f"{how}, {self.workers} worker{'s' * (self.workers > 1)} x {self.threads} threads{last}"
+
+
+def way_of(known: Mapping[str, Any]) -> Way:
+    """Return a way that a journal remembers; raises a LookupError, TypeError or ValueError for what is none."""
+    counts = {name: count_of(known[name], name, most, least=1) for name, most in MOST_OF.items()}
+    return Way(known["stacked"] is True, **counts, pixels_last=known["pixels_last"] is True)
 
 
 def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images: bool = False) -> list[Way]:
@@ -110,8 +120,8 @@ class Remembered:
         self.known: dict[str, Way] = {}
         try:
             stored = json.loads(self.path.read_text())
-            self.known = {key: Way(**way) for key, way in stored.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
+            self.known = {key: way_of(way) for key, way in stored.items()}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             self.known = {}  # a cache that cannot be read is measured again
 
     def put(self, key: str, way: Way) -> None:

@@ -25,6 +25,7 @@ from turnout.journal.holdings import HELD, Holdings
 from turnout.journal.schema import FILE, ROUND_COLUMNS, Lock, open_for_reading, open_for_writing, transaction
 from turnout.journal.sealing import checksum_of, seal
 from turnout.requests import Record
+from turnout.strangers import as_written
 
 INSERT_ROUND = f"INSERT INTO round VALUES ({', '.join('?' * ROUND_COLUMNS)})"
 BEGUN = (
@@ -96,7 +97,8 @@ class Journal:
                     database = open_for_writing(folder / FILE)
             held.callback(database.close)
             with told_plainly(folder):
-                earlier = start(database, folder, (study, _canonical(config), json.dumps(facts)))
+                with as_written(f"The journal in {folder}"):
+                    earlier = start(database, folder, (study, _canonical(config), json.dumps(facts)))
                 if folder is not None:
                     clean(folder, {stored.name for stored in files_of(database)})
             journal = cls(database, folder, held.pop_all())
@@ -198,8 +200,9 @@ class Journal:
     def checkpoint(self, party: int) -> tuple[Stored, ...]:
         """Return the files that hold where a party stands, oldest first; none if it has to start afresh."""
         known = self.read("SELECT files FROM checkpoint WHERE party = ?", (party,))
-        stored = {file.name: file for file in files_of(self._database)}
-        return tuple(stored[name] for (names,) in known for name in json.loads(names))
+        with as_written(f"The journal in {self.folder}"):
+            stored = {file.name: file for file in files_of(self._database)}
+            return tuple(stored[name] for (names,) in known for name in json.loads(names))
 
     def finished_runs(self) -> set[tuple[str, int]]:
         """Return the (arm, seed) of every finished run."""

@@ -18,6 +18,7 @@ from turnout.journal.codec import INTEGERS, MOST_CLIENTS, decode_clients, decode
 from turnout.journal.holdings import HELD, Holdings
 from turnout.journal.journal import MEASURED, Journal
 from turnout.journal.schema import VERSION
+from turnout.strangers import as_written, name_of
 from turnout.streams import Ids
 
 COSTS = ("bytes_down", "bytes_up", "gradient_evaluations", "probe_evaluations", "sim_seconds", "wall_seconds")
@@ -28,7 +29,6 @@ KEYS = ("arm", "seed", "round")
 RUN_COLUMNS = ("id", "arm", "seed", "rounds", "status", "started", "ended", "config", "facts")
 ROUND_COLUMNS = ("evaluated", *MEASURED, "num_clients", *COUNTS, *COSTS)
 CLIENT_COLUMNS = (*INTEGERS, "answered", "coefficient", "loss")
-MOST_LETTERS = 200
 YEARS = (1970, 9998)  # of a run; pandas reads others that cannot be written as a date
 MOST_METRICS = 1000
 MOST_SPENT = 1e15  # bytes, steps or seconds of a round: sums of a thousand such still fit
@@ -170,7 +170,7 @@ def _loaded(journal: Journal, source: Path | Journal) -> Loaded:
             f"SELECT {', '.join((*KEYS, *ROUND_COLUMNS, *TEXTS))} {IN_ORDER} JOIN round ON round.run = run.id "
             "ORDER BY position, seed, round"
         )
-    with as_written(source):
+    with as_written(f"The journal in {source.folder if isinstance(source, Journal) else source}"):
         frame, metrics = _rounds_frame(rounds)
         return Loaded(
             study={
@@ -184,27 +184,6 @@ def _loaded(journal: Journal, source: Path | Journal) -> Loaded:
             metrics=metrics,
             source=source,
         )
-
-
-@contextmanager
-def as_written(source: Path | Journal) -> Iterator[None]:
-    """Turn what values that turnout does not write lead to into one message."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
-        where = source.folder if isinstance(source, Journal) else source
-        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise JournalError(
-            f"The journal in {where} holds values that turnout did not write ({why}). "
-            "Bring back a good copy, or run the study again in another folder with --out."
-        ) from error
-
-
-def name_of(value: Any) -> str:
-    """Return a name; one that could move a terminal's cursor, or fill its screen, is refused."""
-    if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_LETTERS:
-        raise ValueError("a name that no study, arm or measure can have")
-    return value
 
 
 def _json(text: Any, kind: type) -> Any:

@@ -26,6 +26,7 @@ class Party:
     checkpoint: Checkpoint
     runs: list[Run]
     ids: list[int]  # in the journal
+    is_taken_up: bool = False  # from a checkpoint, and no round written since
     unfinished: set[int] = field(init=False)
     saved_at: float = field(init=False, default_factory=time.monotonic)
 
@@ -45,7 +46,8 @@ class Party:
             states = keeper.restore({id: run.state for run, id in zip(runs, ids, strict=True)})
             for run, id in zip(runs, ids, strict=True):
                 run.state = states[id]
-        return cls(journal=journal, keeper=keeper, checkpoint=workshop.study.checkpoint, runs=runs, ids=ids)
+        often = workshop.study.checkpoint
+        return cls(journal=journal, keeper=keeper, checkpoint=often, runs=runs, ids=ids, is_taken_up=bool(files))
 
     def write(self, records: Sequence[tuple[int, Record]], *, save_now: bool) -> None:
         """Write a round, and save with it where that is due."""
@@ -61,6 +63,7 @@ class Party:
             self.keeper.settle(save)
             self.saved_at = time.monotonic()
         self.unfinished.difference_update(ended)
+        self.is_taken_up = False
 
     def _saved(self, keeper: Keeper, round: int, ended: list[int]) -> Save:
         going_on = {self.ids[at]: self.runs[at].state for at in sorted(self.unfinished.difference(ended))}

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from turnout.catalogue import did_you_mean
 from turnout.engine import Engine, Sequential, Vectorised, drive
-from turnout.engine.tuning import Way
-from turnout.errors import ConfigError
+from turnout.engine.tuning import way_of
+from turnout.errors import ConfigError, JournalError
 from turnout.journal import Journal, Loaded, frames, load
 from turnout.requests import Record
+from turnout.strangers import UNLIKELY, as_written, count_of, in_brief
 from turnout.study.compare import Comparison, compare
 from turnout.study.party import Party
 from turnout.study.resolve import resolved
@@ -104,7 +105,9 @@ def run_study(
     try:
         if "together" not in journal.facts:
             journal.set_fact("together", workshop.group_size(first) if together is None else max(1, together))
-        size, finished = max(1, int(journal.facts["together"])), journal.finished_runs()
+        with as_written(f"The journal in {folder}"):
+            size = count_of(journal.facts["together"], "how many runs advance together", least=1)
+        finished = journal.finished_runs()
         parties = [places[at : at + size] for at in range(0, len(places), size)]
         left = [[place for place in party if place not in finished] for party in parties]
         if any(left):
@@ -142,6 +145,12 @@ def _run_parties(
                 _run_party(party, engine, tell, is_asked)
             except BaseException as error:
                 party.give_up("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+                if party.is_taken_up and isinstance(error, UNLIKELY):
+                    raise JournalError(
+                        f"{journal.folder} does not go on from its checkpoint ({in_brief(error)}): it was changed, or "
+                        "a rule of your own cannot go on from what it remembers. Bring back a good copy, or run the "
+                        "study again in another folder with --out."
+                    ) from error
                 raise
             if journal.folder is None:
                 models |= {place: run.state.model for place, run in zip(places, party.runs, strict=True)}
@@ -179,7 +188,8 @@ def _keep_ways(journal: Journal, engine: Engine) -> None:
 def _note_changes(journal: Journal, engine: Engine) -> None:
     """Let the engine run as it did before, and say what else is not as it was."""
     if isinstance(engine, Vectorised):
-        engine.ways |= {key: Way(**way) for key, way in journal.facts.get("ways", {}).items()}
+        with as_written(f"The journal in {journal.folder}"):
+            engine.ways |= {key: way_of(way) for key, way in journal.facts.get("ways", {}).items()}
     before, now = journal.earlier, _facts(engine)
     changed = [name for name in now if before is not None and before.get(name) != now[name]]
     if before is not None and changed:

@@ -10,13 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from turnout.journal.load import name_of
 from turnout.journal.schema import FILE, LOCK, VERSION, has_other_tables
+from turnout.strangers import UNLIKELY, count_of, in_brief, name_of
 from turnout.ui.folders import log_of
 
 RUNNING, FINISHED, INTERRUPTED, FAILED, UNREADABLE = "running", "finished", "interrupted", "failed", "unreadable"
 BUSY_SECONDS = 5.0
-MOST = 10**12  # seeds, or rounds of one run
 RUNS = """
 SELECT arm, rounds, status, started,
     (SELECT max(round.round) FROM round WHERE round.run = run.id),
@@ -93,8 +92,8 @@ def summary_of(name: str, folder: Path, database: sqlite3.Connection | None = No
         return _told(name, folder, name_of(study), _asked(json.loads(config)), runs)
     except (OSError, sqlite3.Error) as error:
         return Summary(name=name, study=name, state=UNREADABLE, problem=str(error))
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        why = f"it holds values that turnout did not write ({error})"
+    except UNLIKELY as error:
+        why = f"it holds values that turnout did not write ({in_brief(error)})"
         return Summary(name=name, study=name, state=UNREADABLE, problem=why)
 
 
@@ -110,16 +109,9 @@ def _opened(folder: Path, database: sqlite3.Connection | None) -> Iterator[sqlit
 def _asked(config: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return how many arms, seeds and rounds in all a study is to have."""
     seeds = config.get("seeds", 1)
-    count = _whole(len(seeds) if isinstance(seeds, list) else seeds)
-    arms = [_whole(arm.get("rounds", config.get("rounds", 0))) for arm in config.get("arm") or [{}]]
+    count = count_of(len(seeds) if isinstance(seeds, list) else seeds, "seeds")
+    arms = [count_of(arm.get("rounds", config.get("rounds", 0)), "rounds") for arm in config.get("arm") or [{}]]
     return len(arms), count, count * sum(arms)
-
-
-def _whole(value: Any) -> int:
-    """Return a count; SQLite and JSON hold anything in a number's place."""
-    if type(value) is not int or not 0 <= value <= MOST:
-        raise ValueError(f"{value!r:.40} in place of a count")
-    return value
 
 
 def _time(value: Any) -> str:
@@ -148,8 +140,8 @@ def _told(name: str, folder: Path, study: str, asked: tuple[int, int, int], runs
         arms=arms,
         seeds=max(asked[1], -(-len(runs) // arms)),
         runs_finished=finished,
-        done=sum(_whole(last or 0) for *_, last, _ in runs),
-        rounds=max(asked[2], sum(_whole(rounds) for _, rounds, *_ in runs)),
+        done=sum(count_of(last or 0, "a round") for *_, last, _ in runs),
+        rounds=max(asked[2], sum(count_of(rounds, "rounds") for _, rounds, *_ in runs)),
         accuracies=tuple(fmean(values) for values in by_arm.values() if values),
         started=min((_time(started) for _, _, _, started, *_ in runs), default=""),
     )
