@@ -26,7 +26,7 @@ from tests.core.test_trust import KINDS, LOCAL, Lying, spoil
 from tests.faults.harness import Tally, torture, turnouts
 from tests.faults.studies import STUDIES, write_study
 from tests.hostile.readers import READERS
-from tests.hostile.test_fuzz import damaged, outcome
+from tests.hostile.test_fuzz import SLOW, damaged, outcome
 
 from turnout.aggregation import FedVARP
 from turnout.coordinator import Plan
@@ -36,7 +36,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3000, help="in which clients lie")
-    parser.add_argument("--files", type=int, default=5000, help="damaged, for each reader")
+    parser.add_argument(
+        "--files", type=int, default=5000, help="damaged, for each reader; of pages a twentieth"
+    )
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     begun, found = time.monotonic(), {}
@@ -73,7 +75,8 @@ def lied_to(rounds: int, seed: int) -> dict[str, Any]:
 def read_damaged(count: int) -> dict[str, int]:
     """Have every reader read so many damaged files; anything but a result or a TurnoutError falls through."""
     with tempfile.TemporaryDirectory() as folder:
-        return {name: _damaged_files(name, count, Path(folder)) for name in READERS}
+        counts = {name: -(-count // 20) if name in SLOW else count for name in READERS}
+        return {name: _damaged_files(name, least, Path(folder)) for name, least in counts.items()}
 
 
 def _damaged_files(name: str, count: int, folder: Path) -> int:
