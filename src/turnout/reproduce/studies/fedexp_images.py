@@ -12,6 +12,13 @@ from turnout.streams import Floats
 
 AVERAGED, LAST = "FedExP", "FedExP, last iterate"
 WINDOW = 5  # measurements that the end of a curve is averaged over
+LARGER_EPS = """arm=[
+    { name = "FedAvg" },
+    { name = "FedExP", server = { use = "fedexp", eps = 0.1 } },
+    { name = "FedExP, last iterate", server = { use = "fedexp", eps = 0.1, evaluates_average = false } },
+    { name = "SCAFFOLD", recipe = "scaffold" },
+    { name = "FedAdagrad", server = { use = "fedadagrad", lr = 0.1, adaptivity = 0.01 } },
+]"""  # what the authors have beside a rate of 0.1
 
 ABOUT = About(
     paper="Jhunjhunwala et al. 2023, FedExP figure (images)",
@@ -23,7 +30,7 @@ ABOUT = About(
         "small": (),
         "paper": ("rounds=500", "data.samples=60000", "local.batch_size=50"),
     },
-    cells={"rate 0.01": ("local.lr=0.01",), "rate 0.1": ("local.lr=0.1",)},
+    cells={"rate 0.01": ("local.lr=0.01",), "rate 0.1": ("local.lr=0.1", LARGER_EPS)},
     notes=(
         "The authors train a CNN or a ResNet on CIFAR-10, CIFAR-100, CINIC-10 and EMNIST for 500 rounds. Here a "
         "network with one hidden layer of 64 learns 20,000 images of Fashion-MNIST in 60 rounds, 20 of 100 clients a "

@@ -45,21 +45,25 @@ ABOUT = About(
         "label each they are what the method hopes for, with Dirichlet(0.1) clients of a cluster still differ, and "
         "each memory is the change of the one or two of them that were heard last. Clusters drawn at random are shown "
         "as a number.",
-        "On seeds that are not reported SCAFFOLD was ahead of FedVARP in both cells. The problem here is convex and "
-        "its local steps many; how the order is with the slides' networks was not run.",
+        "On seeds that are not reported SCAFFOLD was ahead of FedVARP in both cells, and the reason is the model: "
+        "softmax regression is convex. On seeds 1000 to 1002, with 100 clients by Dirichlet(0.1) and 200 rounds, "
+        "SCAFFOLD was ahead on 10,000 images of MNIST (by 0.6 ± 0.2 points) and of CIFAR-10 (by 1.7 ± 0.9, and by 0.9 "
+        "± 0.5 at η_l = 0.005), and with the slides' LeNet-5 on the same images of CIFAR-10 FedVARP was, by 7.9 ± 1.4:"
+        " see fedvarp-images.",
     ),
 )
 
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold the rules that remember against those that do not."""
-    tested = [claim for cell, study in loaded.items() for claim in (*_directions(study, cell), *_ends(study, cell))]
+    tested = [claim for cell, study in loaded.items() for claim in (*_directions(study, cell), *ends(study, cell))]
     exact = [claim for cell, study in loaded.items() for claim in _identities(study, cell)]
     return [*tested, *exact, *(claim for cell, study in loaded.items() for claim in _numbers(study, cell))]
 
 
-def _ends(study: Loaded, cell: str) -> list[Claim]:
-    accuracy = {arm: POINTS * average(study, arm, last=LAST) for arm in RULES}
+def ends(study: Loaded, cell: str, last: int = LAST) -> list[Claim]:
+    """Hold where the rules end, and how calmly they get there, against each other."""
+    accuracy = {arm: POINTS * average(study, arm, last=last) for arm in RULES[:4]}
     cluster = accuracy["ClusterFedVARP"]
     return [
         above(_says("fedavg", cell, "FedVARP − FedAvg", "above"), accuracy["FedVARP"] - accuracy["FedAvg"]),

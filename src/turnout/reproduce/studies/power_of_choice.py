@@ -49,9 +49,11 @@ ABOUT = About(
         "The quadratic is the paper's with 30 clients, at ten times its rate (2e-4) for a tenth of its rounds (1500): "
         "nearly the same path, in larger steps, with floors that are higher for it. adapow goes from d = 30 to d = 3 "
         "at half of the rounds, as in the paper's logistic experiment.",
-        "ρ̄ and ρ̃ are over twelve points on the straight line from the start to x*, with a hundred draws of the cohort "
-        "at each: estimates, and optimistic ones, since the paper's are over all points. Fashion-MNIST is a study of "
-        "its own, power-of-choice-fashion.",
+        "ρ̄ and ρ̃ are over twelve points on the straight line from the start to x*, with a hundred draws of the "
+        "cohort at each: estimates, and optimistic ones, since the paper's are over all points. Fashion-MNIST is a "
+        "study of its own, power-of-choice-fashion.",
+        "On SYNTHETIC(1, 1) the early loss is lower with d = 30 in the mean of ten seeds, and differs between the "
+        "problems drawn by three times as much.",
     ),
 )
 

@@ -35,7 +35,17 @@ ABOUT = About(
             "local.epochs=1",
         ),
     },
-    notes=(),
+    notes=(
+        "At small scale: 6,000 images, one hidden layer of 64 units and 20 steps with η₀ = 0.03. At paper scale all "
+        "images, two hidden layers of 200 and the paper's η₀ = 0.002; five seeds took half an hour on one core.",
+        "The paper does not say what E is. At its η₀/τ five steps a round hardly move the model: on seeds 1000 and "
+        "1001 it had 16 % before the first arrival and ended at 29 %. With one pass over a device's data, as at paper "
+        "scale here, it had 84 %, and ended at 73 %.",
+        "Where it differs from the paper, at paper scale: the first arrival. A newcomer that counts three times over "
+        "costs 14.6 ± 16.7 points more in its first round and 5 to 8 more in the next two; from the fifth round on "
+        "fast-reboot is ahead in every seed, by 0.6 to 0.9 points. The mean over 50 rounds has both. At small scale, "
+        "where steps are fewer, the same five seeds gained 0.5 ± 0.3, 0.6 ± 0.2 and 1.0 ± 0.2 points.",
+    ),
 )
 
 
