@@ -36,9 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3000, help="in which clients lie")
-    parser.add_argument(
-        "--files", type=int, default=5000, help="damaged, for each reader; of pages a twentieth"
-    )
+    parser.add_argument("--files", type=int, default=5000, help="damaged, for each reader; of pages a twentieth")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     begun, found = time.monotonic(), {}

@@ -21,6 +21,7 @@ from turnout.strangers import count_of
 
 CACHE_BYTES = (2 << 20, 8 << 20, 64 << 20)  # what a block's rows may take to stay close
 FEW_ROWS, MOST_BYTES = 256, 256 << 20  # up to here one block, or one a core, is worth a try: fewer operations
+SMALL_BYTES = 256 << 10  # of a row
 BUDGET_SECONDS = 3.0
 FINALISTS = 3
 MOST_OF = {"block": 1 << 31, "workers": 4096, "threads": 4096}  # that are believed of a journal
@@ -70,8 +71,10 @@ def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images
     if not stacked:
         return alone
     stacked = [replace(way, block=evenly(rows, way)) for way in stacked]
+    if row_bytes <= SMALL_BYTES and not of_images:  # convolutions do not stack well
+        return list(dict.fromkeys(stacked))
     first = 1 + of_images
-    return list(dict.fromkeys(stacked if row_bytes <= 256 << 10 else [*alone[:first], *stacked, *alone[first:]]))
+    return list(dict.fromkeys([*alone[:first], *stacked, *alone[first:]]))
 
 
 def evenly(rows: int, way: Way) -> int:
