@@ -19,6 +19,7 @@ from turnout.requests import Evaluate, Evaluated, Probe, Probed, Score, Scored
 from turnout.streams import Floats, Ids
 
 CHUNK_VALUES = 4 << 20  # numbers looked at in one forward pass
+SPREAD = 4  # what convolutions make of an image takes several times its room
 
 
 class Gauge:
@@ -92,7 +93,7 @@ class Gauge:
 
     def _metrics(self, test: Samples, requests: Sequence[Evaluate]) -> list[dict[str, float]]:
         """Measure several models on one test set."""
-        if len(requests) > 1 and self.stack is not None:
+        if len(requests) > 1 and self.stack is not None and not self.task.of_images:
             return self._stacked_metrics(test.x, test.y, [r.model for r in requests])
         metrics, every = [], np.arange(len(test))
         for request in requests:
@@ -139,7 +140,8 @@ class Gauge:
         """Return the loss, and whether it was right, of each of these samples."""
         state = self._state(model, buffers)
         losses, hits = [], []
-        for part in _chunks(len(where), x[0].numel()):
+        wide = x[0].numel() * (SPREAD if self.task.of_images else 1)
+        for part in _chunks(len(where), wide):
             index = torch.from_numpy(where[part]).to(x.device)
             with torch.no_grad():
                 out = torch.func.functional_call(self.module, state, (x.index_select(0, index),))

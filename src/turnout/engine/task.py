@@ -29,6 +29,11 @@ class Task:
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", Layout.of(self.module))
 
+    @property
+    def of_images(self) -> bool:
+        """Whether the module has convolutions: models of these are faster one after another than stacked."""
+        return any(len(slot.shape) == 4 for slot in self.layout.slots)
+
 
 Question = tuple[Task, Train | Probe | Score | Evaluate]
 

@@ -42,7 +42,6 @@ class Prepared:
         self.gauge = Gauge(task)
         self.program = _program(task)
         self.idle: dict[bool, list[Worker]] = {False: [], True: []}  # by whether they take pixels last
-        self.of_images = any(len(slot.shape) == 4 for slot in task.layout.slots)
 
     def on_worker(self, pixels_last: bool, run: Callable[[Worker], None]) -> None:
         """Run something on a worker that nobody else is using."""
@@ -219,7 +218,7 @@ class Vectorised:
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
             held = 1 + ("momentum" in local.features) + (requests[0].controls is not None)  # what a row keeps in cache
-            options = candidates(rows, 4 * layout.size * held, can_stack, cores(), prepared.of_images)
+            options = candidates(rows, 4 * layout.size * held, can_stack, cores(), prepared.task.of_images)
             way, _ = choose(options, lambda option, steps: self._time(prepared, requests, slabs, option, steps))
             self.remembered.put(key, way)
         self.ways[key] = way
