@@ -22,8 +22,8 @@ ABOUT = About(
         "The authors' notebook: 20 clients with 30 samples each, 1000 unknowns, 20 full-gradient steps, 200 rounds; "
         "η_l is 0.1 there and 1.5 here. Its baselines have a tuned server rate of 10; here FedAvg has 1, which is what "
         "the claim is about. The images are a study of their own, fedexp-images.",
-        "There is nothing to smooth here: everyone takes part with full gradients, and on seeds 1000 and 1001 the loss"
-        " fell in every round, of both the last iterate and the mean of two, at η_l = 0.1, 0.5 and 1.5. The mean only "
+        "There is nothing to smooth here: everyone takes part with full gradients, and on seeds 1000 and 1001 the loss "
+        "fell in every round, of both the last iterate and the mean of two, at η_l = 0.1, 0.5 and 1.5. The mean only "
         "lags by half a round, so its curve bends more in the first twenty; after them the two are alike.",
     ),
 )

@@ -48,8 +48,8 @@ ABOUT = About(
         "On seeds that are not reported SCAFFOLD was ahead of FedVARP in both cells, and the reason is the model: "
         "softmax regression is convex. On seeds 1000 to 1002, with 100 clients by Dirichlet(0.1) and 200 rounds, "
         "SCAFFOLD was ahead on 10,000 images of MNIST (by 0.6 ± 0.2 points) and of CIFAR-10 (by 1.7 ± 0.9, and by 0.9 "
-        "± 0.5 at η_l = 0.005), and with the slides' LeNet-5 on the same images of CIFAR-10 FedVARP was, by 7.9 ± 1.4:"
-        " see fedvarp-images.",
+        "± 0.5 at η_l = 0.005), and with the slides' LeNet-5 on the same images of CIFAR-10 FedVARP was, by 7.9 ± 1.4: "
+        "see fedvarp-images.",
     ),
 )
 

@@ -53,6 +53,10 @@ ABOUT = About(
         "The paper's table is of one run each. Over seeds the rounds to regain an accuracy spread by as much as their "
         "mean on SYNTHETIC, where a test set of a few hundred samples wobbles by more than what an arrival costs: a "
         "saving of four rounds would take some hundred seeds to be told from none. On MNIST it is told.",
+        "On MNIST, at small scale: 6,000 images, one hidden layer of 64 units, 20 steps with η₀ = 0.03. At paper "
+        "scale: all images, two hidden layers of 200, the paper's η₀ = 0.002 and one pass over a device's data; five "
+        "seeds of one of the four arrivals take half an hour on one core. With τ₀ = 10, which was run so, each seed "
+        "regained its accuracy in the same round with either: after 4.4 ± 3.6 rounds, in the paper after 4.",
         "A run that does not regain its accuracy within the patience counts as one round more than that, in both arms.",
     ),
 )
