@@ -22,7 +22,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up. A module may import from lower layers and from its own unit, never from a neighbour or above.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "streams", "memory", "rows", "protocols", "requests", "losses", "limits"}),
+    frozenset({"errors", "streams", "memory", "rows", "protocols", "requests", "losses", "limits", "strangers"}),
     frozenset(
         {
             "data",
