@@ -2,7 +2,7 @@
 
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from turnout import load
 from turnout.aggregation import FedAvg, FedVARP
 from turnout.checkpoint import Checkpoint
 from turnout.data import Digits
-from turnout.engine import Vectorised
+from turnout.engine import Sequential, Vectorised
+from turnout.engine.task import Question
 from turnout.engine.tuning import Way
 from turnout.errors import ConfigError, JournalError
 from turnout.local import SGD
 from turnout.models import Softmax
-from turnout.requests import Record
+from turnout.requests import Answer, Record, Train
 from turnout.selection import Uniform
 from turnout.study import Study, arm, resolved, study_of
 from turnout.study.stopping import asked_to_stop
@@ -58,6 +59,31 @@ def test_identity_a_stopped_study_ends_bit_for_bit_the_same(tmp_path: Path, engi
     assert len(rest.models) == 6
     for place, model in whole.models.items():
         assert torch.equal(rest.models[place], model)
+
+
+class Failing(Sequential):
+    """An engine with a mistake that shows when one round is trained."""
+
+    def __init__(self, round: int) -> None:
+        super().__init__()
+        self.round = round
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        if any(isinstance(asked, Train) and asked.round == self.round for _, asked in questions):
+            raise KeyError("a mistake of one's own")
+        return super().answer(questions)
+
+
+def test_error_a_mistake_is_the_checkpoints_only_in_the_first_round_after_it(tmp_path: Path) -> None:
+    study = Study(**{**SMALL, "seeds": 1})
+    for round in (1, 4):  # of a run that has just begun; then beyond its first checkpoint, which is after two rounds
+        with pytest.raises(KeyError, match="a mistake of one's own"):
+            study.run(tmp_path / "out", engine=Failing(round))
+    with pytest.raises(KeyError, match="a mistake of one's own"):  # taken up after round 3, where an arm ended
+        study.run(tmp_path / "out", engine=Failing(5))
+    with pytest.raises(JournalError, match=r"does not go on from its checkpoint \(KeyError") as told:
+        study.run(tmp_path / "out", engine=Failing(5))
+    assert isinstance(told.value.__cause__, KeyError)
 
 
 def test_contract_models_are_kept_with_the_study(tmp_path: Path) -> None:
