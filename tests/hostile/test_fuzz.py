@@ -40,6 +40,12 @@ def test_contract_the_files_that_are_damaged_are_good_ones(name: str, tmp_path: 
         assert not isinstance(outcome(name, data, tmp_path), TurnoutError)
 
 
+def times(count: int) -> settings:
+    """Settings for a test that is given so many files, in one folder."""
+    mixed = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+    return settings(max_examples=count, suppress_health_check=mixed)
+
+
 @st.composite
 def damaged(draw: st.DrawFn, name: str) -> bytes:
     """A good file with a few pieces cut out, put in, repeated or moved."""
@@ -60,30 +66,21 @@ def damaged(draw: st.DrawFn, name: str) -> bytes:
 
 @pytest.mark.parametrize("name", QUICK)
 @given(chooser=st.data())
-@settings(
-    max_examples=120,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
-)
+@times(120)
 def test_property_a_damaged_file_is_read_or_refused(name: str, tmp_path: Path, chooser: st.DataObject) -> None:
     outcome(name, chooser.draw(damaged(name)), tmp_path)
 
 
 @pytest.mark.parametrize("name", SLOW)
 @given(chooser=st.data())
-@settings(
-    max_examples=20,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
-)
+@times(20)
 def test_property_a_damaged_journal_is_shown_or_refused(name: str, tmp_path: Path, chooser: st.DataObject) -> None:
     outcome(name, chooser.draw(damaged(name)), tmp_path)
 
 
 @pytest.mark.parametrize("name", QUICK)
 @given(data=st.binary(max_size=200))
-@settings(
-    max_examples=50,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
-)
+@times(50)
 def test_property_any_bytes_are_read_or_refused(name: str, tmp_path: Path, data: bytes) -> None:
     outcome(name, data, tmp_path)
 

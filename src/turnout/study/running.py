@@ -147,9 +147,9 @@ def _run_parties(
                 party.give_up("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
                 if party.is_taken_up and isinstance(error, UNLIKELY):
                     raise JournalError(
-                        f"{journal.folder} does not go on from its checkpoint ({in_brief(error)}): it was changed, or "
-                        "a rule of your own cannot go on from what it remembers. Bring back a good copy, or run the "
-                        "study again in another folder with --out."
+                        f"{journal.folder} does not go on from its checkpoint ({in_brief(error)}): it was changed, "
+                        "this machine cannot do it, or a rule of your own cannot go on from what it remembers. "
+                        "Bring back a good copy, or run the study again in another folder with --out."
                     ) from error
                 raise
             if journal.folder is None:

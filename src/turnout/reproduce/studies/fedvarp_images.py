@@ -6,7 +6,7 @@ from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, number
 from turnout.reproduce.reading import POINTS, average
 from turnout.reproduce.shipped import About
-from turnout.reproduce.studies.fedvarp import RULES, ends
+from turnout.reproduce.studies.fedvarp import HELD, ends
 
 NETWORK = "LeNet-5"
 LAST = 3  # measurements that are averaged
@@ -47,6 +47,6 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
                 Statement(id=f"accuracy {arm}", text=f"accuracy, {arm}", paper="curve", unit="%"),
                 POINTS * average(study, arm, last=LAST),
             )
-            for arm in RULES[:4]
+            for arm in HELD
         ),
     ]
