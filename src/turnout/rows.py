@@ -4,6 +4,7 @@ A row is one client's change Δ_i = x − x_i, descent-positive, as a flat vecto
 multiplicity of two. Rows are in the order of client ids, whoever answered first.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,8 @@ class Facts:
 
     def keep(self, mask: np.ndarray) -> "Facts":
         """Return the facts of the rows where mask is true."""
+        if mask.all():
+            return self
         names = ("clients", "weights", "num_examples", "asked_steps", "local_steps", "local_work", "local_lr")
         kept = {name: getattr(self, name)[mask] for name in (*names, "multiplicity")}
         prob = None if self.inclusion_prob is None else self.inclusion_prob[mask]
@@ -68,6 +71,11 @@ class Step:
     facts: Facts
 
 
+def is_finite(values: Tensor) -> bool:
+    """Whether there are only finite numbers here: by their sum, one pass, and one by one where that is not finite."""
+    return math.isfinite(values.sum().item()) or bool(torch.isfinite(values).all())
+
+
 def finite_rows(parts: Sequence[Tensor]) -> NDArray[np.bool_]:
     """Return whether each row is finite all over: by its sum, which is a product, and looked at where that is not."""
     total = parts[0].new_zeros(len(parts[0]))
@@ -75,5 +83,5 @@ def finite_rows(parts: Sequence[Tensor]) -> NDArray[np.bool_]:
         total += part @ part.new_ones(part.shape[1])
     finite: NDArray[np.bool_] = np.isfinite(total.double().cpu().numpy())
     for row in np.flatnonzero(~finite):  # sums of finite numbers can leave the range
-        finite[row] = all(bool(torch.isfinite(part[row]).all()) for part in parts)
+        finite[row] = all(is_finite(part[row]) for part in parts)
     return finite

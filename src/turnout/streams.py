@@ -11,12 +11,15 @@ needs a distribution takes a `numpy.random.Generator` on Philox with the same ke
 Reference: Steele, Lea, Flood. Fast splittable pseudorandom number generators. OOPSLA 2014.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
@@ -62,6 +65,17 @@ def _stem(seed: int, purpose: str, round: int) -> int:
     return _mix_one(((key ^ (round & WORD)) + STRIDE) & WORD)
 
 
+class _Given(ISeedSequence):
+    """Two words as a generator's key. Given as `key` they would cost it a look at the system's entropy, unused."""
+
+    def __init__(self, pair: Sequence[int]) -> None:
+        self.pair = pair
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> Any:
+        """Return the key."""
+        return np.array(self.pair, dtype=dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class Streams:
     """All the randomness of one run."""
@@ -81,8 +95,9 @@ class Streams:
 
     def generator(self, purpose: str, round: int = 0, client: int = SERVER) -> np.random.Generator:
         """Return a generator for draws that need a distribution."""
-        words_ = words(self.keys(purpose, round, client), 2)[0]
-        return np.random.Generator(np.random.Philox(key=words_))
+        key = _mix_one(((_stem(self.seed, purpose, round) ^ (client & WORD)) + STRIDE) & WORD)
+        pair = [_mix_one((key + step * STRIDE) & WORD) for step in (1, 2)]
+        return np.random.Generator(np.random.Philox(_Given(pair)))  # type: ignore[arg-type]  # stubs leave it out
 
     def torch_generator(self, purpose: str, round: int = 0, client: int = SERVER) -> torch.Generator:
         """Return a torch generator (on the CPU) seeded by the key; torch keeps 32 bits of it."""

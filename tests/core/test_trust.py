@@ -17,7 +17,7 @@ from turnout.errors import ConfigError, UpdateError
 from turnout.local import SGD
 from turnout.local.effort import AdaComm
 from turnout.requests import Probe, Score, Train, Trained
-from turnout.rows import finite_rows
+from turnout.rows import finite_rows, is_finite
 from turnout.selection import PowerOfChoice, Uniform
 from turnout.server import FedExP
 
@@ -319,7 +319,9 @@ def test_golden_a_row_is_finite_or_not_whatever_its_sum_is():
     rows = torch.ones(5, 4)
     rows[1, 2], rows[2, 0], rows[2, 1] = torch.nan, torch.inf, -torch.inf
     rows[3] = 3e38  # finite, though its sum is not
-    assert finite_rows([rows[:, :3], rows[:, 3:]]).tolist() == [True, False, False, True, True]
+    expected = [True, False, False, True, True]
+    assert finite_rows([rows[:, :3], rows[:, 3:]]).tolist() == expected
+    assert [is_finite(row) for row in rows] == expected
 
 
 class OneNaN:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from turnout.coordinator.adversaries import with_adversaries
@@ -29,7 +28,7 @@ from turnout.coordinator.trust import with_trust
 from turnout.local import SGD
 from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
 from turnout.requests import Costs, Evaluate, Evaluated, Steps, Trained
-from turnout.rows import Rows, Step
+from turnout.rows import Rows, Step, is_finite
 from turnout.streams import SERVER, Streams
 
 
@@ -162,7 +161,7 @@ def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker)
         facts=outcome.facts,
     )
     moved = plan.server.advance(state.model, step, state.server)
-    if not bool(torch.isfinite(moved.model).all()):
+    if not is_finite(moved.model):
         outcome.events += ("the step was not finite and was dropped",)
         return
     state.model, state.server, state.measured = moved.model, moved.memory, moved.evaluate

@@ -24,7 +24,7 @@ from torch import Tensor
 from turnout.coordinator.plan import Plan, Trust
 from turnout.errors import UpdateError
 from turnout.requests import Evaluate, Evaluated, Probe, Probed, Record, Score, Scored, Steps, Train, Trained
-from turnout.rows import finite_rows
+from turnout.rows import finite_rows, is_finite
 from turnout.streams import Floats, Ids
 
 T = TypeVar("T")
@@ -42,6 +42,8 @@ class Findings:
 
     def told(self, record: Record) -> Record:
         """Return the record with what was found: reasons of those rejected, and a word on everything else."""
+        if not (self.refused or self.notes or self.clipped):
+            return record
         reasons = {client: self.refused.get(client, reason) for client, reason in record.rejected.items()}
         others = [f"client {c}: {reason}" for c, reason in self.refused.items() if c not in record.rejected]
         notes = [*self.notes, *others]
@@ -96,10 +98,11 @@ def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trai
     if whole is not None:
         return _nothing(request, whole, found)
     place, reasons = _places(request.clients, answer.clients, found)
+    done = answer.steps[place]
     reasons |= {
-        int(client): f"did {done} steps, and {due} were counted on"
-        for client, done, due in zip(request.clients, answer.steps[place], request.steps, strict=True)
-        if int(client) not in reasons and done != due
+        int(request.clients[at]): f"did {done[at]} steps, and {request.steps[at]} were counted on"
+        for at in np.flatnonzero(done != request.steps)
+        if int(request.clients[at]) not in reasons
     }
     if answer.num_examples is not None:
         said = dict(zip(request.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
@@ -112,7 +115,7 @@ def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trai
         return _with_rows(request, answer, place, reasons, (trust, found))
     reasons = _not_numbers(request, answer, place, answer.finite[place].astype(bool)) | reasons
     sums = [vector for vector in (answer.reduced, answer.control_sum) if vector is not None]
-    if not reasons and not (all(bool(torch.isfinite(s).all()) for s in sums) and _norms_are_sound(answer)):
+    if not reasons and not (all(is_finite(s) for s in sums) and _norms_are_sound(answer)):
         return _nothing(request, "the sum it is part of is not finite", found)
     found.refused |= reasons
     passed: Trained = replace(answer, clients=request.clients, finite=_sound(request.clients, reasons))
@@ -237,7 +240,7 @@ def _with_rows(
     if not good.all():
         delta = torch.where(torch.from_numpy(good).to(delta.device)[:, None], delta, delta.new_tensor(torch.nan))
     buffers, total = answer.buffers, answer.control_sum
-    has_controls = in_order and total is not None and bool(torch.isfinite(total).all())  # else made of the rows
+    has_controls = in_order and total is not None and is_finite(total)  # else made of the rows
     return Trained(
         clients=request.clients,
         steps=request.steps,
@@ -246,7 +249,7 @@ def _with_rows(
         delta=delta,
         extra=answer.extra if in_order or answer.extra is None else answer.extra[index],
         square_norms=norms**2 if measured else None,
-        buffers=buffers if buffers is None or bool(torch.isfinite(buffers).all()) else request.buffers,
+        buffers=buffers if buffers is None or is_finite(buffers) else request.buffers,
         controls=answer.controls if has_controls else None,
         control_sum=answer.control_sum if has_controls else None,
         round=request.round,

@@ -12,7 +12,7 @@ from turnout.engine.stacked import BlockResult, Jobs, Room
 from turnout.memory import consecutive
 from turnout.models.layout import Layout
 from turnout.requests import Train, Trained
-from turnout.rows import finite_rows
+from turnout.rows import finite_rows, is_finite
 from turnout.streams import Floats
 
 
@@ -167,7 +167,7 @@ class Part:
                 elif (there := rows[run, slot.start : slot.stop]).data_ptr() != part.data_ptr():  # not written at once
                     there.copy_(mine_only)
         summed = self.sums.get(owner)  # rows that are sent are looked at by whoever takes them
-        if norms is None and (summed is None or bool(torch.isfinite(summed).all())):
+        if norms is None and (summed is None or is_finite(summed)):
             return
         told = [stack if everything else stack[pick] for stack in block.telling()]
         if norms is None:

@@ -38,8 +38,10 @@ class Uniform:
             ones = np.ones(len(pool))
             return Choice(clients=pool, multiplicity=ones.astype(np.int64), inclusion_prob=ones)
         rng = view.streams.generator("selection", view.round)
-        places, counts = np.unique(
-            rng.choice(len(pool), size, replace=self.replacement, shuffle=False), return_counts=True
-        )
+        drawn = rng.choice(len(pool), size, replace=self.replacement, shuffle=False)
+        if self.replacement:
+            places, counts = np.unique(drawn, return_counts=True)
+        else:
+            places, counts = np.sort(drawn), np.ones(size, dtype=np.int64)
         prob = np.full(len(places), size / len(pool))
-        return Choice(clients=pool[places], multiplicity=counts.astype(np.int64), inclusion_prob=prob)
+        return Choice(clients=pool[places], multiplicity=counts.astype(np.int64, copy=False), inclusion_prob=prob)
