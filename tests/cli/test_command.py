@@ -14,6 +14,7 @@ from rich.console import Console
 from tests.conftest import Turnout
 from turnout.cli import main
 from turnout.cli.app import app
+from turnout.cli.listing import found, shown_text
 from turnout.cli.progress import Board, duration, live
 from turnout.requests import Record
 from turnout.study import Study, load_study
@@ -199,9 +200,21 @@ def test_golden_show_tells_intuition_formula_settings_and_reference(turnout: Tur
     out = turnout("show", "FedAvg").out
     assert out.startswith("aggregation/fedavg\nFedAvg: a weighted average of what the clients changed.\n\nIntuition: ")
     assert "\n    ratio  u = Σ_{i∈S} p_i Δ_i / Σ_{i∈S} p_i" in out
-    assert re.search(r'\n  weighting  "mean" \| "ht" \| "ratio"  "ratio"\n', out)
+    assert re.search(r'\n  weighting  "mean" \| "ht" \| "ratio"  "ratio"  what who was asked', out)
     assert "\nReference: McMahan" in out
     assert "\nrecipes/fedavg\n" in out
+
+
+def test_contract_whatever_is_listed_can_be_shown_and_every_setting_says_what_it_is(turnout: Turnout) -> None:
+    for axis, facts in json.loads(turnout("ls", "--json").out).items():
+        for name in facts["rules"]:
+            (shown,) = found(f"{axis}/{name}")
+            assert shown["summary"]
+            assert shown_text(shown).startswith(f"{axis}/{name}\n")
+            assert not [setting["name"] for setting in shown.get("settings", ()) if not setting["meaning"]], name
+    assert "    [server]\n" in turnout("show", "scaffold").out
+    assert turnout("show", "squared-error").out.endswith('in a study file:\n\n    loss = "squared-error"\n')
+    assert turnout("show", "demo").out.endswith("to run it: turnout run demo\n")
 
 
 def test_contract_a_name_on_two_axes_shows_both_and_one_can_be_chosen(turnout: Turnout) -> None:

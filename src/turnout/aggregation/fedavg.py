@@ -45,7 +45,7 @@ def participation_weights(facts: Facts, weighting: Weighting) -> Floats:
 class FedAvg:
     """A weighted average of the changes."""
 
-    weighting: Weighting = "ratio"
+    weighting: Weighting = "ratio"  # what who was asked is corrected by
 
     def coefficients(self, facts: Facts) -> Floats:
         """Return the weight of each row."""

@@ -34,7 +34,7 @@ def normalised_coefficients(weights: Floats, local_work: Floats, effective_work:
 class FedNova:
     """Normalised averaging; each local solver reports its own work."""
 
-    weighting: Weighting = "ratio"
+    weighting: Weighting = "ratio"  # what who was asked is corrected by
     effective: Literal["work", "steps"] = "work"  # τ_eff: the mean of ‖a_i‖₁, or of τ_i
 
     def coefficients(self, facts: Facts) -> Floats:

@@ -35,7 +35,7 @@ class Joint:
     """The average change, with the clients' preconditioners corrected for."""
 
     is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
-    weighting: Weighting = "ratio"
+    weighting: Weighting = "ratio"  # what who was asked is corrected by
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return the corrected average."""

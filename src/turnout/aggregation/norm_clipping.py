@@ -35,7 +35,7 @@ class NormClipping:
     """A weighted average of changes cut to one length."""
 
     clip_norm: float | Literal["median"] = "median"  # C, or the median norm of the round
-    weighting: Weighting = "ratio"
+    weighting: Weighting = "ratio"  # what who was asked is corrected by
 
     def __post_init__(self) -> None:
         if self.clip_norm != "median" and not self.clip_norm > 0:

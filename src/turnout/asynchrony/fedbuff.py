@@ -35,9 +35,9 @@ class FedBuff:
 
     buffer_size: int = 10  # K_b
     concurrency: int = 20  # clients at work at any time
-    staleness: Literal["constant", "polynomial", "cutoff"] = "polynomial"
+    staleness: Literal["constant", "polynomial", "cutoff"] = "polynomial"  # how w falls with s
     exponent: float = 0.5  # e
-    cutoff: int = 10
+    cutoff: int = 10  # the staleness up to which an answer counts in full, where that is how w falls
     beyond: float = 0.0  # b: what an answer older than the cutoff counts
     usual_staleness: float = 0.0  # s̄: an answer this old counts as one
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from turnout.cli.carrying_out import carry_out, print_comparison
-from turnout.cli.listing import described, found_rules, listed, listing_text, shown_text
+from turnout.cli.listing import found, listed, listing_text, shown_text
 from turnout.cli.plain_json import json_text
 from turnout.cli.plainly import said_plainly
 from turnout.cli.resume import go_on
@@ -135,15 +135,15 @@ def ls(
 @app.command()
 def show(
     name: Annotated[
-        str, typer.Argument(help='a rule, such as fedavg or server/sgd, a recipe, or "package.module:Name"')
+        str, typer.Argument(help='any name of `turnout ls`, such as fedavg or server/sgd, or "package.module:Name"')
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a rule says of itself: intuition, formula, settings, reference."""
+    """Show what a rule says of itself: intuition, formula, settings, reference; or a recipe, loss or study."""
     with said_plainly():
         _found_here(":" in name)
-        found = [described(*match) for match in found_rules(name)]
-        typer.echo(json_text(found) if as_json else "\n\n".join(map(shown_text, found)))
+        known = found(name)
+        typer.echo(json_text(known) if as_json else "\n\n".join(map(shown_text, known)))
 
 
 @app.command(name="compare")

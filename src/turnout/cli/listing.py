@@ -14,6 +14,7 @@ from turnout.study.resolve import to_toml
 
 WIDTH = 100
 Listing = dict[str, dict[str, Any]]
+Facts = dict[str, Any]  # what is known of one name
 
 
 def listed(axis: str | None) -> Listing:
@@ -71,47 +72,63 @@ def listing_text(found: Listing) -> str:
     return "\n\n".join(blocks)
 
 
-def found_rules(name: str) -> list[tuple[str, str, type | None]]:
-    """Return (axis, name, rule) of everything a name can mean; a recipe has no rule."""
+def found(name: str) -> list[Facts]:
+    """Return what is known of everything a name can mean: all that `turnout ls` lists, or a class by its address."""
     if ":" in name:
-        found = find(name)
-        if not isinstance(found, type):
+        rule = find(name)
+        if not isinstance(rule, type):
             raise ConfigError(f"{name} is not a class, so it has no settings to show.")
-        return [("", name, found)]
+        return [_rule_facts("", name, rule)]
     axis, _, short = name.rpartition("/")
-    chosen = [axis_named(axis)] if axis and axis != "recipes" else [] if axis else list(AXES)
+    others = {"recipes": _recipe_facts, "losses": _loss_facts, "studies": _study_facts}
     wanted = short.lower().replace("_", "-")
+    chosen = list(AXES) if not axis else [] if axis in others else [axis_named(axis)]
     rules = {(a, n): rule for a in chosen for n, rule in catalogue(a).items()}
-    matches: list[tuple[str, str, type | None]] = [
-        (a, n, rule) for (a, n), rule in rules.items() if wanted in (n, rule.__name__.lower())
-    ]
-    if axis in ("", "recipes") and wanted in RECIPES:
-        matches.append(("recipes", wanted, None))
+    matches = [_rule_facts(a, n, rule) for (a, n), rule in rules.items() if wanted in (n, rule.__name__.lower())]
+    known = [n for _, n in rules]
+    for kind, tell in others.items():
+        if axis in ("", kind):
+            facts = tell()
+            known += facts
+            matches += [{"axis": kind, "name": wanted, **facts[wanted]}] if wanted in facts else []
     if not matches:
-        known = [n for _, n in rules] + list(RECIPES)
         raise ConfigError(f"There is nothing called {name!r}.{did_you_mean(short, known)} See `turnout ls`.")
     return matches
 
 
-def described(axis: str, name: str, rule: type | None) -> dict[str, Any]:
-    """Return what is known of one match, as plain values."""
-    if rule is None:
-        recipe = RECIPES[name]
-        return {"axis": axis, "name": name, "summary": recipe.about, "sections": recipe.sections}
-    facts = asdict(describe(rule))
-    return {"axis": axis, "name": name, "class": f"{rule.__module__}:{rule.__qualname__}", **facts}
+def _rule_facts(axis: str, name: str, rule: type) -> Facts:
+    return {"axis": axis, "name": name, "class": f"{rule.__module__}:{rule.__qualname__}", **asdict(describe(rule))}
 
 
-def shown_text(facts: dict[str, Any]) -> str:
+def _recipe_facts() -> dict[str, Facts]:
+    return {
+        name: {"summary": recipe.about, "sections": recipe.sections, "file": {"arm": [{"name": "any", "recipe": name}]}}
+        for name, recipe in RECIPES.items()
+    }
+
+
+def _loss_facts() -> dict[str, Facts]:
+    return {name: {"summary": line, "file": {"loss": name}} for name, line in _losses()["rules"].items()}
+
+
+def _study_facts() -> dict[str, Facts]:
+    return {
+        name: {"summary": _first_comment(text), "text": text, "command": f"turnout run {name}"}
+        for name, text in _files().items()
+    }
+
+
+def shown_text(facts: Facts) -> str:
     """Return one match for reading."""
     place = f"{facts['axis']}/{facts['name']}" if facts["axis"] else facts["name"]
-    if "sections" in facts:
-        example = textwrap.indent(to_toml({"arm": [{"name": "any name", "recipe": facts["name"]}]}).strip(), "    ")
-        sections = textwrap.indent(to_toml(facts["sections"]).strip(), "    ")
-        return f"{place}\n{facts['summary']}\n\n{sections}\n\nin a study file:\n\n{example}"
+    if "text" in facts:  # it opens with its summary
+        return "\n\n".join([place, _indented(facts["text"]), f"to run it: {facts['command']}"])
     blocks = [f"{place}\n{_wrapped(facts['summary'])}"]
+    if "file" in facts:
+        blocks += [_indented(to_toml(facts["sections"]))] if "sections" in facts else []
+        return "\n\n".join([*blocks, "in a study file:", _indented(to_toml(facts["file"]))])
     blocks += [_wrapped(f"Intuition: {facts['intuition']}")] if facts["intuition"] else []
-    blocks += [textwrap.indent(facts["formula"], "    ")] if facts["formula"] else []
+    blocks += [_indented(facts["formula"])] if facts["formula"] else []
     blocks += [_wrapped(facts["notes"])] if facts["notes"] else []
     last = {"Reduces to": "reduces_to", "Differs from the paper": "differs"}
     lines = [_wrapped(f"{label}: {facts[key]}") for label, key in last.items() if facts[key]]
@@ -131,6 +148,10 @@ def _settings_text(settings: tuple[dict[str, Any], ...]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join([*(f"{cell:{w}}" for cell, w in zip(row, widths, strict=False)), row[3]]) for row in rows]
     return "\n".join(f"  {line}".rstrip() for line in lines)
+
+
+def _indented(text: str) -> str:
+    return textwrap.indent(text.strip("\n"), "    ")
 
 
 def _wrapped(text: str) -> str:

@@ -8,7 +8,7 @@ says how many there were.
 Reference: Krizhevsky. Learning multiple layers of features from tiny images. 2009.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from turnout.data.federation import Federation, Samples
 from turnout.data.files import Archive, DataSet, File, locate, places, read
 from turnout.data.images import Images
 from turnout.data.once import once
-from turnout.data.partition import Iid, Partition
-from turnout.data.sources import ServerFrom, check_dealt, deal
+from turnout.data.sources import Dealt, deal
 from turnout.errors import DataError
 from turnout.streams import Streams
 
@@ -81,19 +80,10 @@ def standard_cifar10(folder: str | None) -> tuple[Samples, Samples, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cifar10:
+class Cifar10(Dealt):
     """CIFAR-10, dealt to clients."""
 
-    clients: int = 100
-    partition: Partition = field(default_factory=Iid)
-    holdout: float = 0.0
-    server_samples: int = 0
-    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
-    samples: int | None = None  # of the training set; left out, all
-    folder: str | None = None
-
-    def __post_init__(self) -> None:
-        check_dealt(self)
+    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -5,15 +5,14 @@ Inputs are the 64 pixels as one row, in [0, 1]. A keyed fifth of the images is t
 Reference: Alpaydin, Kaynak. Optical recognition of handwritten digits. UCI, 1998.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from turnout.data.federation import Federation, Samples
 from turnout.data.once import once
-from turnout.data.partition import Iid, Partition
-from turnout.data.sources import ServerFrom, check_dealt, deal
+from turnout.data.sources import Dealt, deal
 from turnout.streams import Streams
 
 TEST_SHARE = 0.2
@@ -29,18 +28,8 @@ def all_digits() -> Samples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Digits:
+class Digits(Dealt):
     """scikit-learn's digits, dealt to clients."""
-
-    clients: int = 100
-    partition: Partition = field(default_factory=Iid)
-    holdout: float = 0.0
-    server_samples: int = 0
-    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
-    samples: int | None = None  # of the training set; left out, all 1,438
-
-    def __post_init__(self) -> None:
-        check_dealt(self)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -6,7 +6,7 @@ and standardised with the mean and deviation of the chosen split's training set.
 Reference: Cohen, Afshar, Tapson, van Schaik. EMNIST. 2017. arXiv:1702.05373.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,8 +16,7 @@ from turnout.data.files import Archive, DataSet, File
 from turnout.data.idx import image_file_bytes, label_file_bytes, read_images
 from turnout.data.images import Images
 from turnout.data.once import once
-from turnout.data.partition import Iid, Partition
-from turnout.data.sources import ServerFrom, check_dealt, deal
+from turnout.data.sources import Dealt, deal
 from turnout.errors import ConfigError, DataError
 from turnout.streams import Streams
 
@@ -84,20 +83,14 @@ def standard_emnist(name: str, folder: str | None) -> tuple[Samples, Samples]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Emnist:
+class Emnist(Dealt):
     """EMNIST, dealt to clients."""
 
-    split: Literal["balanced", "byclass", "bymerge", "letters", "digits"] = "balanced"
-    clients: int = 100
-    partition: Partition = field(default_factory=Iid)
-    holdout: float = 0.0
-    server_samples: int = 0
-    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
-    samples: int | None = None  # of the training set; left out, all
-    folder: str | None = None
+    split: Literal["balanced", "byclass", "bymerge", "letters", "digits"] = "balanced"  # which of its sets
+    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
 
     def __post_init__(self) -> None:
-        check_dealt(self)
+        Dealt.__post_init__(self)
         if self.split not in SPLITS:
             raise ConfigError(
                 f"Emnist needs split to be one of {', '.join(SPLITS)}; got {self.split}. Change data.split."

@@ -100,9 +100,9 @@ class Femnist:
     """FEMNIST, a client a writer."""
 
     clients: int | None = None  # a keyed subset of the writers; left out, all
-    holdout: float = 0.0
-    server_samples: int = 0
-    folder: str | None = None
+    holdout: float = 0.0  # the share of each client's samples kept for its own test
+    server_samples: int = 0  # how many the server holds, taken from the clients
+    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
 
     def __post_init__(self) -> None:
         check_clients("Femnist", self.clients)

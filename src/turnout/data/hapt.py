@@ -152,11 +152,11 @@ class Hapt:
     """Activity recognition, a client a person."""
 
     clients: int | None = None  # a keyed subset of the people who are not in the test set; left out, all
-    test_people: int = 9
+    test_people: int = 9  # whose samples are the global test set, and who are no clients
     hop: int = 64  # samples between the starts of two windows
-    holdout: float = 0.0
-    server_samples: int = 0
-    folder: str | None = None
+    holdout: float = 0.0  # the share of each client's samples kept for its own test
+    server_samples: int = 0  # how many the server holds, taken from the clients
+    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
 
     def __post_init__(self) -> None:
         check_clients("Hapt", self.clients)

@@ -36,7 +36,7 @@ def equations(rng: np.random.Generator, size: int, dim: int, centres: tuple[floa
 class LinearRegression:
     """Over-parameterised least squares."""
 
-    clients: int = 20
+    clients: int = 20  # N
     samples: int = 30  # of each client
     dim: int = 1000  # d
     alpha: float = 0.1  # α

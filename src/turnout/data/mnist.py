@@ -5,15 +5,14 @@ Inputs are float32 of shape (1, 28, 28), scaled to [0, 1] and standardised with 
 Reference: LeCun, Bottou, Bengio, Haffner. Gradient-based learning applied to document recognition. Proc. IEEE 1998.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet
 from turnout.data.idx import four_files, read_images
 from turnout.data.images import Images
 from turnout.data.once import once
-from turnout.data.partition import Iid, Partition
-from turnout.data.sources import ServerFrom, check_dealt, deal
+from turnout.data.sources import Dealt, deal
 from turnout.streams import Streams
 
 SET = DataSet(title="MNIST", folders=("mnist", "MNIST/raw"))
@@ -42,19 +41,10 @@ def standard_mnist(folder: str | None) -> tuple[Samples, Samples]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mnist:
+class Mnist(Dealt):
     """MNIST, dealt to clients."""
 
-    clients: int = 100
-    partition: Partition = field(default_factory=Iid)
-    holdout: float = 0.0
-    server_samples: int = 0
-    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
-    samples: int | None = None  # of the training set; left out, all 60,000
-    folder: str | None = None
-
-    def __post_init__(self) -> None:
-        check_dealt(self)
+    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

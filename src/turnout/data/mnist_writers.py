@@ -49,8 +49,8 @@ class MnistWriters:
     """MNIST, a client a writer."""
 
     clients: int | None = None  # a keyed subset of the writers; left out, all 539
-    holdout: float = 0.0
-    server_samples: int = 0
+    holdout: float = 0.0  # the share of each client's samples kept for its own test
+    server_samples: int = 0  # how many the server holds, taken from the clients
     folder: str | None = None  # holds `mnist` and `mnist-writers`, or the files of both
 
     def __post_init__(self) -> None:

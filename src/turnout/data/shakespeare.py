@@ -119,14 +119,14 @@ def encode(text: str) -> NDArray[np.int64]:
 class Shakespeare:
     """Next-character prediction, a client a role."""
 
-    edition: Literal["tiny", "plays"] = "tiny"
+    edition: Literal["tiny", "plays"] = "tiny"  # one file of some plays, or the folder of all plays
     clients: int | None = None  # a keyed subset of the roles; left out, all
     stride: int = 1  # characters between the starts of two windows
     min_characters: int = 1000  # roles that say less are left out
     test_share: float = 0.1  # of each role's text, its end
     holdout: float = 0.0  # of each role's text, before the test stretch
-    server_samples: int = 0
-    folder: str | None = None
+    server_samples: int = 0  # how many the server holds, taken from the clients
+    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
 
     def __post_init__(self) -> None:
         check_clients("Shakespeare", self.clients)

@@ -1,64 +1,46 @@
 """What loaders share: checks of their settings, keyed subsets, and dealing by a partition rule."""
 
-from dataclasses import replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import torch
 
 from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
-from turnout.data.partition import Partition
+from turnout.data.partition import Iid, Partition
 from turnout.errors import ConfigError, DataError
 from turnout.streams import Ids, Streams
 
 ServerFrom = Literal["clients", "test"]
 
 
-class Dealt(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealt:
     """The settings of a data set that is dealt to clients by a partition rule."""
 
-    @property
-    def clients(self) -> int:
-        """N."""
+    clients: int = 100  # N
+    partition: Partition = field(default_factory=Iid)  # who holds what
+    holdout: float = 0.0  # the share of each client's samples kept for its own test
+    server_samples: int = 0  # how many the server holds
+    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
+    samples: int | None = None  # of the training set; left out, all
 
-    @property
-    def partition(self) -> Partition:
-        """Who holds what."""
-
-    @property
-    def holdout(self) -> float:
-        """The share of each client's samples kept for its own test."""
-
-    @property
-    def server_samples(self) -> int:
-        """How many samples the server takes."""
-
-    @property
-    def server_from(self) -> ServerFrom:
-        """Whom it takes them from: the clients, or the test split, as a public set that no client holds."""
-
-    @property
-    def samples(self) -> int | None:
-        """How many training samples to use; None for all."""
-
-
-def check_dealt(source: Dealt) -> None:
-    """Raise one message if a setting that dealt data sets share cannot be met."""
-    title = type(source).__name__
-    if source.clients < 1:
-        raise ConfigError(f"{title} needs clients >= 1; got {source.clients}. Set data.clients to 1 or more.")
-    if source.samples is not None and source.samples < source.clients:
-        raise ConfigError(
-            f"{title} needs samples >= clients; got {source.samples} < {source.clients}. "
-            f"Set data.samples to {source.clients} or more, or leave it out to use all."
-        )
-    check_shares(title, source.holdout, source.server_samples)
-    if source.server_from == "test" and source.server_samples == 0:
-        raise ConfigError(
-            f'{title} with server_from = "test" needs server_samples >= 1; got 0. Set data.server_samples to 100, for '
-            "example, or leave data.server_from out."
-        )
+    def __post_init__(self) -> None:
+        title = type(self).__name__
+        if self.clients < 1:
+            raise ConfigError(f"{title} needs clients >= 1; got {self.clients}. Set data.clients to 1 or more.")
+        if self.samples is not None and self.samples < self.clients:
+            raise ConfigError(
+                f"{title} needs samples >= clients; got {self.samples} < {self.clients}. "
+                f"Set data.samples to {self.clients} or more, or leave it out to use all."
+            )
+        check_shares(title, self.holdout, self.server_samples)
+        if self.server_from == "test" and self.server_samples == 0:
+            raise ConfigError(
+                f'{title} with server_from = "test" needs server_samples >= 1; got 0. Set data.server_samples to 100, '
+                "for example, or leave data.server_from out."
+            )
 
 
 def check_shares(title: str, holdout: float, server_samples: int) -> None:

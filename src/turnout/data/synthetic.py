@@ -130,9 +130,9 @@ class Synthetic:
 
     alpha: float = 1.0  # α
     beta: float = 1.0  # β
-    clients: int = 30
+    clients: int = 30  # N
     samples: int | None = None  # n_k of every client, hold-out included; left out, log-normal
-    holdout: float = 0.1
+    holdout: float = 0.1  # the share of each client's samples kept for its own test
     legacy_seed: int | None = None  # draw as the authors' script does after this seed
 
     def __post_init__(self) -> None:

@@ -42,9 +42,9 @@ def iid_clients(rng: np.random.RandomState, sizes: Ids) -> Iterator[Client]:
 class SyntheticIid:
     """The IID variant of SYNTHETIC: 60 inputs, 10 classes."""
 
-    clients: int = 30
+    clients: int = 30  # N
     samples: int | None = None  # n_k of every client, hold-out included; left out, log-normal
-    holdout: float = 0.1
+    holdout: float = 0.1  # the share of each client's samples kept for its own test
     legacy_seed: int | None = None  # draw as the authors' script does after this seed
 
     def __post_init__(self) -> None:

@@ -88,7 +88,7 @@ class Generated:
 class SyntheticOnDemand:
     """SYNTHETIC(α, β) for as many clients as you like: 60 inputs, 10 classes."""
 
-    clients: int = 1_000_000
+    clients: int = 1_000_000  # N
     alpha: float = 1.0  # α
     beta: float = 1.0  # β
     samples: int | None = None  # n_k of every client; left out, log-normal

@@ -21,8 +21,8 @@ from turnout.streams import Ids
 class DataSize:
     """Keep clients that hold enough, and not too much."""
 
-    least: int = 1
-    most: int | None = None
+    least: int = 1  # samples
+    most: int | None = None  # samples; none: no limit
 
     def __post_init__(self) -> None:
         if self.least < 1 or (self.most is not None and self.most < self.least):

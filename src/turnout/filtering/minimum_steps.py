@@ -19,7 +19,7 @@ from turnout.streams import Ids
 class MinimumSteps:
     """Keep clients whose local work is at least so many steps."""
 
-    least: int = 1
+    least: int = 1  # steps
 
     def __post_init__(self) -> None:
         if self.least < 1:

@@ -24,7 +24,7 @@ from turnout.streams import Ids
 class UpdateNorm:
     """Keep clients whose change is not much larger than the median change."""
 
-    factor: float = 3.0
+    factor: float = 3.0  # times the median change
 
     def __post_init__(self) -> None:
         if not self.factor >= 1:

@@ -40,9 +40,9 @@ class LastStepLSTM(nn.Module):
 class CharLSTM:
     """A stacked LSTM over characters."""
 
-    embedding: int = 8
-    hidden: int = 256
-    layers: int = 2
+    embedding: int = 8  # numbers that stand for a character
+    hidden: int = 256  # units of each layer
+    layers: int = 2  # of LSTM, one on the other
     vocabulary: int | None = None  # how many characters there are; left out, as many as outputs
 
     def __post_init__(self) -> None:

@@ -33,9 +33,9 @@ class Vector(nn.Module):
 class Point:
     """A vector in `dim` dimensions."""
 
-    dim: int
+    dim: int  # how many coordinates
     start: float = 0.0  # every coordinate at the start
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Literal["float32", "float64"] = "float32"  # of the coordinates
 
     def __post_init__(self) -> None:
         check_widths("Point", "dim", (self.dim,))

@@ -64,7 +64,7 @@ class ResNet18:
     """Eight residual blocks with group normalisation."""
 
     groups: int = 2  # of channels that are normalised together
-    pooling: Literal["global", "corner"] = "global"
+    pooling: Literal["global", "corner"] = "global"  # what the last map is averaged over
 
     def __post_init__(self) -> None:
         if self.groups < 1 or 64 % self.groups:

@@ -23,7 +23,7 @@ class Softmax:
     """One linear layer."""
 
     zero_init: bool = True  # start at W = 0, b = 0; else PyTorch's default draw
-    bias: bool = True
+    bias: bool = True  # one number a class besides the weights
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for samples of this shape."""

@@ -56,8 +56,8 @@ class DivFL:
     """Clients whose gradients stand for everyone's."""
 
     cohort_size: int  # K
-    greedy: Literal["naive", "lazy", "stochastic"] = "naive"
-    refresh: Literal["full", "no-overhead"] = "no-overhead"
+    greedy: Literal["naive", "lazy", "stochastic"] = "naive"  # how each pick is looked for
+    refresh: Literal["full", "no-overhead"] = "no-overhead"  # when gradients are asked for
     candidates_share: float = 0.1  # of the pool, looked at in each pick of the stochastic greedy
     represent: bool = False  # a chosen client counts once for each client nearest to it
 

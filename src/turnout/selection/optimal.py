@@ -80,7 +80,7 @@ class Optimal:
 
     cohort_size: int  # m: how many are expected to send
     pool_size: int  # n: how many train
-    probabilities: Literal["exact", "iterative"] = "exact"
+    probabilities: Literal["exact", "iterative"] = "exact"  # how q_i is found
     iterations: int = 4  # j_max
 
     def __post_init__(self) -> None:

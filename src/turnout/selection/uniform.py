@@ -23,7 +23,7 @@ class Uniform:
     """K clients drawn evenly from those that are up."""
 
     cohort_size: int | None = None  # K; left out, everyone who is up
-    replacement: bool = False
+    replacement: bool = False  # draws are independent: a client may be drawn twice
 
     def __post_init__(self) -> None:
         if self.cohort_size is not None and self.cohort_size < 1:

@@ -24,7 +24,7 @@ class Weighted:
     """K clients drawn in proportion to p_i."""
 
     cohort_size: int  # K
-    replacement: bool = True
+    replacement: bool = True  # draws are independent: a client may be drawn twice
 
     def __post_init__(self) -> None:
         if self.cohort_size < 1:

@@ -62,7 +62,7 @@ class Dirichlet:
     """Class by class, in random proportions."""
 
     concentration: float  # α
-    min_size: int = 10
+    min_size: int = 10  # samples that each client has at least
     tries: int = 200  # draws before giving up
     top_up: bool = False  # after that, fill small clients from large ones
 

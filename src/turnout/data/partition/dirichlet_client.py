@@ -69,7 +69,7 @@ class DirichletClient:
     """Client by client, each with its own mixture."""
 
     concentration: float  # α
-    balanced: bool = True
+    balanced: bool = True  # everyone holds ⌊n/N⌋; or what falls to them
 
     def __post_init__(self) -> None:
         if not (self.concentration > 0 and math.isfinite(self.concentration)):

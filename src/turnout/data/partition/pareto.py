@@ -59,8 +59,8 @@ def pareto_sizes(
 class Pareto:
     """Heavy-tailed sizes."""
 
-    index: float = 0.5
-    min_size: int = 10
+    index: float = 0.5  # of the tail: the smaller, the more unequal
+    min_size: int = 10  # samples that each client has at least
     cap: float = 20.0  # times the median
 
     def __post_init__(self) -> None:

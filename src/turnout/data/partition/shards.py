@@ -22,7 +22,7 @@ from turnout.streams import Ids
 class Shards:
     """A few label-sorted shards each."""
 
-    per_client: int = 2
+    per_client: int = 2  # shards
     num_shards: int | None = None  # S; left out, clients x per_client
 
     def __post_init__(self) -> None:

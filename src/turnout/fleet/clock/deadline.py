@@ -58,7 +58,7 @@ class Deadline:
 
     seconds_per_step: float | tuple[float, ...] | Lognormal = 0.1  # for all, per client, or { median, sigma }
     down_bandwidth: float | tuple[float, ...] | Lognormal = 1e6  # bytes a second
-    up_bandwidth: float | tuple[float, ...] | Lognormal = 2.5e5
+    up_bandwidth: float | tuple[float, ...] | Lognormal = 2.5e5  # bytes a second
     phones: Phones | None = None  # recorded phones: seconds_per_step is the median phone's, bandwidths are recorded
     deadline_seconds: float | None = None  # D; none: the server waits for every answer
     over_selection: float = 1.0  # f: of those asked, the first 1/f count

@@ -49,7 +49,7 @@ class AdaComm:
     start: int  # τ₀
     every: int = 10  # R: rounds between changes
     shrink: float = 0.5  # γ
-    variant: Variant = "paper"
+    variant: Variant = "paper"  # which of the two forms above
 
     def __post_init__(self) -> None:
         for name, value, is_well, need in (

@@ -25,7 +25,7 @@ class ByTrace:
     """Recorded work, begun again when a record ends."""
 
     traces: tuple[tuple[int, ...], ...]  # each a list: the steps of round 1, 2, …
-    unit: Literal["steps", "epochs"] = "steps"
+    unit: Literal["steps", "epochs"] = "steps"  # what is counted
 
     def __post_init__(self) -> None:
         if not self.traces:

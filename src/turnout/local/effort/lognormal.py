@@ -32,9 +32,9 @@ class Lognormal:
 
     mean: float  # m
     sigma: float = 1.0  # σ
-    at_least: int = 1
+    at_least: int = 1  # steps or epochs
     most: int | None = None  # none: no limit
-    unit: Literal["steps", "epochs"] = "steps"
+    unit: Literal["steps", "epochs"] = "steps"  # what is counted
 
     def __post_init__(self) -> None:
         for name, value, is_well, need in (
