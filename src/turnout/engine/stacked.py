@@ -28,6 +28,7 @@ from turnout.requests import Train
 from turnout.streams import Bits, Floats, Ids
 
 GATHER_BYTES = 16 << 20  # samples of as many steps as fit are gathered in one go
+Run = Callable[[Sequence[Tensor], Batch, FusedSGD | Collected, Tally], None]  # a step's pass over a stack
 LITTLE = 4096  # samples of padding that cost less than another block
 
 
@@ -172,7 +173,10 @@ def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, 
     else:
         sink = Collected(local, settings, params, bases, controls)
     tally, now = Tally(rows, params[0].device), params
-    run, batches = (program.run, _batches(jobs)) if deferred is None else (deferred.run, iter(deferred.batches))
+    run: Run = program.run
+    batches = _batches(jobs, scratch)
+    if deferred is not None:
+        run, batches = deferred.run, iter(deferred.batches)
     for step, batch in enumerate(batches):
         if len(batch.y) != len(now[0]):
             now = [p[: len(batch.y)] for p in params]
@@ -216,7 +220,7 @@ class Deferred:
     slot: int  # of its weights
     first: FirstLayer
     batches: Sequence[Batch]
-    run: Callable[[Sequence[Tensor], Batch, FusedSGD | Collected, Tally], None]
+    run: Run
 
 
 def _deferred(
@@ -231,7 +235,7 @@ def _deferred(
     is_even = 4 * int(jobs.steps.sum()) >= 3 * longest * len(jobs)  # rows that end early keep their room to the end
     if not (visits and is_even and pays(inputs, outputs, visits)):
         return None
-    x, batches = _at_once(jobs)
+    x, batches = _at_once(jobs, scratch)
     mixed = mixes(jobs.settings, longest, controls is not None)
     control = None if controls is None else controls[slot]
     first = FirstLayer(x, bases[slot], control, mixed, jobs.steps, scratch)
@@ -302,11 +306,11 @@ def _controlled(
     return Controlled(controls, [place.flatten(1) for place in places], scale)
 
 
-def _at_once(jobs: Jobs) -> tuple[Tensor, list[Batch]]:
+def _at_once(jobs: Jobs, scratch: Scratch) -> tuple[Tensor, list[Batch]]:
     """Return the inputs of all visits, (rows, visits, inputs), and the batches of each step."""
     drawn, where = _drawn(jobs)
     rows, num_steps, width = where.shape
-    x, y = _fetch(jobs, where.reshape(-1), lambda: np.repeat(np.arange(rows), num_steps * width))
+    x, y = _fetch(jobs, where.reshape(-1), lambda: np.repeat(np.arange(rows), num_steps * width), scratch)
     x, y = x.view(rows, num_steps, width, -1), y.view(rows, num_steps, width)
     batches = []
     for step, active in enumerate((jobs.steps[:, None] > np.arange(num_steps)).sum(0)):
@@ -315,8 +319,8 @@ def _at_once(jobs: Jobs) -> tuple[Tensor, list[Batch]]:
     return x.view(rows, num_steps * width, -1), batches
 
 
-def _batches(jobs: Jobs) -> Iterator[Batch]:
-    """Yield the batches of each step, for the rows that are still at work."""
+def _batches(jobs: Jobs, scratch: Scratch) -> Iterator[Batch]:
+    """Yield the batches of each step, for the rows that are still at work; each is good until the next is taken."""
     drawn, where = _drawn(jobs)
     num_steps, width = where.shape[1:]
     active = (jobs.steps[:, None] > np.arange(num_steps)).sum(0)
@@ -325,7 +329,7 @@ def _batches(jobs: Jobs) -> Iterator[Batch]:
     chunk = max(1, GATHER_BYTES // per_step)
     for begin in range(0, num_steps, chunk):
         steps = range(begin, min(begin + chunk, num_steps))
-        x, y = _gather(jobs, where, active, steps)
+        x, y = _gather(jobs, where, active, steps, scratch)
         sizes = [int(active[step]) * width for step in steps]
         for step, now, then in zip(steps, torch.split(x, sizes), torch.split(y, sizes), strict=True):
             rows = int(active[step])
@@ -360,16 +364,20 @@ def _store_rows(jobs: Jobs, positions: Ids) -> Ids:
     return where
 
 
-def _gather(jobs: Jobs, where: Ids, active: Ids, steps: range) -> tuple[Tensor, Tensor]:
+def _gather(jobs: Jobs, where: Ids, active: Ids, steps: range, scratch: Scratch) -> tuple[Tensor, Tensor]:
     """Return the samples of these steps, step after step, end to end."""
     if active[steps.stop - 1] == len(jobs):
         flat = where[:, steps.start : steps.stop].swapaxes(0, 1).reshape(-1)
     else:
         flat = np.concatenate([where[: active[s], s].reshape(-1) for s in steps])
-    return _fetch(jobs, flat, lambda: np.concatenate([np.repeat(np.arange(active[s]), where.shape[2]) for s in steps]))
+
+    def whose() -> Ids:
+        return np.concatenate([np.repeat(np.arange(active[s]), where.shape[2]) for s in steps])
+
+    return _fetch(jobs, flat, whose, scratch)
 
 
-def _fetch(jobs: Jobs, flat: Ids, rows: Callable[[], Ids]) -> tuple[Tensor, Tensor]:
+def _fetch(jobs: Jobs, flat: Ids, rows: Callable[[], Ids], scratch: Scratch) -> tuple[Tensor, Tensor]:
     """Return the samples at these places of their stores; `rows` says whose they are, where stores differ."""
     kinds = [(id(slab.x), id(slab.y)) for slab in jobs.slabs]  # runs may share inputs and have labels of their own
     numbers = {kind: number for number, kind in enumerate(kinds)}
@@ -377,11 +385,11 @@ def _fetch(jobs: Jobs, flat: Ids, rows: Callable[[], Ids]) -> tuple[Tensor, Tens
     stores = {int(number): jobs.slabs[number] for number in np.unique(of_slab[jobs.owner])}
     store = next(iter(stores.values()))
     index = torch.from_numpy(flat).to(store.x.device)
+    x = scratch.take("inputs", (len(index), *store.x.shape[1:]), store.x)
+    y = scratch.take("targets", (len(index), *store.y.shape[1:]), store.y)
     if len(stores) == 1:
-        return store.x.index_select(0, index), store.y.index_select(0, index)
+        return torch.index_select(store.x, 0, index, out=x), torch.index_select(store.y, 0, index, out=y)
     of_sample = of_slab[jobs.owner][rows()]
-    x = store.x.new_empty(len(index), *store.x.shape[1:])
-    y = store.y.new_empty(len(index), *store.y.shape[1:])
     for key, held in stores.items():
         mine = torch.from_numpy(np.flatnonzero(of_sample == key)).to(index.device)
         x.index_copy_(0, mine, held.x.index_select(0, index[mine]))
