@@ -14,8 +14,9 @@ from turnout import losses
 from turnout.data.federation import Slab, from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.dense import Dense, dense_layers
+from turnout.engine.jobs import LITTLE, block_bounds, collect_jobs
 from turnout.engine.lowering import Lowered
-from turnout.engine.stacked import LITTLE, block_bounds, collect_jobs, train_block
+from turnout.engine.stacked import train_block
 from turnout.engine.tally import MOST_HELD, Tally
 from turnout.engine.tuning import Way, candidates, evenly
 from turnout.local import SGD

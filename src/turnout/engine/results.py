@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.engine.stacked import BlockResult, Jobs, Room
+from turnout.engine.jobs import Jobs
+from turnout.engine.stacked import BlockResult, Room
 from turnout.memory import consecutive
 from turnout.models.layout import Layout
 from turnout.requests import Train, Trained

@@ -19,13 +19,14 @@ import torch
 
 from turnout.data.federation import Slab
 from turnout.engine.dense import Dense, dense_layers
+from turnout.engine.jobs import Jobs, block_bounds, collect_jobs
 from turnout.engine.layers import CannotLower
 from turnout.engine.lowering import Batch, Lowered, Mapped, Program
 from turnout.engine.measure import Gauge, Nowhere
 from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
 from turnout.engine.scratch import Scratch
-from turnout.engine.stacked import Jobs, block_bounds, collect_jobs, train_block
+from turnout.engine.stacked import train_block
 from turnout.engine.tally import Tally
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, evenly, tuning_key
