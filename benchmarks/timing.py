@@ -49,6 +49,17 @@ def measure(contenders: Sequence[Contender], *, repetitions: int = 5, longest_wa
     return {name: Timing(name, tuple(seconds), quiet[name]) for name, seconds in taken.items()}
 
 
+def paired(
+    base: Contender, other: Contender, *, repetitions: int, longest_wait: float = 10.0
+) -> tuple[list[float], list[float]]:
+    """Return the seconds of both, taken in turns round by round: for ratios whose bar is nearer than the noise."""
+    for contender in (base, other):
+        contender.round()
+    wait_until_quiet(longest=longest_wait)
+    both = [(seconds_a_round(base, 1), seconds_a_round(other, 1)) for _ in range(repetitions)]
+    return [pair[0] for pair in both], [pair[1] for pair in both]
+
+
 def rounds_per_sample(contender: Contender) -> int:
     """Warm up with one round, then return how many rounds make a sample long enough to trust."""
     contender.round()

@@ -16,6 +16,7 @@ from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.jobs import LITTLE, block_bounds, collect_jobs
 from turnout.engine.lowering import Lowered
+from turnout.engine.results import multiple
 from turnout.engine.stacked import train_block
 from turnout.engine.tally import MOST_HELD, Tally
 from turnout.engine.tuning import Way, candidates, evenly
@@ -179,13 +180,17 @@ def controls_of(task, seed):
     return Controls(common=common, table=table, scale=np.linspace(1, 2, clients), weights=shares)
 
 
-@pytest.mark.parametrize("block", [1, 4, 100])
-def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block):
+@pytest.mark.parametrize("alike", [False, True])  # where clients do equal work, one sum is a multiple of the other
+@pytest.mark.parametrize("engine", [Vectorised("cpu", block=1), Vectorised("cpu", block=4), Sequential()])
+def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(engine, alike):
     task = blob_task(7)
     local = SGD(lr=0.05, batch_size=5, epochs=1, control="average")
-    shares = np.full(7, 1 / 7)
+    shares = np.linspace(0.1, 0.2, 7)
     asked = [request(task, shares, local, controls=controls_of(task, seed)) for seed in (0, 1)]
-    answers = Vectorised("cpu", block=block).answer([(task, one) for one in asked])
+    if alike:
+        equal = replace(asked[1].controls, scale=np.full(7, 3.0), weights=shares * 5.0)
+        asked[1] = replace(asked[1], controls=equal)
+    answers = engine.answer([(task, one) for one in asked])
     for one, mine in zip(asked, answers, strict=True):
         alone = request(task, None, local, controls=replace(one.controls, scale=None))
         (rows,) = Sequential().answer([(task, alone)])
@@ -194,6 +199,17 @@ def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block)
         assert torch.allclose(mine.controls, scaled - (one.controls.common - held), rtol=0, atol=1e-11)
         assert torch.allclose(mine.control_sum, torch.tensor(one.controls.weights) @ scaled, rtol=0, atol=1e-11)
         assert torch.allclose(mine.reduced, torch.tensor(shares) @ rows.delta, rtol=0, atol=1e-11)
+
+
+def test_golden_one_set_of_weights_as_a_multiple_of_another():
+    weights = np.array([0.0, 2.0, -4.0])
+    assert multiple(weights * 1.5, weights) == 1.5
+    assert multiple(np.zeros(3), weights) == 0.0
+    assert multiple(np.array([1.0, 3.0, -6.0]), weights) is None  # where one counts for nothing, the other does not
+    assert multiple(np.array([0.0, 3.0, -6.0 + 1e-9]), weights) is None
+    assert multiple(weights, np.zeros(3)) is None
+    assert multiple(weights, None) is None
+    assert multiple(None, weights) is None
 
 
 def test_engine_a_block_does_not_feel_what_the_last_one_left_behind():

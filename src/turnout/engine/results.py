@@ -16,6 +16,8 @@ from turnout.requests import Train, Trained
 from turnout.rows import finite_rows, is_finite
 from turnout.streams import Floats
 
+SAME_FACTOR = 1e-12  # weights are a multiple of others but for rounding
+
 
 class Row(NamedTuple):
     """One client's answer."""
@@ -39,6 +41,9 @@ class Gather:
         ]
         self.controls = [_next_controls(r) for r in requests]
         self.control_sums: list[Tensor | None] = [None] * len(requests)
+        weights = [_control_weights(r) for r in requests]
+        self.factors = [multiple(w, r.coefficients) for w, r in zip(weights, requests, strict=True)]
+        self.control_weights = [w if f is None else None for w, f in zip(weights, self.factors, strict=True)]
         self.extras: list[Tensor | None] = [None] * len(requests)
         self.making = threading.Lock()
         self.losses = [np.full(len(r.clients), np.nan) for r in requests]
@@ -84,10 +89,14 @@ class Gather:
                 square_norms=self.norms[at],
                 buffers=self.buffers[at],
                 controls=self.controls[at],
-                control_sum=self.control_sums[at],
+                control_sum=self._control_sum(at),
             )
             for at, request in enumerate(self.requests)
         ]
+
+    def _control_sum(self, at: int) -> Tensor | None:
+        factor, total = self.factors[at], self.sums[at]
+        return self.control_sums[at] if factor is None or total is None else total * factor
 
 
 class Part:
@@ -127,7 +136,7 @@ class Part:
             for owner in owners
             for sums, weights in (
                 (self.sums, gather.requests[owner].coefficients),
-                (self.control_sums, _control_weights(gather.requests[owner])),
+                (self.control_sums, gather.control_weights[owner]),
             )
             if weights is not None
         ]
@@ -197,13 +206,25 @@ class Part:
             _accumulate(self.sums, owner, delta, float(request.coefficients[place]))
         held = gather.controls[owner]
         if held is not None:
-            weights = _control_weights(request)
+            weights = gather.control_weights[owner]
             assert row.control is not None
-            assert weights is not None
             held[place] = row.control
-            _accumulate(self.control_sums, owner, delta, float(weights[place]))
+            if weights is not None:
+                _accumulate(self.control_sums, owner, delta, float(weights[place]))
         if buffers is not None:
             _accumulate(self.buffers, owner, buffers, float(request.buffer_weights[place]))
+
+
+def multiple(weights: Floats | None, of: Floats | None) -> float | None:
+    """Return the factor by which some weights are a multiple of others; None where they are none of them.
+
+    Where clients do equal work, the sums of their changes and of their next controls differ by a factor alone.
+    """
+    if weights is None or of is None or not of.any():
+        return None
+    heaviest = int(np.argmax(abs(of)))
+    factor = float(weights[heaviest] / of[heaviest])
+    return factor if np.allclose(weights, of * factor, rtol=SAME_FACTOR, atol=0.0) else None
 
 
 def _accumulate(sums: dict[int, Tensor], owner: int, value: Tensor, weight: float) -> None:
