@@ -22,8 +22,9 @@ from turnout.strangers import count_of
 CACHE_BYTES = (2 << 20, 8 << 20, 64 << 20)  # what a block's rows may take to stay close
 FEW_ROWS, MOST_BYTES = 256, 256 << 20  # up to here one block, or one a core, is worth a try: fewer operations
 SMALL_BYTES = 256 << 10  # of a row
-BUDGET_SECONDS = 3.0
-FINALISTS = 3
+BUDGET_SECONDS = 4.0
+TURNS = 8
+NEAR_AT_FIRST, NEAR = 1.6, 1.2  # times as long as the fastest, and still in: more while little was seen
 MOST_OF = {"block": 1 << 31, "workers": 4096, "threads": 4096}  # that are believed of a journal
 
 
@@ -87,27 +88,38 @@ def evenly(rows: int, way: Way) -> int:
 def choose(ways: list[Way], measure: Callable[[Way, int], float]) -> tuple[Way, dict[str, float]]:
     """Return the fastest way by trying each, within the budget, and the seconds per client-step each took.
 
-    A first try of one step pays for buffers, a second of two weeds out what is slow; the best few are then timed in
-    turns, so that a noisy moment does not decide.
+    A first try of one step pays for buffers, two of two steps weed out what is slow. The others are timed in turns,
+    the least of each counts, and after every turn those go that are far behind: a noisy moment does not decide.
     """
-    seconds: dict[Way, float] = {}
     started = time.perf_counter()
+    seconds: dict[Way, float] = {}
     for way in ways:
         first = measure(way, 1)
         if not seconds or first < 4 * min(seconds.values()):
             seconds[way] = measure(way, 2)
         if time.perf_counter() - started > BUDGET_SECONDS / 2:
             break
-    finalists = sorted(seconds, key=_handicapped(seconds))[:FINALISTS]
+    near = _near(seconds, NEAR_AT_FIRST)
+    for way in [way for way in seconds if way not in near]:  # a second chance: one sample may be wrong by any factor
+        if time.perf_counter() - started < BUDGET_SECONDS / 2:
+            seconds[way] = min(measure(way, 2), seconds[way])
+    left = _near(seconds, NEAR_AT_FIRST)
     finals: dict[Way, float] = {}
-    for _ in range(3 if len(finalists) > 1 else 0):
-        for way in finalists:
-            finals[way] = min(measure(way, 8), finals.get(way, math.inf))
-        if time.perf_counter() - started > BUDGET_SECONDS:
+    for _ in range(TURNS):
+        if len(left) < 2 or time.perf_counter() - started > BUDGET_SECONDS:
             break
+        for way in left:
+            finals[way] = min(measure(way, 8), finals.get(way, math.inf))
+        left = _near({way: finals[way] for way in left}, NEAR)
     seconds |= finals
-    best = min(finalists, key=_handicapped(seconds))
-    return best, {way.describe(): round(value, 5) for way, value in seconds.items()}
+    return left[0], {way.describe(): round(value, 5) for way, value in seconds.items()}
+
+
+def _near(seconds: Mapping[Way, float], within: float) -> list[Way]:
+    """Return the ways that take at most so many times as long as the fastest, fastest first."""
+    cost = _handicapped(seconds)
+    ranked = sorted(seconds, key=cost)
+    return [way for way in ranked if cost(way) <= within * cost(ranked[0])]
 
 
 def _handicapped(seconds: Mapping[Way, float]) -> Callable[[Way], float]:

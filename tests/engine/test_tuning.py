@@ -1,0 +1,68 @@
+"""How to run is chosen by a measurement that a noisy moment does not decide."""
+
+import itertools
+
+import numpy as np
+
+from turnout.engine import tuning
+from turnout.engine.tuning import TURNS, Way, choose
+
+ALONE, FEW, MANY, THREADS = Way(False, 1, 2, 1), Way(True, 5, 1, 1), Way(True, 50, 2, 1), Way(True, 50, 1, 2)
+TRUE = {ALONE: 1.0, FEW: 1.1, MANY: 1.15, THREADS: 3.0}
+
+
+def test_contract_the_fastest_way_is_chosen_and_told():
+    best, told = choose(list(TRUE), lambda way, steps: TRUE[way])
+    assert best == ALONE
+    assert told == {way.describe(): seconds for way, seconds in TRUE.items()}
+
+
+def test_contract_a_noisy_moment_does_not_decide():
+    disturbed = np.random.default_rng(0)
+    found = [choose(list(TRUE), lambda way, steps: TRUE[way] * (1 + disturbed.exponential(0.15)))[0] for _ in range(50)]
+    assert found.count(ALONE) >= 45  # of one sample each it would be 36
+
+
+def test_contract_what_is_far_behind_is_not_tried_again():
+    tried = []
+    choose(list(TRUE), lambda way, steps: tried.append((way, steps)) or TRUE[way])
+    assert [steps for way, steps in tried if way == THREADS] == [1, 2, 2]
+    assert [steps for way, steps in tried if way == MANY] == [1, 2, *[8] * TURNS]
+    tried.clear()
+    choose(
+        list(TRUE),
+        lambda way, steps: tried.append((way, steps)) or TRUE[way] * (1.1 if steps == 8 and way != ALONE else 1),
+    )
+    assert [steps for way, steps in tried if way == FEW] == [1, 2, 8]  # far behind once more was seen of it
+
+
+def test_contract_one_bad_sample_does_not_rule_a_way_out():
+    spoilt = {ALONE}  # its first try of two steps takes ten times as long
+
+    def measure(way: Way, steps: int) -> float:
+        bad = steps == 2 and way in spoilt
+        spoilt.difference_update({way} if bad else ())
+        return TRUE[way] * (10.0 if bad else 1.0)
+
+    assert choose(list(TRUE), measure)[0] == ALONE
+
+
+def test_contract_operation_threads_must_win_clearly():
+    assert choose([MANY, THREADS], lambda way, steps: {MANY: 1.0, THREADS: 0.95}[way])[0] == MANY
+    assert choose([MANY, THREADS], lambda way, steps: {MANY: 1.0, THREADS: 0.85}[way])[0] == THREADS
+
+
+def test_contract_when_time_runs_out_the_best_so_far_is_taken(monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr(tuning.time, "perf_counter", lambda: float(next(clock)))
+    tried = []
+    best, told = choose([FEW, ALONE, MANY], lambda way, steps: tried.append((way, steps)) or TRUE[way])
+    assert best == ALONE
+    assert set(told) == {FEW.describe(), ALONE.describe(), MANY.describe()}
+    assert sum(steps == 8 for _, steps in tried) <= 3
+
+
+def test_contract_a_single_way_is_not_timed_for_nothing():
+    tried = []
+    assert choose([FEW], lambda way, steps: tried.append(steps) or 1.0)[0] == FEW
+    assert tried == [1, 2]
