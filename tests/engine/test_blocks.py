@@ -181,8 +181,8 @@ def controls_of(task, seed):
 
 
 @pytest.mark.parametrize("alike", [False, True])  # where clients do equal work, one sum is a multiple of the other
-@pytest.mark.parametrize("engine", [Vectorised("cpu", block=1), Vectorised("cpu", block=4), Sequential()])
-def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(engine, alike):
+@pytest.mark.parametrize("block", [1, 4, 100, None])  # None: one by one
+def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block, alike):
     task = blob_task(7)
     local = SGD(lr=0.05, batch_size=5, epochs=1, control="average")
     shares = np.linspace(0.1, 0.2, 7)
@@ -190,6 +190,7 @@ def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(engine
     if alike:
         equal = replace(asked[1].controls, scale=np.full(7, 3.0), weights=shares * 5.0)
         asked[1] = replace(asked[1], controls=equal)
+    engine = Sequential() if block is None else Vectorised("cpu", block=block)
     answers = engine.answer([(task, one) for one in asked])
     for one, mine in zip(asked, answers, strict=True):
         alone = request(task, None, local, controls=replace(one.controls, scale=None))
