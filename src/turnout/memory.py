@@ -82,12 +82,15 @@ class RowTable:
         else:
             self._map("r+")[rows] = values.detach().cpu().numpy()
 
+    def is_spare(self, values: Tensor) -> bool:
+        """Whether these values lie in the spare memory, where only what runs beside the table can put them."""
+        return self.waiting is not None and self.waiting.data_ptr() == values.data_ptr()
+
     def _are_all(self, rows: Ids, values: Tensor) -> bool:
         """Whether the values are the spare memory, with a row for everyone in order."""
-        spare = self.waiting
-        if spare is None or len(rows) != self.num_rows or spare.shape != values.shape:
+        if self.waiting is None or len(rows) != self.num_rows or self.waiting.shape != values.shape:
             return False
-        return spare.data_ptr() == values.data_ptr() and bool((rows == np.arange(self.num_rows)).all())
+        return self.is_spare(values) and bool((rows == np.arange(self.num_rows)).all())
 
     def _map(self, mode: str) -> np.ndarray:
         assert self.path is not None

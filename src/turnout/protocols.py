@@ -306,7 +306,7 @@ class SlotUpdate:
     state: Memory
     settings: Mapping[str, Tensor | float]  # a float where all rows agree, else shaped to broadcast
     step: int  # k, from 0
-    control: Tensor | None = None
+    control: Tensor | None = None  # to be taken off the gradient
 
 
 class Linear(Protocol):

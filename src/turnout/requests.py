@@ -30,7 +30,7 @@ class Train:
     coefficients: Floats | None  # given: return only Σ c_i Δ_i, reduced block by block; None: return the rows
     buffer_weights: Floats  # how clients' buffers are averaged
     wants_norms: bool = False  # return ‖Δ_i‖² too
-    controls: "Controls | None" = None  # k_i, added to every gradient of client i
+    controls: "Controls | None" = None  # k_i, taken off every gradient of client i
     into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
     uploads: bool = True  # whether every client sends its row: a rule may look at norms first, and few send
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
@@ -40,18 +40,18 @@ class Train:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
-    """Control variates k_i = c − c_i, worked out where they are used: a cohort's would take as much as its rows."""
+    """Control variates k_i = c_i − c, worked out where they are used: a cohort's would take as much as its rows."""
 
     common: Tensor  # c
     table: RowTable  # c_i
-    scale: Floats | None = None  # s_i, given: return the next controls s_i Δ_i − k_i, too
+    scale: Floats | None = None  # s_i, given: return the next controls k_i + s_i Δ_i, too
     weights: Floats | None = None  # p_i, given with the scale: and Σ p_i s_i Δ_i
 
     def columns(self, clients: Ids, start: int, out: Tensor) -> Tensor:
         """Write a part of these clients' k_i, from this column on, to `out`, and return it."""
         stop, view = start + out.shape[1], self.table.run_of(clients)
         own = self.table.columns(clients, start, out) if view is None else view[:, start:stop]
-        return torch.sub(self.common[start:stop], own, out=out)
+        return torch.sub(own, self.common[start:stop], out=out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,10 +28,10 @@ def test_golden_two_steps_of_everything_by_hand():
     found = mixes({name: np.full(3, value) for name, value in settings.items()}, 2, True)
     assert found.shape == (3, 1, 4)  # all rows are alike, so they share one
     assert found[0, 0].tolist() == [1, 0, 0, 0]
-    # v = 0.25·W₀ + k + g₀;  W = 0.5·W₀ + 0.5·W₀ − 0.5·v
-    assert found[1, 0].tolist() == [0.875, -0.5, -0.5, 0]
-    # v = 0.5·v + g₁ + k + 0.25·W = 0.34375·W₀ + 1.375·k + 0.375·g₀ + g₁;  W = 0.5·W + 0.5·W₀ − 0.5·v
-    assert found[2, 0].tolist() == [0.765625, -0.9375, -0.4375, -0.5]
+    # v = 0.25·W₀ − k + g₀;  W = 0.5·W₀ + 0.5·W₀ − 0.5·v
+    assert found[1, 0].tolist() == [0.875, 0.5, -0.5, 0]
+    # v = 0.5·v + g₁ − k + 0.25·W = 0.34375·W₀ − 1.375·k + 0.375·g₀ + g₁;  W = 0.5·W + 0.5·W₀ − 0.5·v
+    assert found[2, 0].tolist() == [0.765625, 0.9375, -0.4375, -0.5]
 
 
 @given(
@@ -47,7 +47,7 @@ def test_property_the_mix_is_what_the_recursion_gives(lr, momentum, decay, stren
         x, v = base, 0.0
         for step, grad in enumerate(grads):
             now = rate * fade**step
-            v = rho * v + grad + lam * x + control
+            v = rho * v + grad + lam * x - control
             x = x - now * mu * (x - base) - now * v
             assert found[step + 1, row if found.shape[1] > 1 else 0] @ [base, control, *grads] == pytest.approx(x)
 

@@ -1,7 +1,7 @@
 """Control variates: what SCAFFOLD remembers of each client, and how it is refreshed.
 
-    k_i  = c − c_i                                   added to every gradient of client i
-    c_i⁺ = c_i − c + Δ_i/(η_l‖a_i‖₁)    "average"    option II; the gradient at x is option I, "gradient"
+    k_i  = c_i − c                                   taken off every gradient of client i
+    c_i⁺ = k_i + Δ_i/(η_l‖a_i‖₁)        "average"    option II; the gradient at x is option I, "gradient"
     c    ← c + Σ_{i∈S} p_i (c_i⁺ − c_i)              so that c = Σ_i p_i c_i always
 
 Differs from the paper: clients count by p_i and not 1/N, which is the same for equal data and without which unequal
@@ -26,7 +26,7 @@ from turnout.streams import Floats
 
 
 def controls_for(state: State, view: View, facts: Facts | None = None) -> Controls:
-    """Return k_i = c − c_i; with the facts of a cohort that is asked for good, its next controls are asked for too."""
+    """Return k_i = c_i − c; with the facts of a cohort that is asked for good, its next controls are asked for too."""
     weights = view.population.weights
     if "table" not in state.local:
         zero = torch.zeros_like(state.model)

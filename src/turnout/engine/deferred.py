@@ -45,7 +45,7 @@ def mixes(settings: Mapping[str, Floats], steps: int, has_controls: bool) -> Flo
         rate = now["lr"] * now["lr_decay"] ** step if "lr_decay" in now else now["lr"]
         v = v * now.get("momentum", 0.0) + decay * x
         v[:, 2 + step] += 1.0
-        v[:, 1] += has_controls
+        v[:, 1] -= has_controls
         x = (1.0 - rate * strength) * x - rate * v
         x[:, 0] += (rate * strength)[:, 0] if isinstance(strength, np.ndarray) else 0.0
         found.append(x)
@@ -119,10 +119,10 @@ class FirstLayer:
         self.step += 1
 
     def change(self, out: Tensor, scale: Floats | None = None) -> Tensor:
-        """Write W₀ − W_T of every row into `out`, (rows, inputs, outputs); with a scale s, s·(W₀ − W_T) − k."""
+        """Write W₀ − W_T of every row into `out`, (rows, inputs, outputs); with a scale s, s·(W₀ − W_T) + k."""
         of_base, of_control, of_errors = 1.0 - self.last[:, 0], -self.last[:, 1], -self.last[:, 2:]
         if scale is not None:
-            of_base, of_control, of_errors = scale * of_base, scale * of_control - 1.0, scale[:, None] * of_errors
+            of_base, of_control, of_errors = scale * of_base, scale * of_control + 1.0, scale[:, None] * of_errors
         errors = self.errors.mul_(self._shaped(of_errors.repeat(self.width, 1)))
         torch.bmm(self.x.transpose(1, 2), errors, out=out)
         if of_base.any():

@@ -159,11 +159,11 @@ class Worker:
 
 
 def _next_control(request: Train, place: int, change: Tensor) -> Tensor | None:
-    """Return s_i Δ_i − k_i, where it is wanted."""
+    """Return k_i + s_i Δ_i, where it is wanted."""
     controls = request.controls
     if controls is None or controls.scale is None:
         return None
-    return change * float(controls.scale[place]) - _control(request, place)
+    return torch.add(_control(request, place), change, alpha=float(controls.scale[place]))
 
 
 def _control(request: Train, place: int) -> Tensor:

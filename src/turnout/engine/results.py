@@ -196,7 +196,7 @@ class Part:
             gather.extra_rows(owner)[place] = row.extra
         gather.losses[owner][place] = loss
         square = float(torch.linalg.vecdot(delta, delta))
-        gather.finite[owner][place] = np.isfinite(square)
+        gather.finite[owner][place] = np.isfinite(square) and (row.control is None or is_finite(row.control))
         norms, rows = gather.norms[owner], gather.rows[owner]
         if norms is not None:
             norms[place] = square

@@ -44,8 +44,8 @@ class FusedSGD:
 
     The same step as `local.sgd.sgd_step`, rearranged so that every parameter is touched as few times as can be:
 
-        without momentum  x ← (1 − ηλ − ημ)·x − η·hᵀd − η·k + ημ·anchor
-        with momentum     v ← ρ·v + hᵀd + λ·x + k;   x ← (1 − ημ)·x − η·v + ημ·anchor
+        without momentum  x ← (1 − ηλ − ημ)·x − η·hᵀd + η·k + ημ·anchor
+        with momentum     v ← ρ·v + hᵀd + λ·x − k;   x ← (1 − ημ)·x − η·v + ημ·anchor
 
     The velocity is held as u = v/ρᵉ, e steps after it was last held as it is: then ρ·v costs no pass over memory.
     """
@@ -147,7 +147,7 @@ class FusedSGD:
         if "weight_decay" in now:
             add_scaled(velocity, param, now["weight_decay"] / now["factor"])
         if self.controls is not None:
-            add_scaled(velocity, self.controls[slot][: len(param)], 1.0 / now["factor"])
+            add_scaled(velocity, self.controls[slot][: len(param)], -1.0 / now["factor"])
         self._shrink(slot, now)
         add_scaled(param, velocity, -now["lr"] * now["factor"])
 
@@ -166,10 +166,10 @@ class FusedSGD:
         return 1.0
 
     def _correct(self, slot: int, now: Numbers) -> None:
-        """Add the control."""
+        """Take the control off the gradient."""
         if self.controls is not None:
             param = self.params[slot]
-            add_scaled(param, self.controls[slot][: len(param)], -now["lr"])
+            add_scaled(param, self.controls[slot][: len(param)], now["lr"])
 
     def _anchor(self, slot: int) -> Tensor:
         anchor = self.anchors[slot]

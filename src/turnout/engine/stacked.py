@@ -40,7 +40,7 @@ class Room:
 
 @dataclass(slots=True)
 class Controlled:
-    """A block's controls, per slot: k_i, and the next ones, s_i Δ_i − k_i."""
+    """A block's controls, per slot: k_i, and the next ones, k_i + s_i Δ_i."""
 
     held: list[Tensor]
     following: list[Tensor]
@@ -69,8 +69,8 @@ class BlockResult:
             return
         assert self.controls is not None
         over = left / torch.as_tensor(self.controls.scale, dtype=left.dtype, device=left.device)
-        torch.mm(over, self._following(at), out=out)  # Δ_i = (c_i⁺ + k_i) / s_i
-        out.addmm_(over, self.controls.held[at].flatten(1))
+        torch.mm(over, self._following(at), out=out)  # Δ_i = (c_i⁺ − k_i) / s_i
+        out.addmm_(over, self.controls.held[at].flatten(1), alpha=-1.0)
 
     def _following(self, at: int) -> Tensor:
         assert self.controls is not None
@@ -119,6 +119,8 @@ def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, 
     if controls is not None and scale is not None:
         places = _stacks(layout, rows, room.controls, "next control", scratch, bases[0])
         controlled = _controlled(controls, scale, deltas, deferred, places)
+        if not _wants_rows(jobs):
+            deltas = [None] * len(deltas)  # a sum of next controls tells of them, too, if they are finite
     return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), controlled)
 
 
@@ -217,11 +219,11 @@ def _controlled(
     deferred: Deferred | None,
     places: Sequence[Tensor],
 ) -> Controlled:
-    """Write the next control of every row, s_i Δ_i − k_i."""
+    """Write the next control of every row, k_i + s_i Δ_i."""
     factor = torch.as_tensor(scale, dtype=controls[0].dtype, device=controls[0].device)[:, None]
     for held, delta, place in zip(controls, deltas, places, strict=True):
         if delta is not None:
-            torch.mul(delta, factor, out=place.flatten(1)).sub_(held.flatten(1))
+            torch.addcmul(held.flatten(1), delta, factor, out=place.flatten(1))
         elif deferred is not None:
             deferred.first.change(place, scale)
     return Controlled(controls, [place.flatten(1) for place in places], scale)

@@ -2,14 +2,14 @@
 
 Intuition: every client takes a few ordinary steps from the model it was handed.
 
-    g   = clip(∇f(x_i; batch)) + λ·x_i + k_i
+    g   = clip(∇f(x_i; batch)) + λ·x_i − k_i
     v   ← ρ·v + g                                  (v = 0 at the start of the round)
     x_i ← x_i − η_l γᵏ · ( v + μ·(x_i − x) )
 
     ‖a_i‖₁ :  B ← ρB + 1;  C ← (1 − η_l γᵏ μ)·C + γᵏ B;  C after τ_i steps
 
-    control   none: k_i = 0;   else k_i = c − c_i with c = Σ_i p_i c_i, all 0 at first, and after the round
-              average:  c_i ← c_i − c + Δ_i/(η_l‖a_i‖₁)      SCAFFOLD's option II
+    control   none: k_i = 0;   else k_i = c_i − c with c = Σ_i p_i c_i, all 0 at first, and after the round
+              average:  c_i ← k_i + Δ_i/(η_l‖a_i‖₁)          SCAFFOLD's option II
               gradient: c_i ← ∇F_i(x)                        option I: every sample, at the model that was sent
 
 Reduces to: plain local SGD when ρ = λ = μ = 0, γ = 1 and nothing is clipped; then ‖a_i‖₁ = τ_i.
@@ -51,7 +51,7 @@ def sgd_step(slot: SlotUpdate) -> None:
     if "weight_decay" in s:
         grad.add_(param * s["weight_decay"])
     if slot.control is not None:
-        grad.add_(slot.control)
+        grad.sub_(slot.control)
     direction = grad
     if "momentum" in s:
         velocity = slot.state["velocity"][: len(param)]

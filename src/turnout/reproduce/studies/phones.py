@@ -26,7 +26,7 @@ ABOUT = About(
     scales={
         "smoke": ("rounds=4", "seeds=2", "data.clients=60"),
         "small": (),
-        "paper": ("rounds=400", "seeds=10", "model.hidden=[200, 200]"),
+        "paper": ("rounds=200", "seeds=10", "model.hidden=[200, 200]"),
     },
     cells={
         UNRELATED: ('fleet.availability.deal="drawn"',),
