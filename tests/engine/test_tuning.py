@@ -4,8 +4,11 @@ import itertools
 
 import numpy as np
 
-from turnout.engine import tuning
+from tests.conftest import blob_task
+from tests.engine.test_blocks import controls_of, request
+from turnout.engine import Vectorised, tuning
 from turnout.engine.tuning import TURNS, Way, choose
+from turnout.local import SGD
 
 ALONE, FEW, MANY, THREADS = Way(False, 1, 2, 1), Way(True, 5, 1, 1), Way(True, 50, 2, 1), Way(True, 50, 1, 2)
 TRUE = {ALONE: 1.0, FEW: 1.1, MANY: 1.15, THREADS: 3.0}
@@ -66,3 +69,15 @@ def test_contract_a_single_way_is_not_timed_for_nothing():
     tried = []
     assert choose([FEW], lambda way, steps: tried.append(steps) or 1.0)[0] == FEW
     assert tried == [1, 2]
+
+
+def test_contract_work_that_moves_more_memory_is_measured_on_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNOUT_CACHE", str(tmp_path))
+    task, shares = blob_task(4), np.full(4, 0.25)
+    engine = Vectorised("cpu")
+    for more in ({}, {"lr_decay": 1.0}, {"momentum": 0.9}):  # a factor of one is no feature
+        engine.answer([(task, request(task, shares, SGD(lr=0.1, batch_size=5, epochs=1, **more)))])
+    assert len(engine.ways) == 2
+    controlled = SGD(lr=0.1, batch_size=5, epochs=1, control="average")
+    engine.answer([(task, request(task, shares, controlled, controls=controls_of(task, 0)))])
+    assert len(engine.ways) == 3

@@ -213,12 +213,12 @@ class Vectorised:
             return Way(can_stack, block or rows, 1, cores())
         if any(value is not None for value in self.fixed):
             return Way(can_stack, block or rows, workers or 1, threads or 1)
-        shapes = [slot.shape for slot in layout.slots]
-        size = rows.bit_length()
-        key = tuning_key(shapes, type(prepared.program), type(local), sorted(local.features), local.batch_size, size)
+        has_controls = requests[0].controls is not None
+        work = (sorted(local.features), has_controls, local.batch_size, rows.bit_length())
+        key = tuning_key([slot.shape for slot in layout.slots], type(prepared.program), type(local), *work)
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
-            held = 1 + ("momentum" in local.features) + (requests[0].controls is not None)  # what a row keeps in cache
+            held = 1 + ("momentum" in local.features) + has_controls  # what a row keeps in cache
             options = candidates(rows, 4 * layout.size * held, can_stack, cores(), prepared.task.of_images)
             way, _ = choose(options, lambda option, steps: self._time(prepared, requests, slabs, option, steps))
             self.remembered.put(key, way)
