@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.conftest import blob_federation, blob_task
+from tests.engine.test_engines_agree import wide_task
 from turnout import losses
+from turnout.coordinator.plan import Trust
+from turnout.coordinator.trust import Findings, fitting
 from turnout.data.federation import Slab, from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.dense import Dense, dense_layers
@@ -200,6 +203,22 @@ def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block,
         assert torch.allclose(mine.controls, scaled - (one.controls.common - held), rtol=0, atol=1e-11)
         assert torch.allclose(mine.control_sum, torch.tensor(one.controls.weights) @ scaled, rtol=0, atol=1e-11)
         assert torch.allclose(mine.reduced, torch.tensor(shares) @ rows.delta, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("wide", [False, True])  # True: the first layer is not written at every step
+@pytest.mark.parametrize("block", [1, 4, 100, None])
+def test_engine_a_next_control_that_is_not_finite_is_told_where_only_sums_come(block, wide):
+    task, local = wide_task() if wide else blob_task(7), SGD(lr=0.05, batch_size=4, steps=5, control="average")
+    controls, clients = controls_of(task, 0), task.federation.num_clients
+    scale = np.where(np.arange(clients) == 2, 2e305, 1.0)  # its change is finite, so many times as much is not
+    asked = request(task, np.full(clients, 1.0), local, controls=replace(controls, scale=scale))
+    asked = replace(asked, settings={**asked.settings, "lr": np.full(clients, 100.0)})
+    engine = Sequential() if block is None else Vectorised("cpu", block=block)
+    (answer,) = engine.answer([(task, asked)])
+    assert answer.controls.isfinite().all(1).tolist() == [client != 2 for client in range(clients)]
+    assert answer.finite.tolist() == [client != 2 for client in range(clients)]
+    assert fitting(asked, answer, Trust(), found := Findings()).finite.tolist() == answer.finite.tolist()
+    assert set(found.refused) == {2}
 
 
 def test_golden_one_set_of_weights_as_a_multiple_of_another():
