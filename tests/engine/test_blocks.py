@@ -252,11 +252,11 @@ def test_contract_rows_go_to_the_memory_that_was_named():
 
 
 def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores():
-    fits = candidates(100, 800 << 10, True, 2)
+    fits = candidates(100, 800 << 10, True, 2, 2)
     assert {Way(True, 100, 1, 2), Way(True, 50, 2, 1)} <= set(fits)
     assert all(way.block == evenly(100, way) for way in fits if way.stacked)  # what is measured is what will be run
     for rows, row_bytes in ((1000, 800 << 10), (10_000, 20 << 10)):  # too large; too many to need it
-        most = max(way.block for way in candidates(rows, row_bytes, True, 2))
+        most = max(way.block for way in candidates(rows, row_bytes, True, 2, 2))
         assert 32 << 20 <= most * row_bytes <= 64 << 20
 
 

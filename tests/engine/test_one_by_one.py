@@ -56,16 +56,16 @@ def test_identity_a_worker_is_a_plain_loop_client_after_client(make, pixels_last
 
 
 def test_golden_convolutions_are_tried_with_pixels_last_and_their_weights_lie_so():
-    assert Way(False, 1, 2, 1, pixels_last=True) in candidates(10, 1 << 20, True, 2, of_images=True)
-    assert not any(way.pixels_last for way in candidates(10, 1 << 20, True, 2))
+    assert Way(False, 1, 2, 1, pixels_last=True) in candidates(10, 1 << 20, True, 2, 2, of_images=True)
+    assert not any(way.pixels_last for way in candidates(10, 1 << 20, True, 2, 2))
     last = Worker(image_task(), pixels_last=True)
     assert last.params[0].is_contiguous(memory_format=torch.channels_last)
     assert Worker(image_task()).params[0].is_contiguous()
 
 
 def test_contract_small_networks_of_images_are_tried_one_by_one_too():
-    assert Way(False, 1, 2, 1) in candidates(10, 100 << 10, True, 2, of_images=True)
-    assert all(way.stacked for way in candidates(10, 100 << 10, True, 2))
+    assert Way(False, 1, 2, 1) in candidates(10, 100 << 10, True, 2, 2, of_images=True)
+    assert all(way.stacked for way in candidates(10, 100 << 10, True, 2, 2))
 
 
 @pytest.mark.parametrize("make", [image_task, text_task])

@@ -1,13 +1,17 @@
 """How to run is chosen by a measurement that a noisy moment does not decide."""
 
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 
 from tests.conftest import blob_task
 from tests.engine.test_blocks import controls_of, request
 from turnout.engine import Vectorised, tuning
-from turnout.engine.tuning import TURNS, Way, choose
+from turnout.engine.tuning import TURNS, Way, candidates, choose
 from turnout.local import SGD
 
 ALONE, FEW, MANY, THREADS = Way(False, 1, 2, 1), Way(True, 5, 1, 1), Way(True, 50, 2, 1), Way(True, 50, 1, 2)
@@ -81,3 +85,22 @@ def test_contract_work_that_moves_more_memory_is_measured_on_its_own(tmp_path, m
     controlled = SGD(lr=0.1, batch_size=5, epochs=1, control="average")
     engine.answer([(task, request(task, shares, controlled, controls=controls_of(task, 0)))])
     assert len(engine.ways) == 3
+
+
+@pytest.mark.parametrize("row_bytes", [4 << 10, 800 << 10])
+@pytest.mark.parametrize("of_images", [False, True])
+def test_contract_an_operation_takes_no_more_threads_than_it_may(row_bytes, of_images):
+    ways = candidates(100, row_bytes, True, 4, 1, of_images)
+    assert {way.threads for way in ways} == {1}
+    assert {way.workers for way in ways} == {1, 4}  # clients may still be side by side
+    assert len(set(ways)) == len(ways)
+    assert {way.threads for way in candidates(100, row_bytes, True, 4, 3, of_images)} == {1, 3}
+
+
+def test_contract_threads_are_as_the_environment_says():
+    code = "from turnout.engine.tuning import cores, most_threads; print(most_threads() <= cores(), most_threads())"
+    for said in ("1", "1000"):
+        environment = {**os.environ, "OMP_NUM_THREADS": said, "MKL_NUM_THREADS": said}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.split()[0] == "True"
+        assert said != "1" or done.stdout.split()[1] == "1"

@@ -25,6 +25,7 @@ SMALL_BYTES = 256 << 10  # of a row
 BUDGET_SECONDS = 4.0
 TURNS = 8
 NEAR_AT_FIRST, NEAR = 1.6, 1.2  # times as long as the fastest, and still in: more while little was seen
+USUAL_THREADS = torch.get_num_threads()  # before anyone changed it: what OMP_NUM_THREADS says, or all cores
 MOST_OF = {"block": 1 << 31, "workers": 4096, "threads": 4096}  # that are believed of a journal
 
 
@@ -51,9 +52,11 @@ def way_of(known: Mapping[str, Any]) -> Way:
     return Way(known["stacked"] is True, **counts, pixels_last=known["pixels_last"] is True)
 
 
-def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images: bool = False) -> list[Way]:
+def candidates(
+    rows: int, row_bytes: int, can_stack: bool, cores: int, threads: int, of_images: bool = False
+) -> list[Way]:
     """Return the ways worth trying; those that are never far off come first, in case time runs out."""
-    alone = [Way(False, 1, cores, 1), Way(False, 1, 1, cores)] if cores > 1 else [Way(False, 1, 1, 1)]
+    alone = [Way(False, 1, cores, 1), Way(False, 1, 1, threads)] if cores > 1 else [Way(False, 1, 1, 1)]
     if of_images:
         alone = [Way(False, 1, cores, 1, pixels_last=True), *alone]
     stacked: list[Way] = []
@@ -64,7 +67,7 @@ def candidates(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images
         for block in blocks:
             stacked.append(Way(True, block, 1, 1))
             if cores > 1:
-                stacked.append(Way(True, block, 1, cores))
+                stacked.append(Way(True, block, 1, threads))
                 if block < rows:
                     stacked.append(Way(True, block, cores, 1))
         if cores > 1 and 2 * cores <= rows <= blocks[-1]:
@@ -168,7 +171,7 @@ def machine() -> str:
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
     except OSError:
         pass
-    return f"{model}, {cores()} cores, torch {torch.__version__}"
+    return f"{model}, {cores()} cores, {most_threads()} threads, torch {torch.__version__}"
 
 
 def cores() -> int:
@@ -177,6 +180,15 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def most_threads() -> int:
+    """Return how many threads one operation may use: who runs several studies at once sets OMP_NUM_THREADS=1.
+
+    Threads of an operation wait for each other. Where another process has the core of one of them, all of them wait
+    until it is back, at every operation: measuring a small network took five times as long as with one thread.
+    """
+    return min(cores(), USUAL_THREADS)
 
 
 def tuning_key(*parts: object) -> str:

@@ -29,7 +29,7 @@ from turnout.engine.scratch import Scratch
 from turnout.engine.stacked import train_block
 from turnout.engine.tally import Tally
 from turnout.engine.task import Question, Task, samples_of
-from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, evenly, tuning_key
+from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, evenly, most_threads, tuning_key
 from turnout.requests import Answer, Controls, Evaluate, Probe, Score, Train, Trained
 
 SMALL = 50_000  # parameters below which operations are too small to share between threads
@@ -126,7 +126,7 @@ class Vectorised:
         prepared = self._prepare(tasks[0])
         first = requests[0]
         if isinstance(first, Evaluate):
-            with operation_threads(1 if prepared.task.layout.size < SMALL else cores()):
+            with operation_threads(1 if prepared.task.layout.size < SMALL else most_threads()):
                 return prepared.gauge.evaluate(tasks, requests)
         if isinstance(first, Probe):
             return [prepared.gauge.probe(task, request) for task, request in zip(tasks, requests, strict=True)]
@@ -210,7 +210,7 @@ class Vectorised:
         block, workers, threads, stack = self.fixed
         can_stack = prepared.program is not None and stack is not False
         if self.device.type != "cpu":
-            return Way(can_stack, block or rows, 1, cores())
+            return Way(can_stack, block or rows, 1, most_threads())
         if any(value is not None for value in self.fixed):
             return Way(can_stack, block or rows, workers or 1, threads or 1)
         has_controls = requests[0].controls is not None
@@ -219,7 +219,8 @@ class Vectorised:
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
             held = 1 + ("momentum" in local.features) + has_controls  # what a row keeps in cache
-            options = candidates(rows, 4 * layout.size * held, can_stack, cores(), prepared.task.of_images)
+            size = 4 * layout.size * held
+            options = candidates(rows, size, can_stack, cores(), most_threads(), prepared.task.of_images)
             way, _ = choose(options, lambda option, steps: self._time(prepared, requests, slabs, option, steps))
             self.remembered.put(key, way)
         self.ways[key] = way
