@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from turnout.errors import DataError
+from turnout.rows import is_finite
 from turnout.streams import Floats, Ids
 
 
@@ -184,7 +185,7 @@ def checked(federation: Federation) -> Federation:
 
 def _check_values(which: str, x: Tensor, y: Tensor, federation: Federation) -> None:
     for what, values in (("inputs", x), ("targets", y)):
-        if values.is_floating_point() and not torch.isfinite(values).all():
+        if values.is_floating_point() and not is_finite(values):
             bad = int((~torch.isfinite(values.flatten(1) if values.dim() > 1 else values[:, None]).all(1)).sum())
             raise DataError(
                 f"The {which} {what} must be finite; {bad} of {len(values)} samples hold NaN or infinity. "

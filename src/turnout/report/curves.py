@@ -79,24 +79,36 @@ def label_of(metric: str) -> str:
 
 
 def curve(frame: pd.DataFrame) -> Curve:
-    """Return the curve over the seeds of a frame."""
-    values = frame.pivot(index="round", columns="seed", values="value")
-    known = frame.pivot(index="round", columns="seed", values="evaluated").notna()  # the run has this round
-    spoilt = (known & ~np.isfinite(values)).any(axis=1)
-    counts = known.sum(axis=1)
-    spread = values.std(axis=1, ddof=1).where(counts > 1, 0.0)
-    clean = [column.mask(spoilt) for column in (values.mean(axis=1), spread, values.min(axis=1), values.max(axis=1))]
-    mean, std, low, high = (column.to_numpy(dtype=np.float64) for column in clean)
-    costs = frame.groupby("round")[[axis for axis in AXES if axis != "round"]].mean()
+    """Return the curve over the seeds of a frame. By hand: with pandas, a report of many arms took seconds here."""
+    rounds, row = np.unique(frame["round"].to_numpy(dtype=np.int64), return_inverse=True)
+    seeds, column = np.unique(frame["seed"].to_numpy(), return_inverse=True)
+    known = np.zeros((len(rounds), len(seeds)), dtype=bool)  # the run has this round
+    known[row, column] = True
+    values = np.zeros(known.shape)
+    values[row, column] = frame["value"].to_numpy(dtype=np.float64)
+    spoilt, counts = ~np.isfinite(values).all(1), known.sum(1)
+    values[spoilt] = np.nan
+    with np.errstate(over="ignore", invalid="ignore"):  # of a model that is on its way out
+        mean = values.sum(1) / counts
+        squares = np.where(known, values - mean[:, None], 0.0) ** 2
+        std = np.sqrt(squares.sum(1) / np.maximum(counts - 1, 1))
     return Curve(
-        round=values.index.to_numpy(dtype=np.int64),
-        costs={str(axis): costs[axis].to_numpy(dtype=np.float64) for axis in costs.columns},
+        round=rounds,
+        costs={axis: _mean_by(row, frame[axis].to_numpy(dtype=np.float64)) for axis in AXES if axis != "round"},
         mean=mean,
         std=std,
-        low=low,
-        high=high,
-        seeds=counts.to_numpy(dtype=np.int64),
+        low=np.where(known, values, np.inf).min(1),
+        high=np.where(known, values, -np.inf).max(1),
+        seeds=counts,
     )
+
+
+def _mean_by(row: Ids, values: Floats) -> Floats:
+    """Return the mean of the values of each row that are known; NaN where none is."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        mean: Floats = np.bincount(row, np.where(known, values, 0.0)) / np.bincount(row, known)
+    return mean
 
 
 def all_curves(arms: Iterable[Arm]) -> dict[str, dict[str, Curve]]:
