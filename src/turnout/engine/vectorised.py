@@ -19,6 +19,7 @@ import torch
 
 from turnout.data.federation import Slab
 from turnout.engine.dense import Dense, dense_layers
+from turnout.engine.freed import keep_freed_memory
 from turnout.engine.jobs import Jobs, block_bounds, collect_jobs
 from turnout.engine.layers import CannotLower
 from turnout.engine.lowering import Batch, Lowered, Mapped, Program
@@ -102,6 +103,8 @@ class Vectorised:
         stack: bool | None = None,
     ) -> None:
         self.device = pick_device(device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.fixed = (block, workers, threads, stack)
         self.prepared: dict[tuple[int, int], Prepared] = {}
         self.remembered = Remembered()
