@@ -1,19 +1,20 @@
 """turnout beside a plain loop and the limit, on W1 to W4: python -m benchmarks.run [--only W1 W2] [--json FILE].
 
-Everything runs in one process, interleaved; the plain loop counts with the better of one and two operation threads,
-and so does the hand-batched limit. Exit code 0 when every bar is met, 1 when one is not.
+Each contender has a process of its own, as it would be run, and they are timed in turns; the plain loop counts with
+the better of one and two operation threads, and so does the hand-batched limit. Exit code 0 when every bar is met, 1
+when one is not.
 """
 
 import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from benchmarks.apart import Apart
 from benchmarks.hand_batched import BLOCKS, HandBatched
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.reporting import print_table, write_json
-from benchmarks.timing import Contender, Timing, measure
+from benchmarks.timing import Timing, measure
 from benchmarks.tuned_threads import TunedThreads
 from benchmarks.turnout_rounds import TurnoutWorkload
 from benchmarks.workloads import WORKLOADS, Workload
@@ -26,16 +27,6 @@ OF_LIMIT = {
     "W4": 0.95,
 }  # at least this share of the limit; 0.95: no slower, but noise
 SAME_WORK = 0.1  # contenders lower the loss equally in the first round, within this share
-
-
-class Competitor(Protocol):
-    """A way to do the workload's rounds."""
-
-    def round(self) -> None:
-        """Do one round."""
-
-    def loss(self) -> float:
-        """Return the training loss of the model so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,24 +80,24 @@ class Result:
         }
 
 
-def competitors(workload: Workload) -> dict[str, Competitor]:
-    """Return everyone who runs this workload."""
-    entrants: dict[str, Competitor] = {f"plain loop, {n} threads": PlainLoop(workload, n) for n in (1, 2)}
+def competitors(workload: Workload) -> list[Apart]:
+    """Return everyone who runs this workload, the plain loop first and turnout last."""
+    entrants = [Apart(f"plain loop, {n} threads", PlainLoop, workload, n) for n in (1, 2)]
     if workload.name in BLOCKS:
-        entrants |= {f"limit: hand-batched, {n} threads": HandBatched(workload, n) for n in (1, 2)}
+        entrants += [Apart(f"limit: hand-batched, {n} threads", HandBatched, workload, n) for n in (1, 2)]
     else:
-        entrants["limit: tuned loop, 2 workers"] = TunedThreads(workload)
-    return entrants | {"turnout": TurnoutWorkload(workload)}
+        entrants.append(Apart("limit: tuned loop, 2 workers", TunedThreads, workload))
+    return [*entrants, Apart("turnout", TurnoutWorkload, workload)]
 
 
-def check_same_work(workload: Workload, entrants: dict[str, Competitor]) -> None:
+def check_same_work(workload: Workload, entrants: list[Apart]) -> None:
     """Raise unless everyone's first round lowers the loss as the plain loop's does: a fast wrong round is no round."""
-    start = next(iter(entrants.values())).loss()
+    start = entrants[0].ask("loss")
     gained = {}
-    for name, entrant in entrants.items():
-        entrant.round()
-        gained[name] = start - entrant.loss()
-    fair = next(iter(gained.values()))
+    for entrant in entrants:
+        entrant.seconds(1)
+        gained[entrant.name] = start - entrant.ask("loss")
+    fair = gained[entrants[0].name]
     for name, gain in gained.items():
         if abs(gain - fair) > SAME_WORK * abs(fair):
             raise AssertionError(
@@ -118,11 +109,12 @@ def run(workload: Workload, repetitions: int) -> Result:
     """Measure one workload."""
     entrants = competitors(workload)
     check_same_work(workload, entrants)
-    timings = measure([Contender(name, entrant.round) for name, entrant in entrants.items()], repetitions=repetitions)
-    turnout = entrants["turnout"]
-    assert isinstance(turnout, TurnoutWorkload)
-    turnout.close()
-    return Result(workload=workload, timings=timings, how=turnout.how())
+    timings = measure(entrants, repetitions=repetitions)
+    how = entrants[-1].ask("how")
+    entrants[-1].ask("close")
+    for entrant in entrants:
+        entrant.close()
+    return Result(workload=workload, timings=timings, how=how)
 
 
 def main() -> int:

@@ -2,21 +2,39 @@
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from benchmarks.apart import seconds_a_round
 from benchmarks.quiet import wait_until_quiet
 
 SHORTEST_SAMPLE = 0.1  # seconds: quicker rounds are timed several at once
 
 
+class Timed(Protocol):
+    """Something that can do rounds and tell how long they took."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the table."""
+        ...
+
+    def seconds(self, rounds: int) -> float:
+        """Return the mean seconds of so many rounds in a row."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Something that can do one round."""
+    """Something that can do one round, in this process."""
 
     name: str
     round: Callable[[], object]
+
+    def seconds(self, rounds: int) -> float:
+        """Return the mean seconds of so many rounds in a row."""
+        return seconds_a_round(self.round, rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +55,7 @@ class Timing:
         return {"median": self.median, "seconds": list(self.seconds), "was_quiet": self.was_quiet}
 
 
-def measure(contenders: Sequence[Contender], *, repetitions: int = 5, longest_wait: float = 10.0) -> dict[str, Timing]:
+def measure(contenders: Sequence[Timed], *, repetitions: int = 5, longest_wait: float = 10.0) -> dict[str, Timing]:
     """Return the timing of each contender, interleaved, after one warm-up."""
     counts = {contender.name: rounds_per_sample(contender) for contender in contenders}
     taken: dict[str, list[float]] = {contender.name: [] for contender in contenders}
@@ -45,30 +63,22 @@ def measure(contenders: Sequence[Contender], *, repetitions: int = 5, longest_wa
     for _ in range(repetitions):
         for contender in contenders:
             quiet[contender.name] &= wait_until_quiet(longest=longest_wait)
-            taken[contender.name].append(seconds_a_round(contender, counts[contender.name]))
+            taken[contender.name].append(contender.seconds(counts[contender.name]))
     return {name: Timing(name, tuple(seconds), quiet[name]) for name, seconds in taken.items()}
 
 
 def paired(
-    base: Contender, other: Contender, *, repetitions: int, longest_wait: float = 10.0
+    base: Timed, other: Timed, *, repetitions: int, longest_wait: float = 10.0
 ) -> tuple[list[float], list[float]]:
     """Return the seconds of both, taken in turns round by round: for ratios whose bar is nearer than the noise."""
     for contender in (base, other):
-        contender.round()
+        contender.seconds(1)
     wait_until_quiet(longest=longest_wait)
-    both = [(seconds_a_round(base, 1), seconds_a_round(other, 1)) for _ in range(repetitions)]
+    both = [(base.seconds(1), other.seconds(1)) for _ in range(repetitions)]
     return [pair[0] for pair in both], [pair[1] for pair in both]
 
 
-def rounds_per_sample(contender: Contender) -> int:
+def rounds_per_sample(contender: Timed) -> int:
     """Warm up with one round, then return how many rounds make a sample long enough to trust."""
-    contender.round()
-    return max(1, math.ceil(SHORTEST_SAMPLE / seconds_a_round(contender, 1)))
-
-
-def seconds_a_round(contender: Contender, rounds: int) -> float:
-    """Return the mean seconds of so many rounds in a row."""
-    start = time.perf_counter()
-    for _ in range(rounds):
-        contender.round()
-    return (time.perf_counter() - start) / rounds
+    contender.seconds(1)
+    return max(1, math.ceil(SHORTEST_SAMPLE / contender.seconds(1)))
