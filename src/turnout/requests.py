@@ -42,7 +42,7 @@ class Train:
 class Controls:
     """Control variates k_i = c_i − c, worked out where they are used: a cohort's would take as much as its rows."""
 
-    common: Tensor  # c
+    common: Tensor  # c = Σ_i p_i c_i over everyone who counts
     table: RowTable  # c_i
     scale: Floats | None = None  # s_i, given: return the next controls k_i + s_i Δ_i, too
     weights: Floats | None = None  # p_i, given with the scale: and Σ p_i s_i Δ_i

@@ -183,16 +183,27 @@ def controls_of(task, seed):
     return Controls(common=common, table=table, scale=np.linspace(1, 2, clients), weights=shares)
 
 
-@pytest.mark.parametrize("alike", [False, True])  # where clients do equal work, one sum is a multiple of the other
+def in_balance(controls, shares):
+    """Controls of equal work with c = Σ p_i c_i over all who count."""
+    weights = shares / shares.sum()
+    common = torch.tensor(weights) @ controls.table.take(np.arange(len(shares)))
+    return replace(controls, common=common, scale=np.full(len(shares), 3.0), weights=weights)
+
+
+@pytest.mark.parametrize("kind", ["of its own", "a multiple", "everyone", "in balance"])  # of the second run's sums
+@pytest.mark.parametrize("wide", [False, True])  # True: the first layer is not written at every step
 @pytest.mark.parametrize("block", [1, 4, 100, None])  # None: one by one
-def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block, alike):
-    task = blob_task(7)
-    local = SGD(lr=0.05, batch_size=5, epochs=1, control="average")
-    shares = np.linspace(0.1, 0.2, 7)
+def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block, wide, kind):
+    task, local = wide_task() if wide else blob_task(7), SGD(lr=0.05, batch_size=4, steps=5, control="average")
+    shares = np.linspace(0.1, 0.2, task.federation.num_clients)
     asked = [request(task, shares, local, controls=controls_of(task, seed)) for seed in (0, 1)]
-    if alike:
-        equal = replace(asked[1].controls, scale=np.full(7, 3.0), weights=shares * 5.0)
-        asked[1] = replace(asked[1], controls=equal)
+    second = {
+        "of its own": asked[1].controls,
+        "a multiple": replace(asked[1].controls, scale=np.full(len(shares), 3.0), weights=shares * 5.0),
+        "everyone": replace(asked[1].controls, weights=shares / shares.sum()),  # who did unequal work
+        "in balance": in_balance(asked[1].controls, shares),
+    }
+    asked[1] = replace(asked[1], controls=second[kind])
     engine = Sequential() if block is None else Vectorised("cpu", block=block)
     answers = engine.answer([(task, one) for one in asked])
     for one, mine in zip(asked, answers, strict=True):

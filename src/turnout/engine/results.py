@@ -44,6 +44,7 @@ class Gather:
         weights = [_control_weights(r) for r in requests]
         self.factors = [multiple(w, r.coefficients) for w, r in zip(weights, requests, strict=True)]
         self.control_weights = [w if f is None else None for w, f in zip(weights, self.factors, strict=True)]
+        self.balanced = np.array([_is_balanced(r, f) for r, f in zip(requests, self.factors, strict=True)])
         self.extras: list[Tensor | None] = [None] * len(requests)
         self.making = threading.Lock()
         self.losses = [np.full(len(r.clients), np.nan) for r in requests]
@@ -149,8 +150,9 @@ class Part:
         model = gather.requests[0].model
         left = torch.as_tensor(table, dtype=model.dtype, device=model.device)
         total = left.new_empty(len(wanted), gather.layout.size)
+        felt = left.new_tensor(~gather.balanced[jobs.owner]) if gather.balanced.any() else None
         for at, slot in enumerate(gather.layout.slots):
-            block.add_up(left, at, total[:, slot.start : slot.stop])
+            block.add_up(left, at, total[:, slot.start : slot.stop], felt)
         for at, (sums, owner, _) in enumerate(wanted):
             sums[owner] = total[at]
 
@@ -225,6 +227,16 @@ def multiple(weights: Floats | None, of: Floats | None) -> float | None:
     heaviest = int(np.argmax(abs(of)))
     factor = float(weights[heaviest] / of[heaviest])
     return factor if np.allclose(weights, of * factor, rtol=SAME_FACTOR, atol=0.0) else None
+
+
+def _is_balanced(request: Train, factor: float | None) -> bool:
+    """Whether Σ w_i k_i/s_i over a request's clients is nothing, so that Σ w_i Δ_i = Σ w_i c_i⁺/s_i.
+
+    Where w_i/s_i is a multiple of p_i, it is that multiple of Σ p_i (c_i − c); and c = Σ p_i c_i where all who count
+    are here. It spares a look at every control.
+    """
+    weights = None if request.controls is None else request.controls.weights
+    return factor is not None and weights is not None and abs(float(weights.sum()) - 1.0) < SAME_FACTOR
 
 
 def _accumulate(sums: dict[int, Tensor], owner: int, value: Tensor, weight: float) -> None:

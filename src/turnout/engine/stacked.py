@@ -61,8 +61,8 @@ class BlockResult:
         """Return per slot a stack that is finite where the change is."""
         return [self._following(at) if delta is None else delta for at, delta in enumerate(self.deltas)]
 
-    def add_up(self, left: Tensor, at: int, out: Tensor) -> None:
-        """Write left·Δ of one slot to `out`."""
+    def add_up(self, left: Tensor, at: int, out: Tensor, felt: Tensor | None = None) -> None:
+        """Write left·Δ of one slot to `out`; `felt` is 0 for rows of runs whose Σ k_i, so weighed, is nothing."""
         delta = self.deltas[at]
         if delta is not None:
             torch.mm(left, delta, out=out)
@@ -70,7 +70,8 @@ class BlockResult:
         assert self.controls is not None
         over = left / torch.as_tensor(self.controls.scale, dtype=left.dtype, device=left.device)
         torch.mm(over, self._following(at), out=out)  # Δ_i = (c_i⁺ − k_i) / s_i
-        out.addmm_(over, self.controls.held[at].flatten(1), alpha=-1.0)
+        if felt is None or felt.any():
+            out.addmm_(over if felt is None else over * felt, self.controls.held[at].flatten(1), alpha=-1.0)
 
     def _following(self, at: int) -> Tensor:
         assert self.controls is not None
