@@ -96,6 +96,8 @@ def test_golden_one_large_client_gets_a_block_of_its_own():
         ([nn.Linear(4, 3)], True),
         ([nn.Flatten(), nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 3)], True),
         ([nn.Linear(4, 5), nn.Linear(5, 3)], True),
+        ([nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 17, bias=False), nn.ReLU(), nn.Linear(17, 3)], True),
+        ([nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 3), nn.ReLU(), nn.Linear(3, 18)], True),
         ([nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)], False),
         ([nn.Linear(4, 3), nn.ReLU()], False),
         ([nn.ReLU(), nn.Linear(4, 3)], False),

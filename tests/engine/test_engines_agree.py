@@ -113,9 +113,17 @@ def wide_task():
     return Task(federation=image_federation(), module=seeded(module), loss=losses.cross_entropy)
 
 
+def mixed_task(between):
+    """Return a task with layers of many outputs, whose weights lie transposed, and of few, whose weights do not."""
+    layers = [nn.Linear(4, 20), between(), nn.Linear(20, 17, bias=False), between(), nn.Linear(17, 3)]
+    return Task(federation=blob_federation(), module=seeded(nn.Sequential(*layers)), loss=losses.cross_entropy)
+
+
 TASKS = {
     "mlp": blob_task,
     "wide": wide_task,
+    "mixed, by hand": lambda: mixed_task(nn.ReLU),
+    "mixed, lowered": lambda: mixed_task(nn.Tanh),
     "residual": lambda: Task(federation=blob_federation(), module=seeded(Residual()), loss=losses.cross_entropy),
     "odd": lambda: Task(federation=blob_federation(), module=seeded(Odd()), loss=losses.cross_entropy),
     "cnn": lambda: Task(
@@ -192,8 +200,19 @@ def test_engine_a_module_that_cannot_be_mapped_runs_alone_and_says_so_once():
     assert torch.allclose(final.model, reference.model, rtol=0, atol=1e-11)
 
 
-def test_engine_dropout_masks_are_keyed_by_client():
-    module = seeded(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)))
+def test_engine_an_activation_that_stands_in_two_places_acts_in_both():
+    between = nn.ReLU()
+    module = seeded(nn.Sequential(nn.Linear(4, 8), between, nn.Linear(8, 8), between, nn.Linear(8, 3)))
+    task = Task(federation=blob_federation(), module=module, loss=losses.cross_entropy)
+    reference, _ = run(task, plan(SOLVERS["plain"]))
+    stacked, _ = run(task, plan(SOLVERS["plain"]), engine=Vectorised("cpu", block=3))
+    assert torch.allclose(stacked.model, reference.model, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_engine_dropout_masks_are_keyed_by_client(places):
+    dropout = nn.Dropout(0.5)
+    module = seeded(nn.Sequential(*[dropout] * (places - 1), nn.Linear(4, 8), nn.ReLU(), dropout, nn.Linear(8, 3)))
     task = Task(federation=blob_federation(), module=module, loss=losses.cross_entropy)
     reference, _ = run(task, plan(SOLVERS["plain"]))
     again, _ = run(task, plan(SOLVERS["plain"]), engine=Vectorised("cpu", workers=2))

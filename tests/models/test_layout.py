@@ -112,23 +112,30 @@ def test_property_views_and_vector_see_each_other(rule, shape):
 
 
 def test_golden_weight_matrices_lie_transposed():
-    linear = nn.Linear(3, 2)
+    linear = nn.Linear(2, 16)
     with torch.no_grad():
-        linear.weight.copy_(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
-        linear.bias.copy_(torch.tensor([7.0, 8.0]))
+        linear.weight.copy_(torch.arange(32.0).view(16, 2))
+        linear.bias.copy_(torch.arange(100.0, 116.0))
     layout = Layout.of(linear)
-    assert layout.flatten(linear).tolist() == [1, 4, 2, 5, 3, 6, 7, 8]
+    assert layout.flatten(linear).tolist() == [*range(0, 32, 2), *range(1, 32, 2), *range(100, 116)]
     weight, bias = layout.slots
-    assert (weight.shape, weight.stored_shape, weight.transposed) == ((2, 3), (3, 2), True)
-    assert (bias.shape, bias.stored_shape, bias.transposed) == ((2,), (2,), False)
-    assert weight.view(layout.flatten(linear)).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert (weight.shape, weight.stored_shape, weight.transposed) == ((16, 2), (2, 16), True)
+    assert (bias.shape, bias.stored_shape, bias.transposed) == ((16,), (16,), False)
+    assert weight.view(layout.flatten(linear)).tolist() == linear.weight.tolist()
+
+
+def test_golden_narrow_layers_lie_as_they_are():
+    linear = nn.Linear(2, 15)
+    weight = Layout.of(linear).slots[0]
+    assert (weight.shape, weight.stored_shape, weight.transposed) == ((15, 2), (15, 2), False)
+    assert Layout.of(linear).flatten(linear)[:30].tolist() == linear.weight.flatten().tolist()
 
 
 def test_golden_linear_and_recurrent_matrices_are_transposed_and_no_others():
     module = nn.ModuleDict(
         {
             "convolution": nn.Conv2d(2, 3, 3),
-            "text": models.CharLSTM(hidden=4, layers=1).build((5,), 6, seeded(0)),
+            "text": models.CharLSTM(hidden=4, layers=1).build((5,), 16, seeded(0)),
             "norm": nn.GroupNorm(1, 3),
         }
     )

@@ -5,41 +5,30 @@ between the matrix products but what they need. Anything else is lowered or mapp
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from turnout.engine.deferred import FirstLayer
-from turnout.engine.layers import Sink
-from turnout.engine.lowering import Batch, sequential_layers
+from turnout.engine.layers import Linear, Sink
+from turnout.engine.lowering import Batch, linear_of, sequential_layers
 from turnout.engine.tally import Tally
 from turnout.losses import Loss, cross_entropy
 from turnout.models.layout import Layout
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One linear layer: the slots of its parameters, and whether a ReLU follows."""
-
-    weight: int
-    bias: int | None
-    rectify: bool
-
-
-def dense_layers(module: nn.Module, layout: Layout, loss: Loss) -> list[Layer] | None:
+def dense_layers(module: nn.Module, layout: Layout, loss: Loss) -> list[Linear] | None:
     """Return the linear layers of a plain network that ends in cross-entropy; None for any other module."""
     chain = sequential_layers(module)
     if loss is not cross_entropy or chain is None:
         return None
-    slots = {slot.name: i for i, slot in enumerate(layout.slots)}
-    layers: list[Layer] = []
+    layers: list[Linear] = []
     for place, (name, layer) in enumerate(chain):
         if type(layer) is nn.Flatten and place == 0 and (layer.start_dim, layer.end_dim) == (1, -1):
             continue
         if type(layer) is nn.Linear:
             after = chain[place + 1][1] if place + 1 < len(chain) else None
-            layers.append(Layer(slots[f"{name}.weight"], slots.get(f"{name}.bias"), type(after) is nn.ReLU))
+            layers.append(linear_of(name, layout, type(after) is nn.ReLU))
         elif type(layer) is not nn.ReLU or type(chain[place - 1][1]) is not nn.Linear or place == 0:
             return None
     return layers if layers and not layers[-1].rectify else None
@@ -48,7 +37,7 @@ def dense_layers(module: nn.Module, layout: Layout, loss: Loss) -> list[Layer] |
 class Dense:
     """A plain network over a stack of rows."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Linear]) -> None:
         self.layers = layers
         self.minus_one = torch.full((1, 1, 1), -1.0)
 
@@ -62,23 +51,22 @@ class Dense:
         seen = []
         for place, layer in enumerate(self.layers):
             seen.append(h)
-            weight, bias = params[layer.weight], None if layer.bias is None else params[layer.bias]
             if first is not None and place == 0:
-                h = first.outputs(len(y), bias)
+                h = first.outputs(len(y), None if layer.bias is None else params[layer.bias])
             else:
-                h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), h, weight)
+                h = layer.outputs(params, h)
             if layer.rectify:
                 h.relu_()
         errors = self._errors(h, y, weights, tally)
         for place in range(len(self.layers) - 1, -1, -1):
             layer, inputs = self.layers[place], seen[place]
-            below = torch.bmm(errors, params[layer.weight].transpose(1, 2)) if place else None
+            below = layer.below(params, errors) if place else None
             if first is not None and place == 0:
                 first.take(errors)
                 if layer.bias is not None:
                     sink.plain(layer.bias, errors.sum(1))
                 return
-            sink.linear(layer.weight, layer.bias, inputs, errors)
+            sink.linear(layer, inputs, errors)
             if below is not None:
                 rectified = self.layers[place - 1].rectify
                 errors = torch.ops.aten.threshold_backward(below, inputs, 0) if rectified else below

@@ -1,7 +1,7 @@
 """Layers as batched operations: every activation carries the rows in front, (rows, batch, …).
 
-A linear layer hands its gradient to a sink as the two factors hᵀ·d, so that a plain solver never writes it to
-memory. Convolutions are grouped, embeddings are offset lookups, LSTMs are step-wise bmm. A layer of one's own is an
+A linear layer hands its gradient to a sink as the two factors h and d of hᵀ·d, so that a plain solver never writes it
+to memory. Convolutions are grouped, embeddings are offset lookups, LSTMs are step-wise bmm. A layer of one's own is an
 entry in `LAYERS`: a function of the layer and the slots of its parameters that returns an operation.
 """
 
@@ -14,11 +14,42 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """One linear layer over a stack of rows: the slots of its parameters, and whether a ReLU follows.
+
+    Activations h are (rows, batch, in) and errors d (rows, batch, out), whichever way the weights lie.
+    """
+
+    weight: int
+    bias: int | None
+    rectify: bool
+    transposed: bool  # whether the weights lie (in, out); else (out, in)
+
+    def outputs(self, params: Sequence[Tensor], h: Tensor) -> Tensor:
+        """Return h·W + b."""
+        left, right = (h, params[self.weight]) if self.transposed else (params[self.weight], h.transpose(1, 2))
+        if self.bias is None:
+            out = torch.bmm(left, right)
+        else:
+            out = torch.baddbmm(params[self.bias].unsqueeze(1 if self.transposed else 2), left, right)
+        return out if self.transposed else out.transpose(1, 2)
+
+    def below(self, params: Sequence[Tensor], d: Tensor) -> Tensor:
+        """Return the errors of the inputs, d·Wᵀ."""
+        weight = params[self.weight]
+        return torch.bmm(d, weight.transpose(1, 2) if self.transposed else weight)
+
+    def factors(self, h: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+        """Return two stacks whose product is the weights' gradient as they lie: hᵀ and d, or dᵀ and h."""
+        return (h.transpose(1, 2), d) if self.transposed else (d.transpose(1, 2), h)
+
+
 class Sink(Protocol):
     """Where gradients go: straight into the parameters, or into a buffer for the solver."""
 
-    def linear(self, weight: int, bias: int | None, inputs: Tensor, errors: Tensor) -> None:
-        """Take the gradient inputsᵀ·errors of a linear layer's parameters, given by their slots."""
+    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
+        """Take the gradient inputsᵀ·errors of a linear layer's weights, and that of its bias."""
         ...
 
     def plain(self, slot: int, grad: Tensor) -> None:
@@ -48,34 +79,31 @@ class Pass:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, token: Tensor, run: Pass, weight: int, bias: int | None, rectify: bool) -> Tensor:
-        stack = run.params[weight]
-        h3 = h.reshape(len(stack), -1, stack.shape[1])
-        out = torch.bmm(h3, stack) if bias is None else torch.baddbmm(run.params[bias].unsqueeze(1), h3, stack)
-        if rectify:
+    def forward(ctx: Any, h: Tensor, token: Tensor, run: Pass, layer: Linear) -> Tensor:
+        h3 = h.reshape(len(h), -1, h.shape[-1])
+        out = layer.outputs(run.params, h3)
+        if layer.rectify:
             out.relu_()
-        ctx.kept = (h3, out if rectify else None, run, weight, bias, h.shape)
-        return out.view(*h.shape[:-1], stack.shape[2])
+        ctx.kept = (h3, out, run, layer, h.shape)
+        return out.view(*h.shape[:-1], out.shape[2])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        h3, out, run, weight, bias, shape = ctx.kept
-        stack = run.params[weight]
-        d = grads[0].reshape(len(stack), -1, stack.shape[2])
-        if out is not None:
+        h3, out, run, layer, shape = ctx.kept
+        d = grads[0].reshape(out.shape)
+        if layer.rectify:
             d = torch.ops.aten.threshold_backward(d, out, 0)
-        below = torch.bmm(d, stack.transpose(1, 2)).view(shape) if ctx.needs_input_grad[0] else None
-        run.sink.linear(weight, bias, h3, d)
-        return below, None, None, None, None, None
+        below = layer.below(run.params, d).view(shape) if ctx.needs_input_grad[0] else None
+        run.sink.linear(layer, h3, d)
+        return below, None, None, None
 
 
 Op = Callable[..., Any]  # (run: Pass, *inputs) -> output
 
 
-def linear(own: dict[str, int], rectify: bool) -> Op:
+def linear(layer: Linear) -> Op:
     """Return a linear layer, with the ReLU after it where there is one."""
-    weight, bias = own["weight"], own.get("bias")
-    return lambda run, h: _Linear.apply(h, run.token, run, weight, bias, rectify)  # type: ignore[no-untyped-call]
+    return lambda run, h: _Linear.apply(h, run.token, run, layer)  # type: ignore[no-untyped-call]
 
 
 def _elementwise(function: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, dict[str, int]], Op]:

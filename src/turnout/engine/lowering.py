@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from turnout.engine.layers import LAYERS, CannotLower, Op, Pass, Sink, linear
+from turnout.engine.layers import LAYERS, CannotLower, Linear, Op, Pass, Sink, linear
 from turnout.engine.tally import Tally
 from turnout.losses import Loss
 from turnout.models.layout import Layout
@@ -51,8 +51,7 @@ class Lowered:
 
     def __init__(self, module: nn.Module, layout: Layout, loss: Loss) -> None:
         self.loss = loss
-        self.slots = {slot.name: i for i, slot in enumerate(layout.slots)}
-        self.instructions, self.result = _compile(module, self.slots)
+        self.instructions, self.result = _compile(module, layout)
 
     def forward(self, run: Pass, x: Tensor) -> Tensor:
         """Return the outputs of every row, (rows, batch, …)."""
@@ -113,10 +112,10 @@ def row_losses(loss: Loss, out: Tensor, y: Tensor, weights: Tensor | None) -> Te
     return each.mean(1) if weights is None else (each * weights).sum(1)
 
 
-def _compile(module: nn.Module, slots: dict[str, int]) -> tuple[list[Instruction], int]:
+def _compile(module: nn.Module, layout: Layout) -> tuple[list[Instruction], int]:
     chain = sequential_layers(module)
     if chain is not None:  # no tracing, and no import of what tracing needs
-        return _compile_chain(chain, slots)
+        return _compile_chain(chain, layout)
     try:
         graph = fx.Tracer().trace(module)
     except Exception as error:  # whatever tracing trips over, the module is not lowered
@@ -140,7 +139,7 @@ def _compile(module: nn.Module, slots: dict[str, int]) -> tuple[list[Instruction
             numbers[node] = numbers[fused[node]]
         else:
             follower = _relu_after(node, modules)
-            op, inputs = _lower_node(node, modules, slots, used, follower is not None)
+            op, inputs = _lower_node(node, modules, layout, used, follower is not None)
             if follower is not None:
                 fused[follower] = node
             numbers[node] = len(numbers)
@@ -153,7 +152,8 @@ def sequential_layers(module: nn.Module, prefix: str = "") -> list[tuple[str, nn
     if type(module) is not nn.Sequential:
         return None
     layers: list[tuple[str, nn.Module]] = []
-    for name, child in module.named_children():
+    for name, child in module._modules.items():  # named_children leaves out a layer that stands there twice
+        assert child is not None
         path = f"{prefix}{name}"
         inner = sequential_layers(child, f"{path}.")
         if inner is None and type(child) not in LAYERS and type(child) is not nn.Linear:
@@ -163,17 +163,32 @@ def sequential_layers(module: nn.Module, prefix: str = "") -> list[tuple[str, nn
     return layers if len(names) == len(layers) else None
 
 
-def _compile_chain(layers: list[tuple[str, nn.Module]], slots: dict[str, int]) -> tuple[list[Instruction], int]:
+def linear_of(name: str, layout: Layout, rectify: bool) -> Linear:
+    """Return the linear layer of that name."""
+    numbers = layout.numbers
+    weight = numbers[f"{name}.weight"]
+    return Linear(weight, numbers.get(f"{name}.bias"), rectify, layout.slots[weight].transposed)
+
+
+def _other(name: str, layer: nn.Module, layout: Layout) -> Op:
+    """Return the operation of a layer that is not linear."""
+    maker = LAYERS.get(type(layer))
+    if maker is None:
+        raise CannotLower(f"{name} is a {type(layer).__name__}")
+    numbers = layout.numbers
+    return maker(layer, {key: numbers[f"{name}.{key}"] for key, _ in layer.named_parameters(recurse=False)})
+
+
+def _compile_chain(layers: list[tuple[str, nn.Module]], layout: Layout) -> tuple[list[Instruction], int]:
     program: list[Instruction] = []
     at, number = 0, 0
     while at < len(layers):
         name, layer = layers[at]
-        own = {key: slots[f"{name}.{key}"] for key, _ in layer.named_parameters(recurse=False)}
         if type(layer) is nn.Linear:
             rectify = at + 1 < len(layers) and type(layers[at + 1][1]) is nn.ReLU
-            op, at = linear(own, rectify), at + 1 + rectify
+            op, at = linear(linear_of(name, layout, rectify)), at + 1 + rectify
         else:
-            op, at = LAYERS[type(layer)](layer, own), at + 1
+            op, at = _other(name, layer, layout), at + 1
         program.append(Instruction(number + 1, op, (number,)))
         number += 1
     return program, number
@@ -190,7 +205,7 @@ def _relu_after(node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:
 
 
 def _lower_node(
-    node: fx.Node, modules: dict[str, nn.Module], slots: dict[str, int], used: set[str], rectify: bool
+    node: fx.Node, modules: dict[str, nn.Module], layout: Layout, used: set[str], rectify: bool
 ) -> tuple[Op, list[fx.Node]]:
     if node.op == "call_module":
         name = str(node.target)
@@ -198,13 +213,8 @@ def _lower_node(
         if name in used and any(True for _ in child.parameters()):
             raise CannotLower(f"{name} is used twice")
         used.add(name)
-        own = {key: slots[f"{name}.{key}"] for key, _ in child.named_parameters(recurse=False)}
-        if type(child) is nn.Linear:
-            return linear(own, rectify), list(node.all_input_nodes)
-        maker = LAYERS.get(type(child))
-        if maker is None:
-            raise CannotLower(f"{name} is a {type(child).__name__}")
-        return maker(child, own), list(node.all_input_nodes)
+        op = linear(linear_of(name, layout, rectify)) if type(child) is nn.Linear else _other(name, child, layout)
+        return op, list(node.all_input_nodes)
     if node.op in ("call_function", "call_method"):
         return _function(node), list(node.all_input_nodes)
     raise CannotLower(f"{node.op} {node.target}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from turnout.data.federation import Held, Samples, Slab, positions
-from turnout.engine.layers import CannotLower, Pass
+from turnout.engine.layers import CannotLower, Linear, Pass
 from turnout.engine.lowering import Lowered
 from turnout.engine.task import Task
 from turnout.errors import ConfigError
@@ -187,7 +187,7 @@ def _holdout_of(task: Task, client: int | None) -> Samples | None:
 class Nowhere:
     """A sink for passes whose gradients nobody wants."""
 
-    def linear(self, weight: int, bias: int | None, inputs: Tensor, errors: Tensor) -> None:
+    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
         """Take nothing."""
 
     def plain(self, slot: int, grad: Tensor) -> None:

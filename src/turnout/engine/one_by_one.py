@@ -186,7 +186,7 @@ def _key_dropout(module: nn.Module, generator: torch.Generator) -> bool:
                 f"{type(parent).__name__} needs dropout = 0; got {parent.dropout}: its inner dropout cannot be keyed. "
                 "Put nn.Dropout between stacked layers instead."
             )
-        for name, child in parent.named_children():
+        for name, child in list(parent._modules.items()):  # named_children leaves out a layer that stands there twice
             if isinstance(child, DROPOUTS):
                 setattr(parent, name, KeyedDropout(child, generator))
                 found = True

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from turnout.engine.layers import Linear
 from turnout.engine.scratch import Scratch
 from turnout.protocols import Local, SlotUpdate
 from turnout.streams import Floats
@@ -107,25 +108,25 @@ class FusedSGD:
         self.factors[dims] = factor
         return factor
 
-    def linear(self, weight: int, bias: int | None, inputs: Tensor, errors: Tensor) -> None:
+    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
         """Take hᵀd straight into the parameters, or into the velocity."""
-        now, turned = self.by_dim[3], inputs.transpose(1, 2)
+        now, weight = self.by_dim[3], layer.weight
         if self.velocity is not None:
             velocity, factor = self.velocity[weight][: len(errors)], now["factor"]
             if isinstance(factor, float):
-                velocity.baddbmm_(turned, errors, alpha=1.0 / factor)
+                velocity.baddbmm_(*layer.factors(inputs, errors), alpha=1.0 / factor)
             else:
-                velocity.baddbmm_(turned, errors / factor)
+                velocity.baddbmm_(*layer.factors(inputs, errors / factor))
             self._roll(weight, velocity, now)
         else:
             param, rate, keep = self.params[weight], now["lr"], self._shrink(weight, now)
             if isinstance(rate, float):
-                param.baddbmm_(turned, errors, beta=keep, alpha=-rate)
-            else:
-                param.baddbmm_(turned, errors * -rate, beta=keep)  # only the small error rows are scaled
+                param.baddbmm_(*layer.factors(inputs, errors), beta=keep, alpha=-rate)
+            else:  # only the small error rows are scaled
+                param.baddbmm_(*layer.factors(inputs, errors * -rate), beta=keep)
             self._correct(weight, now)
-        if bias is not None:
-            self.plain(bias, errors.sum(1))
+        if layer.bias is not None:
+            self.plain(layer.bias, errors.sum(1))
 
     def plain(self, slot: int, grad: Tensor) -> None:
         """Take a gradient that is already there."""
@@ -203,12 +204,12 @@ class Collected:
         self.params, self.step, self.missing = params, step, set(range(len(params)))
         self.grads = [buffer[: len(params[0])] for buffer in self.buffers]
 
-    def linear(self, weight: int, bias: int | None, inputs: Tensor, errors: Tensor) -> None:
+    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
         """Keep hᵀd."""
-        self.missing -= {weight, bias}
-        torch.bmm(inputs.transpose(1, 2), errors, out=self.grads[weight])
-        if bias is not None:
-            torch.sum(errors, 1, out=self.grads[bias])
+        self.missing -= {layer.weight, layer.bias}
+        torch.bmm(*layer.factors(inputs, errors), out=self.grads[layer.weight])
+        if layer.bias is not None:
+            torch.sum(errors, 1, out=self.grads[layer.bias])
 
     def plain(self, slot: int, grad: Tensor) -> None:
         """Keep the gradient."""

@@ -153,6 +153,8 @@ def _deferred(
     """Return how to train without writing the first layer at every step; None where that does not pay."""
     if not isinstance(program, Dense) or not is_plain_sgd(jobs.requests[0].local):
         return None
+    if not program.layers[0].transposed:
+        return None
     slot, longest = program.layers[0].weight, int(jobs.steps.max())
     inputs, outputs = bases[slot].shape[1:]
     visits = longest * int(jobs.widths().max())
