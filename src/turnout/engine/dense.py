@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.engine.deferred import FirstLayer
-from turnout.engine.layers import Linear, Sink
+from turnout.engine.layers import CannotLower, Linear, Sink
 from turnout.engine.lowering import Batch, linear_of, sequential_layers
 from turnout.engine.tally import Tally
 from turnout.losses import Loss, cross_entropy
@@ -28,7 +28,10 @@ def dense_layers(module: nn.Module, layout: Layout, loss: Loss) -> list[Linear] 
             continue
         if type(layer) is nn.Linear:
             after = chain[place + 1][1] if place + 1 < len(chain) else None
-            layers.append(linear_of(name, layout, type(after) is nn.ReLU))
+            try:
+                layers.append(linear_of(name, layer, layout, type(after) is nn.ReLU))
+            except CannotLower:
+                return None
         elif type(layer) is not nn.ReLU or type(chain[place - 1][1]) is not nn.Linear or place == 0:
             return None
     return layers if layers and not layers[-1].rectify else None

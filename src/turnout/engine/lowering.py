@@ -86,7 +86,7 @@ class Mapped:
             module, slots, loss = copy.deepcopy(self.module).train(), self.layout.slots, self.loss
 
             def row_loss(stored: tuple[Tensor, ...], x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-                named = {s.name: p.t() if s.transposed else p for s, p in zip(slots, stored, strict=True)}
+                named = {s.name: s.seen(p) for s, p in zip(slots, stored, strict=True)}
                 value = (loss(torch.func.functional_call(module, named, (x,)), y) * weights).sum()
                 return value, value
 
@@ -163,11 +163,10 @@ def sequential_layers(module: nn.Module, prefix: str = "") -> list[tuple[str, nn
     return layers if len(names) == len(layers) else None
 
 
-def linear_of(name: str, layout: Layout, rectify: bool) -> Linear:
-    """Return the linear layer of that name."""
-    numbers = layout.numbers
-    weight = numbers[f"{name}.weight"]
-    return Linear(weight, numbers.get(f"{name}.bias"), rectify, layout.slots[weight].transposed)
+def linear_of(name: str, layer: nn.Module, layout: Layout, rectify: bool) -> Linear:
+    """Return the linear layer of that name; raises CannotLower where its parameters are not its own."""
+    own = _own(name, layer, layout)
+    return Linear(own["weight"], own.get("bias"), rectify, layout.slots[own["weight"]].transposed)
 
 
 def _other(name: str, layer: nn.Module, layout: Layout) -> Op:
@@ -175,8 +174,15 @@ def _other(name: str, layer: nn.Module, layout: Layout) -> Op:
     maker = LAYERS.get(type(layer))
     if maker is None:
         raise CannotLower(f"{name} is a {type(layer).__name__}")
-    numbers = layout.numbers
-    return maker(layer, {key: numbers[f"{name}.{key}"] for key, _ in layer.named_parameters(recurse=False)})
+    return maker(layer, _own(name, layer, layout))
+
+
+def _own(name: str, layer: nn.Module, layout: Layout) -> dict[str, int]:
+    """Return the slots of a layer's parameters, by their names in the layer."""
+    own = {key: layout.numbers.get(f"{name}.{key}") for key, _ in layer.named_parameters(recurse=False)}
+    if None in own.values():
+        raise CannotLower(f"{name} has a parameter that is frozen, or another layer's, too")
+    return {key: number for key, number in own.items() if number is not None}
 
 
 def _compile_chain(layers: list[tuple[str, nn.Module]], layout: Layout) -> tuple[list[Instruction], int]:
@@ -186,7 +192,7 @@ def _compile_chain(layers: list[tuple[str, nn.Module]], layout: Layout) -> tuple
         name, layer = layers[at]
         if type(layer) is nn.Linear:
             rectify = at + 1 < len(layers) and type(layers[at + 1][1]) is nn.ReLU
-            op, at = linear(linear_of(name, layout, rectify)), at + 1 + rectify
+            op, at = linear(linear_of(name, layer, layout, rectify)), at + 1 + rectify
         else:
             op, at = _other(name, layer, layout), at + 1
         program.append(Instruction(number + 1, op, (number,)))
@@ -213,22 +219,42 @@ def _lower_node(
         if name in used and any(True for _ in child.parameters()):
             raise CannotLower(f"{name} is used twice")
         used.add(name)
-        op = linear(linear_of(name, layout, rectify)) if type(child) is nn.Linear else _other(name, child, layout)
-        return op, list(node.all_input_nodes)
+        _check_use(node, child)
+        if type(child) is nn.Linear:
+            return linear(linear_of(name, child, layout, rectify)), list(node.all_input_nodes)
+        return _other(name, child, layout), list(node.all_input_nodes)
     if node.op in ("call_function", "call_method"):
         return _function(node), list(node.all_input_nodes)
     raise CannotLower(f"{node.op} {node.target}")
 
 
+def _check_use(node: fx.Node, layer: nn.Module) -> None:
+    """Raise unless the layer is used as it is lowered: one input, and of an LSTM the outputs alone."""
+    if len(node.all_input_nodes) != 1:
+        raise CannotLower(f"{node.target} has more than one input")
+    if type(layer) is nn.LSTM and any(u.target is not operator.getitem or u.args[1] != 0 for u in node.users):
+        raise CannotLower(f"the last state of {node.target} is used")
+    if getattr(layer, "inplace", False):
+        _check_in_place(node)
+
+
+def _check_in_place(node: fx.Node) -> None:
+    """Raise where an operation in place changes what others use, too: lowered, it would not."""
+    if any(len(given.users) > 1 for given in node.all_input_nodes):
+        raise CannotLower(f"{node.target} works in place on what is used elsewhere, too")
+
+
 def _function(node: fx.Node) -> Op:
     target = node.target
     if target in (torch.relu, F.relu, "relu"):
+        if node.kwargs.get("inplace") or len(node.args) > 1:
+            _check_in_place(node)
         return lambda run, h: F.relu(h)
     if target in (torch.tanh, "tanh"):
         return lambda run, h: torch.tanh(h)
     if target in (torch.flatten, "flatten") and node.args[1:] == (1,) and not node.kwargs:
         return lambda run, h: h.flatten(2)
-    if target in (operator.add, torch.add) and len(node.all_input_nodes) == 2:
+    if target in (operator.add, torch.add) and len(node.all_input_nodes) == 2 and not node.kwargs:
         return lambda run, a, b: a + b
     if target is operator.getitem:
         index: Any = node.args[1]

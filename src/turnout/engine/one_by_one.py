@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.data.federation import Slab
+from turnout.data.federation import Samples, Slab
 from turnout.engine.results import Row
 from turnout.engine.sinks import clip_rows
 from turnout.engine.task import Task
-from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches
 from turnout.local.sgd import SGD
 from turnout.models.layout import Slot
@@ -49,10 +48,11 @@ class Worker:
 
     Its parameters are views of one flat vector, so that a model is handed over and taken back in one piece. With
     `pixels_last` convolutions see images with their channels side by side, which suits some networks and not others.
+    A module that `draws` from PyTorch's global generator finds it keyed by client: only one such worker runs at a time.
     """
 
-    def __init__(self, task: Task, pixels_last: bool = False) -> None:
-        self.layout, self.loss, self.pixels_last = task.layout, task.loss, pixels_last
+    def __init__(self, task: Task, pixels_last: bool = False, draws: bool = False) -> None:
+        self.layout, self.loss, self.pixels_last, self.draws = task.layout, task.loss, pixels_last, draws
         self.module = copy.deepcopy(task.module)
         self.generator = torch.Generator()
         self.is_random = _key_dropout(self.module, self.generator)
@@ -77,14 +77,20 @@ class Worker:
 
     def train(self, request: Train, place: int, slab: Slab) -> Row:
         """Train one client of a request; the row's change is good until the next."""
+        if not self.draws:
+            return self._train(request, place, slab)
+        with torch.random.fork_rng():
+            torch.manual_seed(_dropout_seed(request, place))
+            return self._train(request, place, slab)
+
+    def _train(self, request: Train, place: int, slab: Slab) -> Row:
         self.module.train()
         self._begin(request)
         for counter, start in self.counters:
             counter.copy_(start)
         key = request.streams.keys("batches", request.round, request.clients[place])
         if self.is_random:
-            dropout = request.streams.keys("dropout", request.round, request.clients[place])
-            self.generator.manual_seed(int(dropout[0] >> np.uint64(1)))
+            self.generator.manual_seed(_dropout_seed(request, place))
         local, one = request.local, slice(place, place + 1)
         drawn = draw_batches(key, slab.sizes[one], request.steps[one], local.batch_size, local.batches)
         move, state = self._mover(request, place)
@@ -158,6 +164,36 @@ class Worker:
         return general, state
 
 
+def draws_globally(task: Task) -> bool:
+    """Whether the module draws from PyTorch's global generators, as F.dropout does; tried on one sample."""
+    module = copy.deepcopy(task.module).train()
+    _key_dropout(module, torch.Generator())
+    x = first_sample(task).x
+    before = _global_states()
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            module(x.expand(2, *x.shape[1:]))
+            return not all(map(torch.equal, before, _global_states()))
+    except Exception:  # what the module cannot do is told where it is asked to
+        return False
+
+
+def first_sample(task: Task) -> Samples:
+    """Return the first sample of the first client."""
+    slab = task.federation.train.fetch(np.zeros(1, dtype=np.int64))
+    row = int(slab.starts[0]) if slab.order is None else int(slab.order[int(slab.starts[0])])
+    return Samples(slab.x[row : row + 1], slab.y[row : row + 1])
+
+
+def _global_states() -> list[Tensor]:
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
+
+
+def _dropout_seed(request: Train, place: int) -> int:
+    """Return the seed of one client's masks in this round."""
+    return int(request.streams.keys("dropout", request.round, request.clients[place])[0] >> np.uint64(1))
+
+
 def _next_control(request: Train, place: int, change: Tensor) -> Tensor | None:
     """Return k_i + s_i Δ_i, where it is wanted."""
     controls = request.controls
@@ -181,11 +217,6 @@ def _key_dropout(module: nn.Module, generator: torch.Generator) -> bool:
     """Give every dropout layer the generator; return whether the module is random at all."""
     found = False
     for parent in list(module.modules()):
-        if isinstance(parent, nn.RNNBase) and parent.dropout:
-            raise ConfigError(
-                f"{type(parent).__name__} needs dropout = 0; got {parent.dropout}: its inner dropout cannot be keyed. "
-                "Put nn.Dropout between stacked layers instead."
-            )
         for name, child in list(parent._modules.items()):  # named_children leaves out a layer that stands there twice
             if isinstance(child, DROPOUTS):
                 setattr(parent, name, KeyedDropout(child, generator))

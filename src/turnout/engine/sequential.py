@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from turnout.engine.measure import Gauge
-from turnout.engine.one_by_one import Worker
+from turnout.engine.one_by_one import Worker, draws_globally
 from turnout.engine.results import Gather
 from turnout.engine.task import Question, Task, samples_of
 from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
@@ -24,7 +24,7 @@ class Sequential:
     def _answer(self, task: Task, request: Train | Probe | Score | Evaluate) -> Answer:
         key = (id(task.module), id(task.loss))
         if key not in self.tools:
-            self.tools[key] = (Worker(task), Gauge(task))
+            self.tools[key] = (Worker(task, draws=draws_globally(task)), Gauge(task))
         worker, gauge = self.tools[key]
         if isinstance(request, Evaluate):
             return gauge.evaluate([task], [request])[0]

@@ -245,7 +245,7 @@ class Collected:
 
 def clip_rows(grads: Sequence[Tensor], clip_norm: Tensor | float) -> None:
     """Scale every row's gradient, over all parameters, down to the norm allowed."""
-    squares = torch.stack([grad.flatten(1).square().sum(1) for grad in grads]).sum(0)
+    squares = torch.stack([grad.reshape(len(grad), -1).square().sum(1) for grad in grads]).sum(0)
     factor = (clip_norm / squares.sqrt().clamp_min(1e-12)).clamp(max=1.0)
     for grad in grads:
         grad.mul_(factor.view(-1, *[1] * (grad.dim() - 1)))

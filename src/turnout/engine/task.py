@@ -28,6 +28,11 @@ class Task:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", Layout.of(self.module))
+        if not self.layout.slots:
+            raise ConfigError(
+                f"Training needs a model with parameters that can change; {type(self.module).__name__} has none. "
+                "Give it some, or set requires_grad to True on those that are to be trained."
+            )
 
     @property
     def of_images(self) -> bool:

@@ -24,7 +24,7 @@ from turnout.engine.jobs import Jobs, block_bounds, collect_jobs
 from turnout.engine.layers import CannotLower
 from turnout.engine.lowering import Batch, Lowered, Mapped, Program
 from turnout.engine.measure import Gauge, Nowhere
-from turnout.engine.one_by_one import Worker
+from turnout.engine.one_by_one import Worker, draws_globally, first_sample
 from turnout.engine.results import Gather
 from turnout.engine.scratch import Scratch
 from turnout.engine.stacked import train_block
@@ -43,12 +43,13 @@ class Prepared:
         self.task = task
         self.gauge = Gauge(task)
         self.program = _program(task)
+        self.draws = self.program is None and draws_globally(task)  # from one generator: not side by side
         self.idle: dict[bool, list[Worker]] = {False: [], True: []}  # by whether they take pixels last
 
     def on_worker(self, pixels_last: bool, run: Callable[[Worker], None]) -> None:
         """Run something on a worker that nobody else is using."""
         idle = self.idle[pixels_last]
-        worker = idle.pop() if idle else Worker(self.task, pixels_last)
+        worker = idle.pop() if idle else Worker(self.task, pixels_last, self.draws)
         try:
             run(worker)
         finally:
@@ -57,13 +58,14 @@ class Prepared:
 
 def _program(task: Task) -> Program | None:
     """Return the module lowered, or mapped, or None where it can be neither."""
-    if task.layout.buffers or not task.layout.slots or Worker(task).is_random:
+    worker = Worker(task)
+    if task.layout.buffers or worker.is_random:
         return None  # clients' buffers and dropout masks are their own
     plain = dense_layers(task.module, task.layout, task.loss)
     if plain is not None:
         return Dense(plain)
     try:
-        return Lowered(task.module, task.layout, task.loss)
+        return Lowered(worker.module.train(), task.layout, task.loss)
     except CannotLower as reason:
         mapped = Mapped(task.module, task.layout, task.loss)
         try:
@@ -80,11 +82,11 @@ def _program(task: Task) -> Program | None:
 
 def _try_out(mapped: Mapped, task: Task) -> None:
     """Run two rows of two samples of the first client, to see whether the module can be mapped."""
-    slab = task.federation.train.fetch(np.zeros(1, dtype=np.int64))
-    row = int(slab.starts[0]) if slab.order is None else int(slab.order[int(slab.starts[0])])
-    flat = task.layout.flatten(task.module)
-    params = [flat[s.start : s.stop].view(1, *s.stored_shape).repeat(2, *[1] * len(s.shape)) for s in task.layout.slots]
-    x, y = (t[row : row + 1].expand(2, 2, *t.shape[1:]) for t in (slab.x, slab.y))
+    sample, flat = first_sample(task), task.layout.flatten(task.module)
+    params = [
+        flat[s.start : s.stop].view(1, *s.stored_shape).repeat(2, *[1] * len(s.stored_shape)) for s in task.layout.slots
+    ]
+    x, y = (t.expand(2, 2, *t.shape[1:]) for t in (sample.x, sample.y))
     mapped.run(params, Batch(x, y, None), Nowhere(), Tally(2, x.device))
 
 
@@ -147,6 +149,8 @@ class Vectorised:
 
     def _train(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way) -> list[Trained]:
         gather = Gather(prepared.task.layout, requests)
+        if prepared.draws:
+            way = replace(way, workers=1)
         with operation_threads(way.threads):
             if way.stacked:
                 self._run_blocks(prepared, collect_jobs(requests, slabs), way, gather)

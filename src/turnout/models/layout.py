@@ -4,7 +4,8 @@ The whole system speaks of a model as one vector. Weight matrices lie in it tran
 them multiplies a stack of batches without a copy; a module sees them through a transposed view and never knows. Those
 of narrow linear layers, such as a head for ten classes, lie as the module has them, (out, in): products whose rows end
 after ten numbers take two to four times as long as products whose columns do.
-Floating-point buffers (BatchNorm statistics) are a second, shorter vector; integer buffers stay in the module.
+Floating-point buffers (BatchNorm statistics) are a second, shorter vector; integer buffers stay in the module, and so
+do parameters that are frozen (`requires_grad` is false): nobody trains or sends them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +30,16 @@ class Slot:
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """The shape as it lies in the vector."""
-        return self.shape[::-1] if self.transposed else self.shape
+        return self.shape[::-1] if self.transposed else self.shape or (1,)
 
     def view(self, flat: Tensor) -> Tensor:
         """Return the parameter, as the module has it, as a view of a flat vector."""
         stored = flat[self.start : self.stop].view(self.stored_shape)
-        return stored.t() if self.transposed else stored
+        return self.seen(stored)
+
+    def seen(self, stored: Tensor) -> Tensor:
+        """Return the parameter as the module has it, given as it lies in the vector."""
+        return stored.t() if self.transposed else stored.view(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class Layout:
             for name, parameter in child.named_parameters(recurse=False)
             if parameter.dim() == 2
         }
-        params = [(name, p, name in swapped) for name, p in module.named_parameters()]
+        params = [(name, p, name in swapped) for name, p in module.named_parameters() if p.requires_grad]
         floats = [(name, b, False) for name, b in module.named_buffers() if b.is_floating_point()]
         return cls(tuple(_slots(params)), tuple(_slots(floats)))
 

@@ -1,0 +1,184 @@
+"""Any module: however it shares, freezes, draws or changes in place, it is trained as PyTorch would train it."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.conftest import blob_federation
+from tests.engine.test_blocks import request
+from tests.engine.test_engines_agree import SOLVERS, plan, run, seeded
+from tests.engine.test_one_by_one import LOCAL, by_hand
+from turnout import losses
+from turnout.data.federation import from_clients
+from turnout.engine import Sequential, Task, Vectorised
+from turnout.errors import ConfigError
+from turnout.local import SGD
+from turnout.models.layout import Layout
+from turnout.streams import Streams
+
+
+class Two(nn.Module):
+    """Two linear layers, for others to use in their own ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.rectify, self.second = nn.Linear(4, 20), nn.ReLU(inplace=True), nn.Linear(20, 3)
+
+    def forward(self, x):
+        return self.second(self.rectify(self.first(x)))
+
+
+class InPlace(Two):
+    def forward(self, x):
+        before = self.first(x)
+        return self.second(self.rectify(before) + before)  # both have been rectified
+
+
+class FunctionInPlace(Two):
+    def forward(self, x):
+        before = self.first(x)
+        return self.second(F.relu(before, inplace=True) + before)
+
+
+class Doubled(Two):
+    def forward(self, x):
+        return self.second(torch.add(self.first(x), torch.tanh(self.first(x)), alpha=2))
+
+
+class Weighed(Two):
+    def forward(self, x):
+        first = self.first(x)
+        return self.second(torch.add(first, torch.tanh(first), alpha=2))
+
+
+class Tempered(Two):
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x):
+        return super().forward(x) * self.temperature
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.again, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.again.weight = self.first.weight
+
+    def forward(self, x):
+        return self.head(torch.relu(self.again(torch.relu(self.first(x)))))
+
+
+class Half(Two):
+    def __init__(self):
+        super().__init__()
+        self.first.requires_grad_(False)
+
+
+class LastState(nn.Module):
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 5, 2, batch_first=True, dropout=dropout), nn.Linear(5, 3)
+
+    def forward(self, x):
+        _, (hidden, _) = self.lstm(x)
+        return self.head(hidden[-1])
+
+
+class WhileTraining(Two):
+    def forward(self, x):
+        return super().forward(2 * x if self.training else x)
+
+
+class FunctionalDropout(Two):
+    def forward(self, x):
+        return self.second(F.dropout(self.first(x), 0.5, self.training))
+
+
+def tied_chain():
+    first, again = nn.Linear(4, 4), nn.Linear(4, 4)
+    again.weight = first.weight
+    return nn.Sequential(first, nn.ReLU(), again, nn.ReLU(), nn.Linear(4, 3))
+
+
+def frozen_chain():
+    chain = nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 3))
+    chain[0].weight.requires_grad_(False)
+    return chain
+
+
+def sequences():
+    rng = np.random.default_rng(0)
+    pairs = [(torch.tensor(rng.normal(size=(9 + i, 5, 4))), torch.tensor(rng.integers(0, 3, 9 + i))) for i in range(6)]
+    return from_clients(pairs, num_classes=3)
+
+
+def task_of(module):
+    federation = sequences() if isinstance(module, LastState) else blob_federation()
+    return Task(federation=federation, module=seeded(module), loss=losses.cross_entropy)
+
+
+KINDS = [Two, InPlace, FunctionInPlace, Doubled, Weighed, Tempered, Tied, Half, LastState, WhileTraining]
+
+
+@pytest.mark.parametrize("make", [*KINDS, tied_chain, frozen_chain], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "engine", [Sequential(), Vectorised("cpu", block=3), Vectorised("cpu", stack=False, workers=2)]
+)
+def test_engine_any_module_is_trained_as_pytorch_trains_it(make, engine):
+    task = task_of(make())
+    task.module.eval()  # whatever it comes as, clients train
+    asked = request(task, None, LOCAL)
+    (answer,) = engine.answer([(task, asked)])
+    task.module.train()
+    for place in range(len(asked.clients)):
+        assert torch.allclose(answer.delta[place], by_hand(task, asked, place), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [Tempered, Tied, Half], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("local", SOLVERS.values(), ids=SOLVERS.keys())
+def test_engine_every_solver_gives_the_same_model_of_odd_parameters(make, local):
+    task = task_of(make())
+    reference, _ = run(task, plan(local))
+    stacked, _ = run(task, plan(local), engine=Vectorised("cpu", block=3))
+    assert not torch.equal(reference.model, task.layout.flatten(task.module))
+    assert torch.allclose(stacked.model, reference.model, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("make", [FunctionalDropout, lambda: LastState(dropout=0.5)], ids=["F.dropout", "LSTM"])
+@pytest.mark.filterwarnings("ignore:.*cannot be stacked")
+def test_engine_what_is_drawn_globally_is_keyed_by_client(make):
+    task = task_of(make())
+    asked = request(task, None, SGD(lr=0.1, steps=2, batches="full"))  # nothing else is drawn
+    torch.manual_seed(1)
+    (reference,) = Sequential().answer([(task, asked)])
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    (again,) = Vectorised("cpu", workers=2).answer([(task, asked)])
+    assert torch.equal(torch.get_rng_state(), before)  # what the user draws is as if nobody had
+    assert torch.allclose(again.delta, reference.delta, rtol=0, atol=1e-12)
+    (other,) = Sequential().answer([(task, replace(asked, streams=Streams(1)))])
+    assert not torch.allclose(other.delta, reference.delta)
+
+
+def test_golden_what_is_frozen_is_neither_trained_nor_sent():
+    module = Half()
+    layout = Layout.of(module)
+    assert [slot.name for slot in layout.slots] == ["second.weight", "second.bias"]
+    assert layout.size == 63
+    before = copy.deepcopy(module.first.state_dict())
+    layout.load(module, torch.zeros(63))
+    assert all(torch.equal(before[name], value) for name, value in module.first.state_dict().items())
+
+
+def test_error_a_model_with_nothing_to_train():
+    with pytest.raises(
+        ConfigError, match=r"needs a model with parameters that can change; Two has none. Give it some, or"
+    ):
+        task_of(Two().requires_grad_(False))
