@@ -11,11 +11,12 @@ from torch import nn
 
 from tests.conftest import blob_federation
 from tests.engine.test_blocks import request
-from tests.engine.test_engines_agree import SOLVERS, plan, run, seeded
+from tests.engine.test_engines_agree import SOLVERS, LastStep, plan, run, seeded, text_federation
 from tests.engine.test_one_by_one import LOCAL, by_hand
 from turnout import losses
 from turnout.data.federation import from_clients
 from turnout.engine import Sequential, Task, Vectorised
+from turnout.engine.lowering import Lowered, Mapped
 from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.models.layout import Layout
@@ -101,6 +102,34 @@ class FunctionalDropout(Two):
         return self.second(F.dropout(self.first(x), 0.5, self.training))
 
 
+def centred_chain():
+    return nn.Sequential(nn.Linear(4, 20), Centred(), nn.Linear(20, 3))
+
+
+class Centred(nn.Module):
+    """As BatchNorm without running statistics: no buffers, and every sample feels the others of its batch."""
+
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Words(nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(6, 4, **settings), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.embed(x).mean(1))
+
+
+def sparse_words():
+    return Words(sparse=True)
+
+
+def words_by_frequency():
+    return Words(scale_grad_by_freq=True)
+
+
 def tied_chain():
     first, again = nn.Linear(4, 4), nn.Linear(4, 4)
     again.weight = first.weight
@@ -120,14 +149,20 @@ def sequences():
 
 
 def task_of(module):
-    federation = sequences() if isinstance(module, LastState) else blob_federation()
+    federation = blob_federation()
+    if isinstance(module, LastState | LastStep | Words):
+        federation = sequences() if isinstance(module, LastState) else text_federation()
     return Task(federation=federation, module=seeded(module), loss=losses.cross_entropy)
 
 
 KINDS = [Two, InPlace, FunctionInPlace, Doubled, Weighed, Tempered, Tied, Half, LastState, WhileTraining]
 
 
-@pytest.mark.parametrize("make", [*KINDS, tied_chain, frozen_chain], ids=lambda make: make.__name__)
+pytestmark = pytest.mark.filterwarnings("ignore:.*cannot be stacked")  # said once, and tested elsewhere
+CHAINS = [tied_chain, frozen_chain, centred_chain, sparse_words, words_by_frequency]
+
+
+@pytest.mark.parametrize("make", [*KINDS, *CHAINS], ids=lambda make: make.__name__)
 @pytest.mark.parametrize(
     "engine", [Sequential(), Vectorised("cpu", block=3), Vectorised("cpu", stack=False, workers=2)]
 )
@@ -141,7 +176,7 @@ def test_engine_any_module_is_trained_as_pytorch_trains_it(make, engine):
         assert torch.allclose(answer.delta[place], by_hand(task, asked, place), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [Tempered, Tied, Half], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [Tempered, Tied, Half, sparse_words], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("local", SOLVERS.values(), ids=SOLVERS.keys())
 def test_engine_every_solver_gives_the_same_model_of_odd_parameters(make, local):
     task = task_of(make())
@@ -152,7 +187,6 @@ def test_engine_every_solver_gives_the_same_model_of_odd_parameters(make, local)
 
 
 @pytest.mark.parametrize("make", [FunctionalDropout, lambda: LastState(dropout=0.5)], ids=["F.dropout", "LSTM"])
-@pytest.mark.filterwarnings("ignore:.*cannot be stacked")
 def test_engine_what_is_drawn_globally_is_keyed_by_client(make):
     task = task_of(make())
     asked = request(task, None, SGD(lr=0.1, steps=2, batches="full"))  # nothing else is drawn
@@ -165,6 +199,12 @@ def test_engine_what_is_drawn_globally_is_keyed_by_client(make):
     assert torch.allclose(again.delta, reference.delta, rtol=0, atol=1e-12)
     (other,) = Sequential().answer([(task, replace(asked, streams=Streams(1)))])
     assert not torch.allclose(other.delta, reference.delta)
+
+
+def test_engine_outputs_of_an_lstm_are_lowered_and_its_states_are_not():
+    for make, kind in ((LastStep, Lowered), (LastState, Mapped)):
+        task = task_of(make())
+        assert isinstance(Vectorised("cpu")._prepare(task).program, kind)
 
 
 def test_golden_what_is_frozen_is_neither_trained_nor_sent():

@@ -232,7 +232,9 @@ def _check_use(node: fx.Node, layer: nn.Module) -> None:
     """Raise unless the layer is used as it is lowered: one input, and of an LSTM the outputs alone."""
     if len(node.all_input_nodes) != 1:
         raise CannotLower(f"{node.target} has more than one input")
-    if type(layer) is nn.LSTM and any(u.target is not operator.getitem or u.args[1] != 0 for u in node.users):
+    if type(layer) is nn.LSTM and not all(
+        user.target is operator.getitem and (user.args[1] == 0 or not user.users) for user in node.users
+    ):
         raise CannotLower(f"the last state of {node.target} is used")
     if getattr(layer, "inplace", False):
         _check_in_place(node)

@@ -104,7 +104,7 @@ class Worker:
                 x = x.to(memory_format=torch.channels_last)
             value = self.loss(self.module(x), y).mean()
             grads = torch.autograd.grad(value, self.params, allow_unused=True)
-            move(step, [torch.zeros_like(p) if g is None else g for p, g in zip(self.params, grads, strict=True)])
+            move(step, [_dense(g, p) for g, p in zip(grads, self.params, strict=True)])
             total += float(value.detach())
         buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
         for param, there in self.apart:
@@ -178,6 +178,24 @@ def draws_globally(task: Task) -> bool:
         return False
 
 
+def mixes_samples(task: Task) -> bool:
+    """Whether what a module makes of a sample depends on the others in its batch; tried on one sample.
+
+    A stack pads batches of unequal size, and padding is left out of the loss: it must not be felt otherwise.
+    """
+    module = copy.deepcopy(task.module).train()
+    if any(getattr(layer, "scale_grad_by_freq", False) for layer in module.modules()):
+        return True
+    x = first_sample(task).x
+    other = x + 1 if x.is_floating_point() else torch.zeros_like(x)
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            alone, beside = (module(torch.cat([x, each]))[0] for each in (x, other))
+            return not torch.allclose(alone, beside, rtol=1e-3, atol=1e-6)
+    except Exception:  # what the module cannot do is told where it is asked to
+        return True
+
+
 def first_sample(task: Task) -> Samples:
     """Return the first sample of the first client."""
     slab = task.federation.train.fetch(np.zeros(1, dtype=np.int64))
@@ -192,6 +210,13 @@ def _global_states() -> list[Tensor]:
 def _dropout_seed(request: Train, place: int) -> int:
     """Return the seed of one client's masks in this round."""
     return int(request.streams.keys("dropout", request.round, request.clients[place])[0] >> np.uint64(1))
+
+
+def _dense(grad: Tensor | None, param: Tensor) -> Tensor:
+    """Return a gradient in full: none is zero, and an embedding's may be sparse."""
+    if grad is None:
+        return torch.zeros_like(param)
+    return grad.to_dense() if grad.is_sparse else grad
 
 
 def _next_control(request: Train, place: int, change: Tensor) -> Tensor | None:

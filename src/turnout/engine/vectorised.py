@@ -24,7 +24,7 @@ from turnout.engine.jobs import Jobs, block_bounds, collect_jobs
 from turnout.engine.layers import CannotLower
 from turnout.engine.lowering import Batch, Lowered, Mapped, Program
 from turnout.engine.measure import Gauge, Nowhere
-from turnout.engine.one_by_one import Worker, draws_globally, first_sample
+from turnout.engine.one_by_one import Worker, draws_globally, first_sample, mixes_samples
 from turnout.engine.results import Gather
 from turnout.engine.scratch import Scratch
 from turnout.engine.stacked import train_block
@@ -59,8 +59,8 @@ class Prepared:
 def _program(task: Task) -> Program | None:
     """Return the module lowered, or mapped, or None where it can be neither."""
     worker = Worker(task)
-    if task.layout.buffers or worker.is_random:
-        return None  # clients' buffers and dropout masks are their own
+    if task.layout.buffers or worker.is_random or mixes_samples(task):
+        return None  # clients' buffers, dropout masks and batches are their own
     plain = dense_layers(task.module, task.layout, task.loss)
     if plain is not None:
         return Dense(plain)
