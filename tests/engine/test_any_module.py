@@ -222,3 +222,25 @@ def test_error_a_model_with_nothing_to_train():
         ConfigError, match=r"needs a model with parameters that can change; Two has none. Give it some, or"
     ):
         task_of(Two().requires_grad_(False))
+
+
+def test_error_a_batch_of_one_that_batch_norm_cannot_take():
+    task = task_of(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)))
+    local = SGD(lr=0.1, batch_size=int(task.federation.sizes[0]) - 1, epochs=1)
+    asked = replace(request(task, None, local), buffers=task.layout.flatten_buffers(task.module))
+    said = (
+        r"gave client 0 one of 1 \(ValueError: Expected more than 1 value per channel.*\). Change local.batch_size so"
+    )
+    for engine in (Sequential(), Vectorised("cpu", workers=2)):
+        with pytest.raises(ConfigError, match=said):
+            engine.answer([(task, asked)])
+
+
+def test_error_a_batch_that_the_loss_cannot_take_names_the_client():
+    def refuses(out, y):
+        raise RuntimeError("no loss for you\nand more lines")
+
+    task = Task(federation=blob_federation(), module=seeded(nn.Linear(4, 3)), loss=refuses)
+    said = r"Linear needs batches .* client 0 one of 4 \(RuntimeError: no loss for you\). Look at what the model or"
+    with pytest.raises(ConfigError, match=said):
+        Sequential().answer([(task, request(task, None, LOCAL))])

@@ -15,6 +15,7 @@ from turnout.data.federation import Samples, Slab
 from turnout.engine.results import Row
 from turnout.engine.sinks import clip_rows
 from turnout.engine.task import Task
+from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches
 from turnout.local.sgd import SGD
 from turnout.models.layout import Slot
@@ -102,8 +103,11 @@ class Worker:
             x, y = slab.x.index_select(0, where), slab.y.index_select(0, where)
             if self.pixels_last and x.dim() == 4:
                 x = x.to(memory_format=torch.channels_last)
-            value = self.loss(self.module(x), y).mean()
-            grads = torch.autograd.grad(value, self.params, allow_unused=True)
+            try:
+                value = self.loss(self.module(x), y).mean()
+                grads = torch.autograd.grad(value, self.params, allow_unused=True)
+            except Exception as error:
+                raise _untrainable(self.module, request, place, len(x), error) from error
             move(step, [_dense(g, p) for g, p in zip(grads, self.params, strict=True)])
             total += float(value.detach())
         buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
@@ -210,6 +214,18 @@ def _global_states() -> list[Tensor]:
 def _dropout_seed(request: Train, place: int) -> int:
     """Return the seed of one client's masks in this round."""
     return int(request.streams.keys("dropout", request.round, request.clients[place])[0] >> np.uint64(1))
+
+
+def _untrainable(module: nn.Module, request: Train, place: int, samples: int, error: Exception) -> ConfigError:
+    """Return what to say of a batch that the module or the loss cannot take."""
+    advice = "Look at what the model or the loss makes of such a batch, or at the client's data."
+    if samples == 1:
+        advice = "Change local.batch_size so that nobody is left with a batch of one, or use GroupNorm for BatchNorm."
+    said = f"{type(error).__name__}: {str(error).partition(chr(10))[0].rstrip('.')}"
+    return ConfigError(
+        f"{type(module).__name__} needs batches it can be trained on; round {request.round} gave client "
+        f"{request.clients[place]} one of {samples} ({said}). {advice}"
+    )
 
 
 def _dense(grad: Tensor | None, param: Tensor) -> Tensor:
