@@ -211,11 +211,16 @@ def from_clients(
     """Build a federation from one (x, y) pair per client."""
     if not clients:
         raise DataError("from_clients needs at least one client; got an empty list. Pass one (x, y) pair per client.")
+    odd = next((place for place, pair in enumerate(clients) if not _is_pair(pair)), None)
+    if odd is not None:
+        raise DataError(
+            f"from_clients needs one (x, y) pair per client; what came for client {odd} is none. Pass a list of pairs."
+        )
     shapes = {tuple(torch.as_tensor(x).shape[1:]) for x, _ in clients}
     if len(shapes) > 1:
         raise DataError(f"Clients must share one input shape; got {sorted(shapes)}. Reshape or pad the inputs first.")
-    x = torch.cat([torch.as_tensor(x) for x, _ in clients])
-    y = torch.cat([torch.as_tensor(y) for _, y in clients])
+    x = torch.cat([torch.as_tensor(x).detach() for x, _ in clients])
+    y = torch.cat([torch.as_tensor(y).detach() for _, y in clients])
     offsets = np.concatenate([[0], np.cumsum([len(y) for _, y in clients])]).astype(np.int64)
     labelled = not y.is_floating_point() and y.dim() == 1
     if num_classes is None and labelled:
@@ -232,6 +237,10 @@ def from_clients(
             example=x[:1].clone(),
         )
     )
+
+
+def _is_pair(given: object) -> bool:
+    return isinstance(given, Samples) or (isinstance(given, tuple | list) and len(given) == 2)
 
 
 def _samples(pair: Samples | tuple[Tensor, Tensor] | None) -> Samples | None:

@@ -24,6 +24,7 @@ from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local,
 from turnout.requests import Record
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
+from turnout.study.given import rule_problems
 from turnout.track.opening import problems as tracker_problems
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Study:
         object.__setattr__(self, "track", (named,) if isinstance(named, str) else tuple(named))
         names = [arm.name for arm in self.arms]
         found = value_problems(name=self.name, rounds=self.rounds, seeds=self.seeds, arm=names, track=self.track)
-        messages = [message for _, message in found]
+        messages = [*(message for _, message in found), *rule_problems(self)]
         if messages:
             raise ConfigError("\n".join(messages))
 
