@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.data.federation import Samples, Slab
+from turnout.data.federation import Slab
 from turnout.engine.results import Row
 from turnout.engine.sinks import clip_rows
 from turnout.engine.task import Task
@@ -56,7 +56,7 @@ class Worker:
         self.layout, self.loss, self.pixels_last, self.draws = task.layout, task.loss, pixels_last, draws
         self.module = copy.deepcopy(task.module)
         self.generator = torch.Generator()
-        self.is_random = _key_dropout(self.module, self.generator)
+        self.is_random = key_dropout(self.module, self.generator)
         named = dict(self.module.named_parameters())
         self.params = [named[slot.name] for slot in self.layout.slots]
         self.flat = self.layout.flatten(self.module)
@@ -168,49 +168,6 @@ class Worker:
         return general, state
 
 
-def draws_globally(task: Task) -> bool:
-    """Whether the module draws from PyTorch's global generators, as F.dropout does; tried on one sample."""
-    module = copy.deepcopy(task.module).train()
-    _key_dropout(module, torch.Generator())
-    x = first_sample(task).x
-    before = _global_states()
-    try:
-        with torch.no_grad(), torch.random.fork_rng():
-            module(x.expand(2, *x.shape[1:]))
-            return not all(map(torch.equal, before, _global_states()))
-    except Exception:  # what the module cannot do is told where it is asked to
-        return False
-
-
-def mixes_samples(task: Task) -> bool:
-    """Whether what a module makes of a sample depends on the others in its batch; tried on one sample.
-
-    A stack pads batches of unequal size, and padding is left out of the loss: it must not be felt otherwise.
-    """
-    module = copy.deepcopy(task.module).train()
-    if any(getattr(layer, "scale_grad_by_freq", False) for layer in module.modules()):
-        return True
-    x = first_sample(task).x
-    other = x + 1 if x.is_floating_point() else torch.zeros_like(x)
-    try:
-        with torch.no_grad(), torch.random.fork_rng():
-            alone, beside = (module(torch.cat([x, each]))[0] for each in (x, other))
-            return not torch.allclose(alone, beside, rtol=1e-3, atol=1e-6)
-    except Exception:  # what the module cannot do is told where it is asked to
-        return True
-
-
-def first_sample(task: Task) -> Samples:
-    """Return the first sample of the first client."""
-    slab = task.federation.train.fetch(np.zeros(1, dtype=np.int64))
-    row = int(slab.starts[0]) if slab.order is None else int(slab.order[int(slab.starts[0])])
-    return Samples(slab.x[row : row + 1], slab.y[row : row + 1])
-
-
-def _global_states() -> list[Tensor]:
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
-
-
 def _dropout_seed(request: Train, place: int) -> int:
     """Return the seed of one client's masks in this round."""
     return int(request.streams.keys("dropout", request.round, request.clients[place])[0] >> np.uint64(1))
@@ -254,7 +211,7 @@ def _stored(value: Tensor, slot: Slot) -> Tensor:
     return (value.t() if slot.transposed else value).reshape(-1)
 
 
-def _key_dropout(module: nn.Module, generator: torch.Generator) -> bool:
+def key_dropout(module: nn.Module, generator: torch.Generator) -> bool:
     """Give every dropout layer the generator; return whether the module is random at all."""
     found = False
     for parent in list(module.modules()):

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from turnout.engine.measure import Gauge
-from turnout.engine.one_by_one import Worker, draws_globally
+from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
 from turnout.engine.task import Question, Task, samples_of
+from turnout.engine.trial import draws_globally
 from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
 
 

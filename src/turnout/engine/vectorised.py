@@ -22,14 +22,14 @@ from turnout.engine.dense import Dense, dense_layers
 from turnout.engine.freed import keep_freed_memory
 from turnout.engine.jobs import Jobs, block_bounds, collect_jobs
 from turnout.engine.layers import CannotLower
-from turnout.engine.lowering import Batch, Lowered, Mapped, Program
-from turnout.engine.measure import Gauge, Nowhere
-from turnout.engine.one_by_one import Worker, draws_globally, first_sample, mixes_samples
+from turnout.engine.lowering import Lowered, Mapped, Program
+from turnout.engine.measure import Gauge
+from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
 from turnout.engine.scratch import Scratch
 from turnout.engine.stacked import train_block
-from turnout.engine.tally import Tally
 from turnout.engine.task import Question, Task, samples_of
+from turnout.engine.trial import draws_globally, mixes_samples, try_out
 from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, evenly, most_threads, tuning_key
 from turnout.requests import Answer, Controls, Evaluate, Probe, Score, Train, Trained
 
@@ -69,7 +69,7 @@ def _program(task: Task) -> Program | None:
     except CannotLower as reason:
         mapped = Mapped(task.module, task.layout, task.loss)
         try:
-            _try_out(mapped, task)
+            try_out(mapped, task)
         except Exception as error:  # whatever the module cannot do under vmap, it can do alone
             warnings.warn(
                 f"{type(task.module).__name__} cannot be stacked ({reason}; {type(error).__name__}): "
@@ -78,16 +78,6 @@ def _program(task: Task) -> Program | None:
             )
             return None
         return mapped
-
-
-def _try_out(mapped: Mapped, task: Task) -> None:
-    """Run two rows of two samples of the first client, to see whether the module can be mapped."""
-    sample, flat = first_sample(task), task.layout.flatten(task.module)
-    params = [
-        flat[s.start : s.stop].view(1, *s.stored_shape).repeat(2, *[1] * len(s.stored_shape)) for s in task.layout.slots
-    ]
-    x, y = (t.expand(2, 2, *t.shape[1:]) for t in (sample.x, sample.y))
-    mapped.run(params, Batch(x, y, None), Nowhere(), Tally(2, x.device))
 
 
 class Vectorised:
