@@ -48,12 +48,16 @@ def test_error_an_arm_is_held_to_the_same():
         study(arms=[to.arm("a", selection=to.selection.Uniform)]).run()
 
 
-@pytest.mark.parametrize("clients", [[(torch.zeros(2, 4), torch.zeros(2)), (1, 2, 3)], {0: 1, 1: 2}, [1, 2]])
-def test_error_clients_that_are_no_pairs(clients):
-    place = 1 if isinstance(clients, list) and len(clients[1:]) and isinstance(clients[0], tuple) else 0
-    with pytest.raises(
-        DataError, match=rf"one \(x, y\) pair per client; what came for client {place} is none. Pass a list"
-    ):
+@pytest.mark.parametrize(
+    ("clients", "came"),
+    [
+        ([(torch.zeros(2, 4), torch.zeros(2)), (1, 2, 3)], "client 1 came as tuple of 3"),
+        ({0: 1, 1: 2}, "client 0 came as int"),
+        ([torch.zeros(2)], "client 0 came as Tensor"),
+    ],
+)
+def test_error_clients_that_are_no_pairs(clients, came):
+    with pytest.raises(DataError, match=rf"one \(x, y\) pair per client; {came}. Pass a list of pairs."):
         to.data.from_clients(clients)
 
 

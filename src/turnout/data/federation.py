@@ -211,11 +211,13 @@ def from_clients(
     """Build a federation from one (x, y) pair per client."""
     if not clients:
         raise DataError("from_clients needs at least one client; got an empty list. Pass one (x, y) pair per client.")
-    odd = next((place for place, pair in enumerate(clients) if not _is_pair(pair)), None)
-    if odd is not None:
-        raise DataError(
-            f"from_clients needs one (x, y) pair per client; what came for client {odd} is none. Pass a list of pairs."
-        )
+    for place, pair in enumerate(clients):
+        if not _is_pair(pair):
+            size = f" of {len(pair)}" if isinstance(pair, tuple | list) else ""
+            raise DataError(
+                f"from_clients needs one (x, y) pair per client; client {place} came as {type(pair).__name__}{size}. "
+                "Pass a list of pairs."
+            )
     shapes = {tuple(torch.as_tensor(x).shape[1:]) for x, _ in clients}
     if len(shapes) > 1:
         raise DataError(f"Clients must share one input shape; got {sorted(shapes)}. Reshape or pad the inputs first.")

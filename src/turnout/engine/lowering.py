@@ -153,10 +153,9 @@ def sequential_layers(module: nn.Module, prefix: str = "") -> list[tuple[str, nn
         return None
     layers: list[tuple[str, nn.Module]] = []
     for name, child in module._modules.items():  # named_children leaves out a layer that stands there twice
-        assert child is not None
         path = f"{prefix}{name}"
-        inner = sequential_layers(child, f"{path}.")
-        if inner is None and type(child) not in LAYERS and type(child) is not nn.Linear:
+        inner = None if child is None else sequential_layers(child, f"{path}.")
+        if child is None or (inner is None and type(child) not in LAYERS and type(child) is not nn.Linear):
             return None
         layers += [(path, child)] if inner is None else inner
     names = {id(child) for _, child in layers}

@@ -151,9 +151,7 @@ def _deferred(
     program: Program, jobs: Jobs, bases: Sequence[Tensor], controls: Sequence[Tensor] | None, scratch: Scratch
 ) -> Deferred | None:
     """Return how to train without writing the first layer at every step; None where that does not pay."""
-    if not isinstance(program, Dense) or not is_plain_sgd(jobs.requests[0].local):
-        return None
-    if not program.layers[0].transposed:
+    if not isinstance(program, Dense) or not program.layers[0].transposed or not is_plain_sgd(jobs.requests[0].local):
         return None
     slot, longest = program.layers[0].weight, int(jobs.steps.max())
     inputs, outputs = bases[slot].shape[1:]
