@@ -65,7 +65,7 @@ class RowTable:
     def columns(self, rows: Ids, start: int, out: Tensor) -> Tensor:
         """Copy a part of these rows, from this column on, to `out`, and return it."""
         if self.rows is None:
-            return out.copy_(self.take(rows)[:, start : start + out.shape[1]])
+            return out.copy_(torch.from_numpy(self._map("r")[rows, start : start + out.shape[1]]))
         part = self.rows[:, start : start + out.shape[1]]
         return torch.index_select(part, 0, torch.from_numpy(rows).to(self.device), out=out)
 

@@ -52,45 +52,59 @@ def test_property_the_mix_is_what_the_recursion_gives(lr, momentum, decay, stren
             assert found[step + 1, row if found.shape[1] > 1 else 0] @ [base, control, *grads] == pytest.approx(x)
 
 
+@pytest.fixture(params=[1, 4, 100])
+def piece(request, monkeypatch):
+    """How many rows' controls are formed at once."""
+    first = wide_task().layout.slots[0]
+    monkeypatch.setattr("turnout.engine.controlled.PIECE_BYTES", request.param * (first.stop - first.start) * 8)
+    return request.param
+
+
 @pytest.mark.parametrize("name", LOCALS)
 @pytest.mark.parametrize("block", [1, 4, 100])
-def test_engine_it_is_what_writing_at_every_step_gives(name, block, monkeypatch):
+def test_engine_it_is_what_writing_at_every_step_gives(name, block, piece, monkeypatch):
     task, local = wide_task(), LOCALS[name]
-    more = {"controls": controls_of(task, 0)} if name.startswith("controlled") else {}
-    asked = request(task, None, local, **more)
-    rates = np.linspace(0.05, 0.1, len(asked.clients))  # each row its own
-    asked = replace(asked, steps=np.array([5, 5, 4, 5, 3, 5]), settings={**asked.settings, "lr": rates})
+
+    def asked():
+        more = {"controls": controls_of(task, 0)} if name.startswith("controlled") else {}  # each has memory of its own
+        plain = request(task, None, local, **more)
+        rates = np.linspace(0.05, 0.1, len(plain.clients))  # each row its own
+        return replace(plain, steps=np.array([5, 5, 4, 5, 3, 5]), settings={**plain.settings, "lr": rates})
+
     made = []
     real = FirstLayer.change
     monkeypatch.setattr(FirstLayer, "change", lambda self, *a: made.append(self) or real(self, *a))
-    (mine,) = Vectorised("cpu", block=block).answer([(task, asked)])
+    (mine,) = Vectorised("cpu", block=block).answer([(task, asked())])
     assert made, "this block was to be deferred"
     monkeypatch.setattr("turnout.engine.stacked.pays", lambda *_: False)
-    (written,) = Vectorised("cpu", block=block).answer([(task, asked)])
-    (alone,) = Sequential().answer([(task, asked)])
+    (written,) = Vectorised("cpu", block=block).answer([(task, asked())])
+    (alone,) = Sequential().answer([(task, asked())])
     for other in (written, alone):
         assert torch.allclose(mine.delta, other.delta, rtol=0, atol=1e-12)
         assert np.allclose(mine.loss, other.loss, rtol=0, atol=1e-12)
-        if more:
+        if local.control != "none":
             assert torch.allclose(mine.controls, other.controls, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])
 @pytest.mark.parametrize("decay", [0.0, 0.2])  # with decay the control is not all that is left over
-def test_engine_sums_of_changes_come_from_the_next_controls_alone(block, decay, monkeypatch):
+def test_engine_sums_of_changes_come_from_the_next_controls_alone(block, decay, piece, monkeypatch):
     task, shares = wide_task(), np.random.default_rng(3).random(6)
     local = SGD(lr=0.1, batch_size=4, steps=5, control="average", momentum=0.5, weight_decay=decay)
-    asked = [request(task, shares, local, controls=controls_of(task, seed)) for seed in (0, 1)]
-    asked = [replace(one, steps=np.array([5, 5, 4, 5, 3, 5])) for one in asked]
+
+    def asked(seed):
+        plain = request(task, shares, local, controls=controls_of(task, seed))  # each has memory of its own
+        return replace(plain, steps=np.array([5, 5, 4, 5, 3, 5]))
+
     scaled = []
     real = FirstLayer.change
     monkeypatch.setattr(FirstLayer, "change", lambda self, *a: scaled.append(len(a) == 2) or real(self, *a))
-    several = Vectorised("cpu", block=block).answer([(task, one) for one in asked])
-    (single,) = Vectorised("cpu", block=block).answer([(task, asked[0])])
+    several = Vectorised("cpu", block=block).answer([(task, asked(0)), (task, asked(1))])
+    (single,) = Vectorised("cpu", block=block).answer([(task, asked(0))])
     assert scaled, "this block was to be deferred"
     assert all(scaled), "no change was to be written"
-    for one, mine in ((asked[0], single), *zip(asked, several, strict=True)):
-        (alone,) = Sequential().answer([(task, one)])
+    for seed, mine in ((0, single), *enumerate(several)):
+        (alone,) = Sequential().answer([(task, asked(seed))])
         for what in ("reduced", "controls", "control_sum"):
             assert torch.allclose(getattr(mine, what), getattr(alone, what), rtol=0, atol=1e-11), what
 

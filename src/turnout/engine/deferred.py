@@ -14,7 +14,7 @@ read and written at every step: momentum and controls cost no pass over memory. 
 samples, steps × batch, are few beside the layer's size, for the products X·Xᵀ grow with their square.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from turnout.engine.scratch import Scratch
 from turnout.streams import Floats, Ids
 
+Pieces = Callable[[], Iterable[tuple[slice, Tensor]]]  # a stack, some rows at a time
 ROUNDING = 1e-12  # a factor that is zero but for rounding
 MOST_VISITS = 256  # of a client: beyond this the products of all visits with all others are the larger part
 
@@ -56,14 +57,14 @@ class FirstLayer:
     """The first layer's outputs, step by step, for a block of rows, and its change at the end."""
 
     def __init__(
-        self, x: Tensor, base: Tensor, control: Tensor | None, mixed: Floats, steps: Ids, scratch: Scratch
+        self, x: Tensor, base: Tensor, control: Pieces | None, mixed: Floats, steps: Ids, scratch: Scratch
     ) -> None:
         """Take all products that are known now.
 
         Args:
             x: the inputs of all visits, (rows, visits, inputs), step after step.
             base: W₀, (rows or 1, inputs, outputs).
-            control: k, (rows, inputs, outputs); None where there is none.
+            control: k, (rows, inputs, outputs), in pieces; None where there is none.
             mixed: from `mixes`.
             steps: of each row.
             scratch: where the block's buffers come from.
@@ -82,7 +83,7 @@ class FirstLayer:
             self.errors.zero_()
         self.step = 0
 
-    def _known(self, base: Tensor, control: Tensor | None, mixed: Floats, scratch: Scratch) -> Tensor:
+    def _known(self, base: Tensor, control: Pieces | None, mixed: Floats, scratch: Scratch) -> Tensor:
         """Return a_t·(X_t·W₀) + b_t·(X_t·k) of all steps."""
         inputs, outputs = base.shape[1:]
         known = scratch.take("first known", (self.rows, self.visits, outputs), self.x)
@@ -95,9 +96,11 @@ class FirstLayer:
             known.mul_(self._shaped(of_base))
         if control is not None and self.visits > self.width:  # a control is not felt before the second step
             felt = slice(self.width, None)
-            held = scratch.take("first from control", (self.rows, self.visits - self.width, outputs), self.x)
-            torch.bmm(self.x[:, felt], control, out=held)
-            known[:, felt].addcmul_(held, self._shaped(of_control[:, felt]))
+            shares = self._shaped(of_control[:, felt]).expand(self.rows, -1, 1)
+            for rows, k in control():
+                held = scratch.take("first from control", (len(k), self.visits - self.width, outputs), k)
+                torch.bmm(self.x[rows, felt], k, out=held)
+                known[rows, felt].addcmul_(held, shares[rows])
         return known
 
     def outputs(self, active: int, bias: Tensor | None) -> Tensor:
@@ -128,7 +131,9 @@ class FirstLayer:
         if of_base.any():
             out.addcmul_(self.base.expand_as(out), self._shaped(of_base[:, None]))
         if self.control is not None and (abs(of_control) > ROUNDING).any():  # s·(W₀ − W_T) has it once, without decay
-            out.addcmul_(self.control, self._shaped(of_control[:, None]))
+            shares = self._shaped(of_control[:, None])
+            for rows, k in self.control():
+                out[rows].addcmul_(k, shares[rows])
         return out
 
     def _shaped(self, values: Floats) -> Tensor:

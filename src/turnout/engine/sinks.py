@@ -56,11 +56,11 @@ class FusedSGD:
         settings: RowSettings,
         params: Sequence[Tensor],
         anchors: Sequence[Tensor],
-        controls: Sequence[Tensor] | None,
+        controls: Mapping[int, Tensor] | None,
         scratch: Scratch,
         unwritten: int | None = None,
     ) -> None:
-        """Begin a block; the slot `unwritten` is moved by someone else."""
+        """Begin a block; the slot `unwritten` is moved by someone else, controls are by slot."""
         self.settings, self.anchors, self.controls = settings, anchors, controls
         names = {*settings.same, *settings.varied}
         self.velocity: dict[int, Tensor] | None = None
@@ -189,7 +189,7 @@ class Collected:
         settings: RowSettings,
         params: Sequence[Tensor],
         anchors: Sequence[Tensor],
-        controls: Sequence[Tensor] | None,
+        controls: Mapping[int, Tensor] | None,
     ) -> None:
         self.local, self.settings, self.anchors, self.controls = local, settings, anchors, controls
         self.state = local.begin(params)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.engine.controlled import Controlled
 from turnout.engine.deferred import FirstLayer, mixes, pays
 from turnout.engine.dense import Dense
 from turnout.engine.jobs import Jobs
@@ -39,15 +40,6 @@ class Room:
 
 
 @dataclass(slots=True)
-class Controlled:
-    """A block's controls, per slot: k_i, and the next ones, k_i + s_i Δ_i."""
-
-    held: list[Tensor]
-    following: list[Tensor]
-    scale: Floats  # s_i
-
-
-@dataclass(slots=True)
 class BlockResult:
     """What a block came to: trained rows as per-slot stacks of changes, and facts."""
 
@@ -71,7 +63,9 @@ class BlockResult:
         over = left / torch.as_tensor(self.controls.scale, dtype=left.dtype, device=left.device)
         torch.mm(over, self._following(at), out=out)  # Δ_i = (c_i⁺ − k_i) / s_i
         if felt is None or felt.any():
-            out.addmm_(over if felt is None else over * felt, self.controls.held[at].flatten(1), alpha=-1.0)
+            weighed = over if felt is None else over * felt
+            for rows, control in self.controls.pieces(at):
+                out.addmm_(weighed[:, rows], control.flatten(1), alpha=-1.0)
 
     def _following(self, at: int) -> Tensor:
         assert self.controls is not None
@@ -81,9 +75,10 @@ class BlockResult:
 def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room) -> BlockResult:
     """Train a block of rows and return what they came to, which is good until the scratch is used again."""
     local, rows, bases = jobs.requests[0].local, len(jobs), _bases(layout, jobs)
-    controls = _controls(layout, jobs, scratch)
-    deferred = _deferred(program, jobs, bases, controls, scratch)
-    unwritten = None if deferred is None else deferred.slot
+    unwritten = _unwritten(program, jobs, bases)
+    controls = None if jobs.requests[0].controls is None else Controlled(layout, jobs, scratch, unwritten)
+    held = None if controls is None else controls.held
+    deferred = _deferred(program, jobs, bases, controls, scratch, unwritten)
     params = _stacks(layout, rows, None, "parameter", scratch, bases[0])  # small and close: they are used often
     for at, (param, base) in enumerate(zip(params, bases, strict=True)):
         if at != unwritten:
@@ -91,9 +86,9 @@ def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, 
     settings = RowSettings(jobs.settings, jobs.requests[0].model)
     sink: FusedSGD | Collected
     if is_plain_sgd(local):
-        sink = FusedSGD(settings, params, bases, controls, scratch, unwritten)
+        sink = FusedSGD(settings, params, bases, held, scratch, unwritten)
     else:
-        sink = Collected(local, settings, params, bases, controls)
+        sink = Collected(local, settings, params, bases, held)
     tally, now = Tally(rows, params[0].device), params
     run: Run = program.run
     batches = _batches(jobs, scratch)
@@ -110,19 +105,21 @@ def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, 
         None if at == unwritten else torch.sub(base, param, out=places[at]).flatten(1)
         for at, (base, param) in enumerate(zip(bases, params, strict=True))
     ]
-    scale = _scale(jobs)
+    scale = None if controls is None else controls.scale
     if deferred is not None and (scale is None or _wants_rows(jobs)):
         deltas[deferred.slot] = deferred.first.change(places[deferred.slot]).flatten(1)
     extras = None
     if isinstance(sink, Collected):
         deltas, extras = sink.finish(deltas)
-    controlled = None
     if controls is not None and scale is not None:
         places = _stacks(layout, rows, room.controls, "next control", scratch, bases[0])
-        controlled = _controlled(controls, scale, deltas, deferred, places)
+        controls.follow(deltas, places)
+        if deferred is not None and deltas[deferred.slot] is None:
+            deferred.first.change(places[deferred.slot], scale)
         if not _wants_rows(jobs):
             deltas = [None] * len(deltas)  # a sum of next controls tells of them, too, if they are finite
-    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), controlled)
+    following = None if scale is None else controls
+    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following)
 
 
 def _stacks(layout: Layout, rows: int, given: Tensor | None, name: str, scratch: Scratch, like: Tensor) -> list[Tensor]:
@@ -147,21 +144,31 @@ class Deferred:
     run: Run
 
 
-def _deferred(
-    program: Program, jobs: Jobs, bases: Sequence[Tensor], controls: Sequence[Tensor] | None, scratch: Scratch
-) -> Deferred | None:
-    """Return how to train without writing the first layer at every step; None where that does not pay."""
+def _unwritten(program: Program, jobs: Jobs, bases: Sequence[Tensor]) -> int | None:
+    """Return the slot of a first layer that is better not written at every step; None where there is none."""
     if not isinstance(program, Dense) or not program.layers[0].transposed or not is_plain_sgd(jobs.requests[0].local):
         return None
     slot, longest = program.layers[0].weight, int(jobs.steps.max())
     inputs, outputs = bases[slot].shape[1:]
     visits = longest * int(jobs.widths().max())
     is_even = 4 * int(jobs.steps.sum()) >= 3 * longest * len(jobs)  # rows that end early keep their room to the end
-    if not (visits and is_even and pays(inputs, outputs, visits)):
+    return slot if visits and is_even and pays(inputs, outputs, visits) else None
+
+
+def _deferred(
+    program: Program,
+    jobs: Jobs,
+    bases: Sequence[Tensor],
+    controls: Controlled | None,
+    scratch: Scratch,
+    slot: int | None,
+) -> Deferred | None:
+    """Return how to train without writing this slot, the first layer's weights, at every step."""
+    if slot is None or not isinstance(program, Dense):
         return None
     x, batches = _at_once(jobs, scratch)
-    mixed = mixes(jobs.settings, longest, controls is not None)
-    control = None if controls is None else controls[slot]
+    mixed = mixes(jobs.settings, int(jobs.steps.max()), controls is not None)
+    control = None if controls is None else partial(controls.pieces, slot)
     first = FirstLayer(x, bases[slot], control, mixed, jobs.steps, scratch)
     return Deferred(slot, first, batches, partial(program.run, first=first))
 
@@ -180,54 +187,6 @@ def _bases(layout: Layout, jobs: Jobs) -> list[Tensor]:
     stack = torch.stack(models)
     which = torch.from_numpy(np.searchsorted(owners, jobs.owner)).to(stack.device)
     return [stack[:, s.start : s.stop].index_select(0, which).view(-1, *s.stored_shape) for s in layout.slots]
-
-
-def _controls(layout: Layout, jobs: Jobs, scratch: Scratch) -> list[Tensor] | None:
-    if jobs.requests[0].controls is None:
-        return None
-    first = jobs.requests[0].model
-    held = [
-        scratch.take(f"control {at}", (len(jobs), slot.stop - slot.start), first)
-        for at, slot in enumerate(layout.slots)
-    ]
-    for owner in np.unique(jobs.owner):
-        request, mine = jobs.requests[owner], np.flatnonzero(jobs.owner == owner)
-        assert request.controls is not None
-        clients, where = request.clients[jobs.place[mine]], torch.from_numpy(mine).to(first.device)
-        for slot, part in zip(layout.slots, held, strict=True):
-            if len(mine) == len(jobs):
-                request.controls.columns(clients, slot.start, part)
-            else:
-                part[where] = request.controls.columns(clients, slot.start, torch.empty_like(part[: len(mine)]))
-    return [part.view(-1, *slot.stored_shape) for part, slot in zip(held, layout.slots, strict=True)]
-
-
-def _scale(jobs: Jobs) -> Floats | None:
-    """Return s_i of every row; None where the next controls are not wanted."""
-    scale = np.zeros(len(jobs))
-    for owner in np.unique(jobs.owner):
-        wanted, mine = jobs.requests[owner].controls, jobs.owner == owner
-        if wanted is None or wanted.scale is None:
-            return None
-        scale[mine] = wanted.scale[jobs.place[mine]]
-    return scale
-
-
-def _controlled(
-    controls: list[Tensor],
-    scale: Floats,
-    deltas: Sequence[Tensor | None],
-    deferred: Deferred | None,
-    places: Sequence[Tensor],
-) -> Controlled:
-    """Write the next control of every row, k_i + s_i Δ_i."""
-    factor = torch.as_tensor(scale, dtype=controls[0].dtype, device=controls[0].device)[:, None]
-    for held, delta, place in zip(controls, deltas, places, strict=True):
-        if delta is not None:
-            torch.addcmul(held.flatten(1), delta, factor, out=place.flatten(1))
-        elif deferred is not None:
-            deferred.first.change(place, scale)
-    return Controlled(controls, [place.flatten(1) for place in places], scale)
 
 
 def _at_once(jobs: Jobs, scratch: Scratch) -> tuple[Tensor, list[Batch]]:
