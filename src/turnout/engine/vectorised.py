@@ -6,12 +6,12 @@ bound by arithmetic run one client at a time on several workers instead. Which w
 """
 
 import threading
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,14 @@ from turnout.engine.layers import CannotLower
 from turnout.engine.lowering import Lowered, Mapped, Program
 from turnout.engine.measure import Gauge
 from turnout.engine.one_by_one import Worker
+from turnout.engine.rehearsal import Rehearsal
 from turnout.engine.results import Gather
 from turnout.engine.scratch import Scratch
 from turnout.engine.stacked import train_block
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.trial import draws_globally, mixes_samples, try_out
 from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, evenly, most_threads, tuning_key
-from turnout.requests import Answer, Controls, Evaluate, Probe, Score, Train, Trained
+from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
 
 SMALL = 50_000  # parameters below which operations are too small to share between threads
 
@@ -218,44 +219,11 @@ class Vectorised:
             held = 1 + ("momentum" in local.features) + has_controls  # what a row keeps in cache
             size = 4 * layout.size * held
             options = candidates(rows, size, can_stack, cores(), most_threads(), prepared.task.of_images)
-            way, _ = choose(options, lambda option, steps: self._time(prepared, requests, slabs, option, steps))
+            train = partial(self._train, prepared)
+            way, _ = choose(options, Rehearsal(4 * layout.size, requests, slabs, train).seconds)
             self.remembered.put(key, way)
         self.ways[key] = way
         return way
-
-    def _time(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way, steps: int) -> float:
-        """Return the seconds per client-step of a small piece of the work done this way."""
-        layout = prepared.task.layout
-        small = 4 * layout.size * sum(len(r.clients) for r in requests) < 64 << 20
-        rows = None if small else way.block * way.workers
-        some = [_shortened(r, rows, steps) for r in (requests if small else requests[:1])]
-        pieces = [
-            Slab(slab.x, slab.y, slab.starts[: len(r.clients)], slab.sizes[: len(r.clients)], slab.order)
-            for slab, r in zip(slabs, some, strict=False)
-        ]
-        started = time.perf_counter()
-        self._train(prepared, some, pieces, way)
-        return (time.perf_counter() - started) / sum(int(r.steps.sum()) for r in some)
-
-
-def _shortened(request: Train, rows: int | None, steps: int) -> Train:
-    """Return a request for the first rows and at most so many steps."""
-    n = len(request.clients) if rows is None else min(rows, len(request.clients))
-    return replace(
-        request,
-        clients=request.clients[:n],
-        steps=np.minimum(request.steps[:n], steps),
-        settings={name: values[:n] for name, values in request.settings.items()},
-        coefficients=None if request.coefficients is None else request.coefficients[:n],
-        buffer_weights=request.buffer_weights[:n],
-        controls=None if request.controls is None else _first_controls(request.controls, n),
-    )
-
-
-def _first_controls(controls: Controls, count: int) -> Controls:
-    if controls.scale is None or controls.weights is None:
-        return controls
-    return replace(controls, scale=controls.scale[:count], weights=controls.weights[:count])
 
 
 def _group_key(task: Task, request: Train | Probe | Score | Evaluate) -> tuple[object, ...]:
