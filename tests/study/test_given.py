@@ -31,6 +31,7 @@ def study(**changes):
         ({"server": None}, r"server needs a rule with the method advance; got None"),
         ({"attack": 0.3}, r"attack needs a rule with the method forge or relabel; got 0.3"),
         ({"model": nn.LazyLinear(3)}, r"LazyLinear has some that wait for their first input. Run one sample"),
+        ({"model": nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 3))}, r"Sequential has some that wait for their first"),
     ],
 )
 def test_error_what_is_no_rule_of_its_axis(changes, said):

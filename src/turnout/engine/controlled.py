@@ -22,7 +22,7 @@ class Controlled:
     """
 
     def __init__(self, layout: Layout, jobs: Jobs, scratch: Scratch, unwritten: int | None) -> None:
-        """Form what is held; the slot `unwritten` is not."""
+        """Form what is held: all slots but `unwritten`."""
         self.jobs, self.scratch, self.slots = jobs, scratch, layout.slots
         self.like = jobs.requests[0].model
         self.held = {
