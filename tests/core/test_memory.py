@@ -14,26 +14,27 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.memory import RowTable, consecutive
+from turnout.memory import LINE, RowTable, consecutive, new_rows
 
 LIKE = torch.zeros(3, dtype=torch.float64)
+LONG = torch.zeros(515, dtype=torch.float64)  # three more than lines of memory hold
 WRITES = st.lists(
     st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True), st.floats(-9, 9)), max_size=6
 )
 
 
-def places():
+def places(like=LIKE):
     """The same table in RAM and in a file."""
-    return RowTable(6, LIKE, budget=6 * 3 * 8), RowTable(6, LIKE, budget=6 * 3 * 8 - 1)
+    return RowTable(6, like, budget=6 * like.nbytes), RowTable(6, like, budget=6 * like.nbytes - 1)
 
 
-@given(WRITES)
-def test_property_ram_and_file_agree_with_a_plain_array(writes):
-    here, there = places()
-    expected, heard = np.zeros((6, 3)), np.zeros(6, dtype=bool)
+@given(WRITES, st.sampled_from([LIKE, LONG]))
+def test_property_ram_and_file_agree_with_a_plain_array(writes, like):
+    here, there = places(like)
+    expected, heard = np.zeros((6, len(like))), np.zeros(6, dtype=bool)
     for rows, value in writes:
         ids = np.array(rows)
-        values = value * np.arange(1.0, 4.0) + ids[:, None]
+        values = value * np.arange(1.0, len(like) + 1.0) + ids[:, None]
         expected[ids], heard[ids] = values, True
         for table in (here, there):
             table.put(ids, torch.from_numpy(values))
@@ -48,6 +49,19 @@ def test_contract_the_budget_decides_where_the_table_lies():
     here, there = places()
     assert (here.in_file, there.in_file) == (False, True)
     assert here.bytes == there.bytes == 6 * 3 * 8
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1030), (torch.float64, 515)])
+def test_contract_long_rows_begin_at_a_line_of_memory(dtype, size):
+    table = RowTable(4, torch.zeros(size, dtype=dtype))
+    for rows in (table.rows, table.spare(3), new_rows(2, size, torch.zeros(0, dtype=dtype))):
+        assert rows.shape[1] == size
+        assert [row.data_ptr() % LINE for row in rows] == [0] * len(rows)
+
+
+def test_contract_short_rows_take_no_more_memory_than_their_numbers():
+    rows = RowTable(1000, torch.zeros(3)).rows
+    assert rows.untyped_storage().nbytes() == rows.nbytes == 1000 * 3 * 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -12,7 +12,7 @@ from turnout.attacks.attack import Attack
 from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
-from turnout.memory import DEFAULT_BUDGET
+from turnout.memory import DEFAULT_BUDGET, new_rows
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Memory, Population, Selection, Server
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
@@ -106,7 +106,7 @@ class State:
     def room(self, count: int) -> Tensor:
         """Return memory for so many rows, the same each round: fresh memory is slow to touch."""
         if self.rows is None or len(self.rows) < count:
-            self.rows = self.model.new_empty(count, self.model.numel())
+            self.rows = new_rows(count, self.model.numel(), self.model)
         return self.rows[:count]
 
     @classmethod

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from turnout.engine.jobs import Jobs
 from turnout.engine.stacked import BlockResult, Room
-from turnout.memory import consecutive
+from turnout.memory import consecutive, new_rows
 from turnout.models.layout import Layout
 from turnout.requests import Train, Trained
 from turnout.rows import finite_rows, is_finite
@@ -249,7 +249,7 @@ def _accumulate(sums: dict[int, Tensor], owner: int, value: Tensor, weight: floa
 def _room(request: Train, into: Tensor | None, size: int) -> Tensor:
     """Return memory for one row per client."""
     count = len(request.clients)
-    return request.model.new_empty(count, size) if into is None else into[:count]
+    return new_rows(count, size, request.model) if into is None else into[:count]
 
 
 def _next_controls(request: Train) -> Tensor | None:
