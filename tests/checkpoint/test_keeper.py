@@ -17,7 +17,7 @@ from turnout.coordinator.saving import tables_of
 from turnout.errors import ConfigError, JournalError
 from turnout.memory import RowTable
 
-SIZE, ROWS = 400, 40
+SIZE, ROWS = 1030, 40
 
 
 def state(budget: int = 1 << 30) -> State:

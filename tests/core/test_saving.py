@@ -156,8 +156,9 @@ REMEMBERING = {
 
 
 @pytest.mark.parametrize("budget", [0, 1 << 30], ids=["in a file", "in RAM"])
+@pytest.mark.parametrize("hidden", [5, 65])  # rows of 43 numbers, and of 523: these are padded in RAM
 @pytest.mark.parametrize("rule", REMEMBERING)
-def test_identity_a_run_taken_up_half_way_ends_the_same_bit_for_bit(rule, budget):
+def test_identity_a_run_taken_up_half_way_ends_the_same_bit_for_bit(rule, hidden, budget):
     aggregation, control = REMEMBERING[rule]
     plan = Plan(
         local=SGD(lr=0.1, batch_size=4, steps=2, momentum=0.5, control=control),
@@ -168,7 +169,7 @@ def test_identity_a_run_taken_up_half_way_ends_the_same_bit_for_bit(rule, budget
         evaluate=NEVER,
         table_budget=budget,
     )
-    task = blob_task(6)
+    task = blob_task(6, hidden=hidden)
     whole, _ = run(task, plan)
     for at in (1, 3, 5):
         end = resumed(task, plan, at)
