@@ -24,7 +24,7 @@ class RowTable:
 
     def __init__(self, num_rows: int, like: Tensor, budget: int = DEFAULT_BUDGET) -> None:
         self.num_rows, self.size, self.budget = num_rows, like.numel(), budget
-        self.dtype, self.device, self.like = like.dtype, like.device, like.new_empty(0)
+        self.dtype, self.device = like.dtype, like.device
         self.seen = np.zeros(num_rows, dtype=bool)
         self.changed = np.zeros(num_rows, dtype=bool)  # since this was last cleared, for saving in small pieces
         self.bytes = num_rows * self.size * like.element_size()
@@ -32,7 +32,7 @@ class RowTable:
         self.rows: Tensor | None = None
         self.waiting: Tensor | None = None
         if self.bytes <= budget:
-            self.rows = new_rows(num_rows, self.size, like, torch.zeros)
+            self.rows = new_rows(num_rows, self.size, self.dtype, self.device, torch.zeros)
         else:
             handle, self.path = tempfile.mkstemp(prefix="turnout-", suffix=".rows")
             os.ftruncate(handle, self.bytes)  # sparse: holes read as zeros
@@ -47,7 +47,7 @@ class RowTable:
     def spare(self, count: int) -> Tensor:
         """Return memory for so many rows on their way into the table: the same each time, as fresh memory is slow."""
         if self.waiting is None or len(self.waiting) < count:
-            self.waiting = new_rows(count, self.size, self.like)
+            self.waiting = new_rows(count, self.size, self.dtype, self.device)
         return self.waiting if len(self.waiting) == count else self.waiting[:count]
 
     def run_of(self, rows: Ids) -> Tensor | None:
@@ -100,14 +100,16 @@ class RowTable:
         return np.memmap(self.path, dtype=kind, mode=mode, shape=(self.num_rows, self.size))  # type: ignore[call-overload,no-any-return]
 
 
-def new_rows(count: int, size: int, like: Tensor, make: Callable[..., Tensor] = torch.empty) -> Tensor:
+def new_rows(
+    count: int, size: int, dtype: torch.dtype, device: torch.device, make: Callable[..., Tensor] = torch.empty
+) -> Tensor:
     """Return memory for so many rows. Each begins at a line of memory, unless it is so short that this would waste it.
 
     A stack of rows that begin anywhere takes a few parts in a hundred longer to read and write.
     """
-    per_line = LINE // like.element_size()
+    per_line = LINE // dtype.itemsize
     room = size if size < LINE * per_line else -(-size // per_line) * per_line
-    return make(count, room, dtype=like.dtype, device=like.device)[:, :size]
+    return make(count, room, dtype=dtype, device=device)[:, :size]
 
 
 def consecutive(places: Ids) -> slice | None:

@@ -54,7 +54,7 @@ def test_contract_the_budget_decides_where_the_table_lies():
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1030), (torch.float64, 515)])
 def test_contract_long_rows_begin_at_a_line_of_memory(dtype, size):
     table = RowTable(4, torch.zeros(size, dtype=dtype))
-    for rows in (table.rows, table.spare(3), new_rows(2, size, torch.zeros(0, dtype=dtype))):
+    for rows in (table.rows, table.spare(3), new_rows(2, size, dtype, table.device)):
         assert rows.shape[1] == size
         assert [row.data_ptr() % LINE for row in rows] == [0] * len(rows)
 

@@ -106,7 +106,7 @@ class State:
     def room(self, count: int) -> Tensor:
         """Return memory for so many rows, the same each round: fresh memory is slow to touch."""
         if self.rows is None or len(self.rows) < count:
-            self.rows = new_rows(count, self.model.numel(), self.model)
+            self.rows = new_rows(count, self.model.numel(), self.model.dtype, self.model.device)
         return self.rows[:count]
 
     @classmethod

@@ -1,7 +1,7 @@
 """Putting blocks together: sums and rows of each request, in an order that does not depend on who was faster."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,8 +56,7 @@ class Gather:
         with self.making:
             held = self.extras[owner]
             if held is None:
-                request = self.requests[owner]
-                held = self.extras[owner] = request.model.new_zeros(len(request.clients), self.layout.size)
+                held = self.extras[owner] = _new_rows(self.requests[owner], self.layout.size, torch.zeros)
         return held
 
     def part(self) -> "Part":
@@ -248,8 +247,11 @@ def _accumulate(sums: dict[int, Tensor], owner: int, value: Tensor, weight: floa
 
 def _room(request: Train, into: Tensor | None, size: int) -> Tensor:
     """Return memory for one row per client."""
-    count = len(request.clients)
-    return new_rows(count, size, request.model) if into is None else into[:count]
+    return _new_rows(request, size, torch.empty) if into is None else into[: len(request.clients)]
+
+
+def _new_rows(request: Train, size: int, make: Callable[..., Tensor]) -> Tensor:
+    return new_rows(len(request.clients), size, request.model.dtype, request.model.device, make)
 
 
 def _next_controls(request: Train) -> Tensor | None:
