@@ -6,10 +6,13 @@ SUPPORTED := import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] < 
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
-.PHONY: install demo test lint bench bench-peers interoperability docs
+.PHONY: install demo test lint bench bench-peers digests interoperability docs
 .NOTPARALLEL:
 
 install: $(VENV)/.installed-dev
+
+# CI=true installs the versions that are known to pass; users are held to pyproject.toml alone.
+CONSTRAINTS := $(if $(CI),--constraint .ci/constraints.txt)
 
 # One stamp per extra. They live inside .venv, so removing .venv removes them too.
 $(VENV)/.installed-%: pyproject.toml
@@ -17,7 +20,7 @@ $(VENV)/.installed-%: pyproject.toml
 		test -n "$(PYTHON)" || { echo "turnout needs Python 3.11, 3.12 or 3.13; none was found. Set PYTHON=/path/to/python."; exit 1; }; \
 		echo "Creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Installing turnout[$*] into $(VENV): a minute or two the first time"
-	@$(BIN)/python -m pip install -qq --editable '.[$*]'
+	@$(BIN)/python -m pip install -qq $(CONSTRAINTS) --editable '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.installed-dev
@@ -43,6 +46,10 @@ bench: $(VENV)/.installed-dev
 
 bench-peers: $(VENV)/.installed-dev
 	@mkdir -p runs/bench; $(BIN)/python -m benchmarks.peers.run --json runs/bench/peers.json
+
+# Has any number changed since it was last recorded? The table says which, and why where a change was meant.
+digests: $(VENV)/.installed-dev
+	@$(BIN)/python -m benchmarks.digests
 
 interoperability: $(VENV)/.installed-dev
 	@mkdir -p runs/bench; $(BIN)/python -m benchmarks.interoperability --json runs/bench/interoperability.json
