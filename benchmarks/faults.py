@@ -1,16 +1,18 @@
-"""Kill turnout in real processes, lie to its coordinator and damage its files, and see whether anything is lost.
+"""Kill turnout in real processes, lie to its coordinator, damage and craft its files, and see what is lost or harmed.
 
     python -m benchmarks.faults --kills 200 --rounds 3000 --files 5000
 
 Prints JSON. Every study is first run untouched; each that was killed and resumed must end with the same journal and
 the same models, bit for bit. In every round of the second part half of the clients lie in one way or another: none of
 them may count, and the model has to stay finite. Every damaged file has to be read or refused with a message of ours;
-`benchmarks/fuzz.py` does that steered by coverage.
+`benchmarks/fuzz.py` does that steered by coverage. Folders that were crafted to reach out (links, rollback journals
+that name files) are read and resumed, and nothing outside of them may change.
 """
 
 import argparse
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -23,13 +25,16 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tests.conftest import blob_task, run
 from tests.core.test_trust import KINDS, LOCAL, Lying, spoil
-from tests.faults.harness import Tally, torture, turnouts
+from tests.faults.harness import Tally, Turnout, torture, turnouts
 from tests.faults.studies import STUDIES, write_study
+from tests.hostile.crafted import CRAFTED, everything, half_done, users_files
 from tests.hostile.readers import READERS
 from tests.hostile.test_fuzz import SLOW, damaged, outcome
 
 from turnout.aggregation import FedVARP
 from turnout.coordinator import Plan
+
+COMMANDS = ("compare", "report", "resume")  # on crafted folders
 
 
 def main() -> int:
@@ -45,10 +50,32 @@ def main() -> int:
             kills = given.kills // len(STUDIES) + (place < given.kills % len(STUDIES))
             rng = random.Random(f"{given.seed} {name}")
             found[name] = torture(turnout, write_study(Path(folder), name), kills, rng)
+        reached_out = crafted(turnout, Path(folder) / "sandbox")
     figures = report(found, given.seed, time.monotonic() - begun)
     figures |= {"answers": lied_to(given.rounds, given.seed), "files_damaged": read_damaged(given.files)}
+    figures |= {"crafted_folders": {"commands": len(CRAFTED) * len(COMMANDS), "changed_outside": reached_out}}
     print(json.dumps(figures, indent=2))
-    return 1 if any(tally.lost for tally in found.values()) else 0
+    return 1 if reached_out or any(tally.lost for tally in found.values()) else 0
+
+
+def crafted(turnout: Turnout, sandbox: Path) -> list[str]:
+    """Read and resume each crafted folder in processes of their own; return what changed outside of it."""
+    mine, changed = users_files(sandbox / "mine"), []
+    half = half_done(sandbox / "half", sandbox / "half.toml")
+    for name, craft in CRAFTED.items():
+        for command in COMMANDS:
+            folder = Path(shutil.copytree(half, sandbox / "theirs", symlinks=True))
+            craft(folder, mine)
+            before = {path: told for path, told in everything(sandbox).items() if not path.startswith("theirs")}
+            turnout.run(command, folder)
+            after = {path: told for path, told in everything(sandbox).items() if not path.startswith("theirs")}
+            changed += [
+                f"{command} on {name}: {path}" for path in {*before, *after} if before.get(path) != after.get(path)
+            ]
+            shutil.rmtree(folder)
+            shutil.rmtree(mine)
+            users_files(mine)
+    return changed
 
 
 def lied_to(rounds: int, seed: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from traceback import extract_tb
 
 FUZZED = (
     "study", "trace", "idx", "journal", "archive", "recording", "leaf", "arrays",
-    "checkpoint", "line", "pages", "database",
+    "checkpoint", "model", "line", "pages", "database",
 )  # fmt: skip
 MOST_SECONDS, MOST_MEGABYTES, MOST_BYTES = 10, 2048, 20_000
 

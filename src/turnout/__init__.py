@@ -1,14 +1,33 @@
 """turnout: federated learning with whoever turns up."""
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from turnout import aggregation, attacks, data, filtering, fleet, local, losses, models, selection, server
-from turnout.checkpoint import Checkpoint
-from turnout.coordinator import Cadence, Trust
-from turnout.errors import ConfigError, DataError, JournalError, TurnoutError, UpdateError
-from turnout.fleet import Fleet
-from turnout.journal.load import load
-from turnout.study import Arm, Study, arm, compare, load_study
+from turnout.lazy_imports import lazy_getattr
+
+if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported when it is first used
+    from turnout import (
+        aggregation,
+        assist,
+        asynchrony,
+        attacks,
+        data,
+        filtering,
+        fleet,
+        local,
+        losses,
+        models,
+        selection,
+        server,
+    )
+    from turnout.checkpoint import Checkpoint
+    from turnout.coordinator import Cadence, Trust
+    from turnout.errors import ConfigError, DataError, JournalError, TurnoutError, UpdateError
+    from turnout.fleet import Fleet
+    from turnout.journal.load import load
+    from turnout.study.compare import compare
+    from turnout.study.load import load_study
+    from turnout.study.study import Arm, Study, arm
 
 __version__ = version("turnout")
 
@@ -26,6 +45,8 @@ __all__ = [
     "UpdateError",
     "aggregation",
     "arm",
+    "assist",
+    "asynchrony",
     "attacks",
     "compare",
     "data",
@@ -39,3 +60,20 @@ __all__ = [
     "selection",
     "server",
 ]
+
+_MODULES = {
+    "turnout.checkpoint": ("Checkpoint",),
+    "turnout.coordinator": ("Cadence", "Trust"),
+    "turnout.errors": ("ConfigError", "DataError", "JournalError", "TurnoutError", "UpdateError"),
+    "turnout.fleet": ("Fleet",),
+    "turnout.journal.load": ("load",),
+    "turnout.study.compare": ("compare",),
+    "turnout.study.load": ("load_study",),
+    "turnout.study.study": ("Arm", "Study", "arm"),
+}
+_DEFINED_IN = {name: module for module, names in _MODULES.items() for name in names}
+__getattr__ = lazy_getattr(__name__, {name: _DEFINED_IN.get(name, f"turnout.{name}") for name in __all__})
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

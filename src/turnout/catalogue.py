@@ -15,12 +15,13 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from torch import nn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from turnout.errors import ConfigError
-from turnout.losses import Loss, cross_entropy, quadratic, squared_error
+from turnout.settings import Range
+
+if TYPE_CHECKING:  # names are looked up, and rules described, without PyTorch
+    from turnout.losses import Loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,6 @@ AXES: dict[str, Axis] = {
 }
 
 OWN = "turnout"  # the package whose code a study file may name without being asked about it
-LOSSES: dict[str, Loss] = {loss.__name__.replace("_", "-"): loss for loss in (cross_entropy, squared_error, quadratic)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,21 @@ def is_rule(candidate: object, axis: Axis) -> bool:
     """Whether this is a class, and not a protocol, with the axis's method."""
     if not isinstance(candidate, type) or getattr(candidate, "_is_protocol", False):
         return False
-    if axis is AXES["models"] and issubclass(candidate, nn.Module):
-        return True  # a module class of the user's own
+    if axis is AXES["models"]:
+        from torch import nn  # slow to import, and not needed to look up names
+
+        if issubclass(candidate, nn.Module):
+            return True  # a module class of the user's own
     return any(callable(getattr(candidate, m, None)) for m in axis.methods)
+
+
+def nested_axis(name: str, members: Sequence[Any]) -> str | None:
+    """Return the axis of a field that holds a rule, by its type's name or its own."""
+    classes = [m for m in members if isinstance(m, type) and m.__module__ != "builtins"]
+    for member in classes:
+        if member.__name__.lower() in AXES:
+            return member.__name__.lower()
+    return name if classes and name in AXES else None
 
 
 def rule_named(axis: str, name: str, *, allow_code: bool = True) -> type:
@@ -165,8 +177,10 @@ def _imported(module_name: str, attribute: str) -> Any:
     return found
 
 
-def loss_named(name: str, *, allow_code: bool = True) -> Loss:
+def loss_named(name: str, *, allow_code: bool = True) -> "Loss":
     """Return the loss of this name or address; without allow_code only turnout's own."""
+    from turnout.losses import LOSSES
+
     if ":" in name:
         found = find(name, allow_code=allow_code)
         if not callable(found):
@@ -183,9 +197,9 @@ def loss_named(name: str, *, allow_code: bool = True) -> Loss:
 def parameters(rule: type) -> dict[str, Parameter]:
     """Return the settings of a rule by name: of a dataclass its fields, of any other class its __init__'s."""
     if is_dataclass(rule):
-        hints = get_type_hints(rule)
+        hints = get_type_hints(rule, include_extras=True)
         return {f.name: Parameter(f.name, hints.get(f.name, Any), _default(f)) for f in fields(rule) if f.init}
-    hints = get_type_hints(rule.__init__)  # type: ignore[misc]
+    hints = get_type_hints(rule.__init__, include_extras=True)  # type: ignore[misc]
     found = {}
     for name, given in inspect.signature(rule).parameters.items():
         if given.kind in (given.POSITIONAL_OR_KEYWORD, given.KEYWORD_ONLY):
@@ -238,13 +252,17 @@ LABELS = {
 
 
 def describe(rule: type) -> Description:
-    """Return what a rule says of itself."""
+    """Return what a rule says of itself; `rule_sources` says the same of a shipped one without importing it."""
     module = inspect.getmodule(rule)
-    text = inspect.cleandoc((module and module.__doc__) or rule.__doc__ or "")
+    return read_docstring(inspect.cleandoc((module and module.__doc__) or rule.__doc__ or ""), _settings(rule))
+
+
+def read_docstring(text: str, settings: Sequence[Setting] = ()) -> Description:
+    """Return a docstring sorted into its parts."""
     summary, *rest = text.split("\n")
     while rest and rest[0].strip():  # a first sentence that runs over the line
         summary += " " + rest.pop(0).strip()
-    return Description(summary=summary, settings=tuple(_settings(rule)), **_parts(rest))
+    return Description(summary=summary, settings=tuple(settings), **_parts(rest))
 
 
 def _parts(lines: list[str]) -> dict[str, Any]:
@@ -273,7 +291,7 @@ def _settings(rule: type) -> list[Setting]:
     written = _written(rule)
     found = []
     for name, given in parameters(rule).items():
-        default = None if given.is_required else _plain(given.default)
+        default = None if given.is_required else default_text(given.default)
         found.append(Setting(name=name, type=hint_text(given.hint), default=default, meaning=written.get(name, "")))
     return found
 
@@ -299,8 +317,11 @@ def _written(rule: type) -> dict[str, str]:
 def hint_text(hint: Any) -> str:
     """Return a type as a study file's reader would write it."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        bounds = [note.words for note in arguments[1:] if isinstance(note, Range) and note.words]
+        return " ".join([hint_text(arguments[0]), *bounds])
     if origin is Literal:
-        return " | ".join(_plain(choice) for choice in arguments)
+        return " | ".join(default_text(choice) for choice in arguments)
     if origin in (Union, UnionType):
         return " | ".join(hint_text(member) for member in arguments)
     if origin in (tuple, list, Sequence):
@@ -310,14 +331,14 @@ def hint_text(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
 
 
-def _plain(value: object) -> str:
+def default_text(value: object) -> str:
     """Return a default as a study file would write it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_plain(entry) for entry in value) + "]"
+        return "[" + ", ".join(default_text(entry) for entry in value) + "]"
     if isinstance(value, str):
         return f'"{value}"'
     return type(value).__name__ if is_dataclass(value) else str(value)

@@ -13,8 +13,16 @@ class DataError(TurnoutError):
     """Data that is missing, damaged or not what a federation can hold."""
 
 
+class StudyNote(UserWarning):
+    """Something that the reader of a study's results should know before it runs; nothing is wrong."""
+
+
 class UpdateError(TurnoutError):
     """Answers that a rule cannot combine."""
+
+
+class RunsFailed(UserWarning):
+    """Some runs of a study failed, and the others are finished."""
 
 
 class JournalError(TurnoutError):

@@ -1,7 +1,6 @@
 """Per-sample losses: a function of (output, target) that returns one value per sample.
 
-Any such function works as `loss=`; these are the ones shipped. A loss whose targets are class numbers says so in
-`CLASSIFIES`, and accuracy is then measured beside it.
+Any such function works as `loss=`; these are the ones shipped.
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ def quadratic(output: Tensor, target: Tensor) -> Tensor:
     return 0.5 * curvature * output.square().sum(1) - (linear * output).sum(1)
 
 
-CLASSIFIES: frozenset[Loss] = frozenset({cross_entropy})
+LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error, "quadratic": quadratic}
 
 
 def correct(output: Tensor, target: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from turnout.streams import Floats, Ids, Streams
 if TYPE_CHECKING:
     from turnout.requests import Probe, Score, Steps, Train
 
-Memory = dict[str, Any]  # what a rule remembers between rounds: tensors, numpy arrays, row tables, plain numbers
+Memory = dict[str, Any]  # what a rule remembers between rounds, all finite: tensors, arrays, row tables, plain numbers
 Batching = Literal["shuffled", "replaced", "full"]
 
 
@@ -288,14 +288,6 @@ class Local(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """A local rule that adapts to how training goes."""
-
-    def observe(self, memory: Mapping[str, Any], view: View, loss: float) -> Memory:
-        """Return the rule's new memory after a round whose mean training loss was this."""
-        ...
-
-
 @dataclass(slots=True)
 class SlotUpdate:
     """One parameter of a block of rows at one local step; every tensor has the rows in front."""
@@ -333,6 +325,7 @@ class Combined:
     coefficients: Floats
     memory: Memory = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    moves: bool = True  # False: no step; neither the model nor the memory of the server rule changes
 
 
 class Ask(Protocol):
@@ -342,12 +335,20 @@ class Ask(Protocol):
         """Return how many local steps each of these clients would get done this round; asks nobody."""
         ...
 
+    def rates(self, clients: Ids) -> Floats:
+        """Return η_l of each of these clients in this round; asks nobody."""
+        ...
+
     def seconds(self, clients: Ids) -> Floats | None:
         """Return how long the work of this round would take each of these clients; None without a clock."""
         ...
 
     def train(self, clients: Ids, uploads: bool = True) -> "Train":
         """Ask these clients to train from the round's model; without `uploads` not all of them send their rows."""
+        ...
+
+    def train_alone(self, client: int) -> "Train":
+        """Ask a client for the whole local work of a run's first round, at its rate, whatever the fleet allows."""
         ...
 
     def train_on_server(self) -> "Train":

@@ -1,6 +1,6 @@
 """What the coordinator asks of an engine, and what it gets back. Plain values: no behaviour, no I/O."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from turnout.memory import RowTable
+from turnout.metrics import EVALUATED
 from turnout.protocols import Local
 from turnout.streams import Floats, Ids, Streams
 
@@ -71,6 +72,7 @@ class Trained:
     control_sum: Tensor | None = None  # Σ p_i s_i Δ_i
     round: int | None = None  # which it answers; None: the one that was asked last
     num_examples: Ids | None = None  # what clients say they hold; None: they were not asked
+    reasons: Mapping[int, str] = field(default_factory=dict)  # why a client's answer cannot be used; by the coordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +126,14 @@ class Evaluate:
     buffers: Tensor | None
     per_client: bool = False
     clients: Ids | None = None  # given: the test set is these clients' hold-outs put together
+    metrics: tuple[str, ...] = EVALUATED  # what to measure, as far as the labels and the model's outputs allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
     """The answer to Evaluate."""
 
-    metrics: dict[str, float]  # "loss", and "accuracy" for classification
+    metrics: dict[str, float]  # by the metric's name
     client_accuracy: Floats | None = None  # by client id; NaN where a client has no hold-out
     client_loss: Floats | None = None
 

@@ -30,6 +30,7 @@ class Facts:
     multiplicity: Ids  # how often it was drawn
     inclusion_prob: Floats | None  # π_i where the selection rule knows it
     num_clients: int  # N: clients in the objective
+    availability_prob: Floats | None = None  # q_i: how likely it was to be up, where the fleet knows it
     boost: Floats | None = None  # a factor on the coefficients of clients that have just arrived
 
     def __len__(self) -> int:
@@ -46,9 +47,9 @@ class Facts:
             return self
         names = ("clients", "weights", "num_examples", "asked_steps", "local_steps", "local_work", "local_lr")
         kept = {name: getattr(self, name)[mask] for name in (*names, "multiplicity")}
-        prob = None if self.inclusion_prob is None else self.inclusion_prob[mask]
-        boost = None if self.boost is None else self.boost[mask]
-        return replace(self, **kept, inclusion_prob=prob, boost=boost)
+        optional = {name: getattr(self, name) for name in ("inclusion_prob", "availability_prob", "boost")}
+        kept |= {name: values[mask] for name, values in optional.items() if values is not None}
+        return replace(self, **kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,8 @@
 """Keyed randomness: every draw is a pure function of (seed, purpose, round, client).
 
+Arms of a study share all draws, so that they can be compared in pairs, but those that must be secret from each other:
+the noise of differential privacy is keyed by the arm's name as well.
+
 Intuition: nothing is ever "the next number", so leaving one draw out never moves another.
 
     key   = mix(… mix(mix(seed) ⊕ purpose) ⊕ round) ⊕ client)
@@ -81,6 +84,7 @@ class Streams:
     """All the randomness of one run."""
 
     seed: int
+    arm: str = ""  # the name of the run's arm, for draws that arms must not share
 
     def keys(self, purpose: str, round: int = 0, clients: Ids | int = SERVER) -> Bits:
         """Return one key per client."""
@@ -98,6 +102,10 @@ class Streams:
         key = _mix_one(((_stem(self.seed, purpose, round) ^ (client & WORD)) + STRIDE) & WORD)
         pair = [_mix_one((key + step * STRIDE) & WORD) for step in (1, 2)]
         return np.random.Generator(np.random.Philox(_Given(pair)))  # type: ignore[arg-type]  # stubs leave it out
+
+    def arm_generator(self, purpose: str, round: int = 0) -> np.random.Generator:
+        """Return a generator for draws that no other arm shares: its purpose has the arm's name in it."""
+        return self.generator(f"{purpose} of arm {self.arm}", round)
 
     def torch_generator(self, purpose: str, round: int = 0, client: int = SERVER) -> torch.Generator:
         """Return a torch generator (on the CPU) seeded by the key; torch keeps 32 bits of it."""

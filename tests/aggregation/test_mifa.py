@@ -14,7 +14,9 @@ from turnout.aggregation import MIFA, FedAvg
 from turnout.coordinator import Cadence, Plan
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
+from turnout.local.schedule import Inverse
 from turnout.selection import Uniform
+from turnout.server import FedAdam, FedAvgM, SlowMomentum
 
 NEVER = Cadence(every=10**9)
 HERE = view([1, 2, 3, 4], 1)
@@ -126,3 +128,55 @@ def test_convergence_reaches_the_optimum_under_unequal_availability_where_fedavg
     task, optimum = quadratic_task(h.tolist(), e.tolist(), [1, 1, 1]), e.mean() / h.mean()
     assert run(task, plan)[0].model.item() == pytest.approx(optimum, abs=1e-5)
     assert abs(run(task, replace(plan, aggregation=FedAvg()))[0].model.item() - optimum) > 0.1
+
+
+class UpIn:
+    """Up in these rounds, everyone named."""
+
+    def __init__(self, by_round):
+        self.by_round = by_round
+
+    def up(self, view):
+        return np.array(self.by_round.get(view.round, ()), dtype=np.int64)
+
+
+TWO = quadratic_task([1.0, 1.0], [[4.0], [8.0]], [1, 1])
+
+
+def two_clients(by_round, rounds, **more):
+    """Two clients at 4 and 8, with one exact step of 0.5 each, up in these rounds."""
+    local = more.pop("local", SGD(lr=0.5, steps=1, batches="full"))
+    fleet = Fleet(availability=UpIn(by_round))
+    return Plan(**{"local": local, "rounds": rounds, "fleet": fleet, "aggregation": MIFA(), "evaluate": NEVER} | more)
+
+
+def test_golden_a_round_with_nobody_steps_on_what_is_remembered():
+    # x = 0: G = (−4, −8), u = 0.5·(−6) = −3, x = 3; nobody in rounds 2 and 3: the same step again, x = 6, 9
+    assert [run(TWO, two_clients({1: (0, 1)}, rounds))[0].model.item() for rounds in (1, 2, 3)] == [3.0, 6.0, 9.0]
+    # and at the round's own rate: η_l / 2 in round 2, η_l / 3 in round 3
+    falling = SGD(lr=0.5, schedule=Inverse(), steps=1, batches="full")
+    final, records = run(TWO, two_clients({1: (0, 1)}, 3, local=falling))
+    assert final.model.item() == pytest.approx(3 + 3 / 2 + 3 / 3)
+    assert records[2].events == ("nobody was up",)
+    assert len(records[2].answered) == 0
+
+
+def test_contract_before_anyone_was_heard_there_is_nothing_to_step_on():
+    final, _ = run(TWO, two_clients({3: (0, 1)}, 2, server=FedAdam()))
+    assert final.model.item() == 0.0
+    assert final.server == {}
+
+
+@pytest.mark.parametrize("server", [FedAvgM(momentum=0.9), FedAdam(), SlowMomentum()])
+def test_contract_waiting_moves_neither_the_model_nor_the_memory_of_the_server_rule(server):
+    waiting = {"aggregation": MIFA(wait=True), "server": server}
+    still, records = run(TWO, two_clients({1: (0,), 2: (0,), 3: ()}, 3, **waiting))
+    assert still.model.item() == 0.0
+    assert still.server == {}
+    assert [record.metrics["waiting_for"] for record in records[1:]] == [1.0, 1.0, 1.0]
+    # the first step is as if it were the first round of the run
+    waited, _ = run(TWO, two_clients({1: (0,), 2: (0,), 4: (1,)}, 4, **waiting))
+    at_once, _ = run(TWO, two_clients({1: (0, 1)}, 1, **waiting))
+    assert torch.equal(waited.model, at_once.model)
+    assert waited.server.keys() == at_once.server.keys()
+    assert all(np.allclose(waited.server[name], at_once.server[name]) for name in at_once.server)

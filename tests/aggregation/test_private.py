@@ -14,7 +14,7 @@ from tests.aggregation import answers
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg, Private
 from turnout.aggregation.accounting import epsilon, library, orders, spent
-from turnout.aggregation.private import bounded_mean
+from turnout.aggregation.private import LEAST_NOISE, MOST_NOISE, bounded_mean
 from turnout.assist import Safari
 from turnout.asynchrony import FedBuff
 from turnout.attacks import InnerProduct, SignFlip
@@ -22,7 +22,7 @@ from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.checks import problems
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize
-from turnout.fleet import Bernoulli, Fleet
+from turnout.fleet import Bernoulli, Deadline, Fleet, Fraction
 from turnout.local import SGD
 from turnout.local.effort import AdaComm
 from turnout.selection import LowLoss, Poisson, PowerOfChoice, Uniform, Weighted
@@ -114,7 +114,7 @@ def test_golden_noise_has_its_own_stream_and_is_z_c_over_k():
     noisy = rule(noise_multiplier=3.0, clip_norm=0.5, cohort_size=4)
     delta = [[0.1, 0.2], [0.0, -0.3]]
     still = combined(rule(clip_norm=0.5, cohort_size=4), delta).direction
-    drawn = Streams(5).generator("privacy", 7).standard_normal(2)
+    drawn = Streams(5).generator("privacy of arm ", 7).standard_normal(2)
     found = combined(noisy, delta, round=7, seed=5)
     assert (found.direction - still).tolist() == pytest.approx((3.0 * 0.5 / 4 * drawn).tolist())
     assert found.metrics["noise_std"] == pytest.approx(0.375)
@@ -197,6 +197,9 @@ def test_contract_where_nobody_answered_the_last_known_rate_counts_and_else_the_
     assert np.allclose(later.memory["divergences"], 2 * spent("poisson", 1.0, 0.1))
     first = combined(poisson, np.zeros((0, 2)), prob=0.1)
     assert np.allclose(first.memory["divergences"], spent("poisson", 1.0, 1.0))
+    fixed = rule(noise_multiplier=1.0, sampling="fixed")  # fewer may be up than when the rate was last seen
+    later = combined(fixed, np.zeros((0, 2)), memory=combined(fixed, [[0.1, 0.1]], prob=0.1).memory, prob=0.1)
+    assert np.allclose(later.memory["divergences"], spent("fixed", 1.0, 0.1) + spent("fixed", 1.0, 1.0))
 
 
 def private_plan(**more):
@@ -205,13 +208,29 @@ def private_plan(**more):
     return Plan(**chosen)
 
 
-def test_contract_a_round_that_asked_nobody_is_noisy_too_and_one_with_nobody_up_is_still():
+IDLE = Fleet(work=Fraction(fraction=0.0))  # whoever is asked never answers
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"fleet": IDLE, "selection": Uniform(cohort_size=2), "aggregation": rule(noise_multiplier=1.0)},
+        {
+            "fleet": IDLE,
+            "selection": Uniform(cohort_size=2),
+            "aggregation": rule(noise_multiplier=1.0, sampling="fixed"),
+        },
+    ],
+    ids=["poisson", "none", "fixed"],
+)
+def test_contract_a_round_without_answers_is_noisy_too_and_one_with_nobody_up_is_still(more):
     task = blob_task(9)
-    _, records = run(task, private_plan(), seed=1)
-    empty = [r for r in records[1:] if len(r.asked) == 0]
+    _, records = run(task, private_plan(**more), seed=1)
+    empty = [r for r in records[1:] if len(r.answered) == 0]
     assert empty
     assert all(r.metrics["noise_std"] > 0 and "epsilon" in r.metrics for r in empty)
-    quiet, records = run(task, private_plan(fleet=Fleet(availability=Bernoulli(prob=1e-9))))
+    quiet, records = run(task, private_plan(**more | {"fleet": Fleet(availability=Bernoulli(prob=1e-9))}))
     assert torch.equal(quiet.model, task.layout.flatten(task.module))
     assert all("epsilon" not in r.metrics for r in records)
 
@@ -219,7 +238,7 @@ def test_contract_a_round_that_asked_nobody_is_noisy_too_and_one_with_nobody_up_
 def test_contract_a_round_with_nobody_asked_moves_by_its_noise_alone():
     task = quadratic_task([1.0] * 3, [[1.0, 2.0]] * 3, [1] * 3)
     final, records = run(task, private_plan(selection=Poisson(prob=1e-9), rounds=1))
-    noise = Streams(0).generator("privacy", 1).standard_normal(2)
+    noise = Streams(0).generator("privacy of arm ", 1).standard_normal(2)
     assert final.model.tolist() == pytest.approx((-noise / 2).tolist())
     assert len(records[1].answered) == 0
 
@@ -248,6 +267,7 @@ REFUSED = {
     "norms": ({"server": FedExP()}, "unclipped lengths"),
     "no waiting": ({"asynchrony": FedBuff(buffer_size=1, concurrency=2)}, "Leave asynchrony out"),
     "server rounds": ({"assist": Safari(lr=0.1)}, "Leave assist and membership out"),
+    "over-selection": ({"fleet": Fleet(clock=Deadline(over_selection=1.3))}, "displaces another"),
     "colluders": ({"attack": InnerProduct(fraction=0.2)}, "attackers who see others' changes"),
 }
 
@@ -302,16 +322,20 @@ def test_error_buffers_are_not_covered():
     ("setting", "value", "need"),
     [
         ("clip_norm", 0.0, "> 0"),
-        ("clip_norm", math.nan, "> 0"),
+        ("clip_norm", math.nan, "to be a number"),
         ("noise_multiplier", -1.0, ">= 0"),
-        ("noise_multiplier", math.inf, ">= 0"),
+        ("noise_multiplier", math.inf, "<= 1,000"),
+        ("noise_multiplier", 1e9, "<= 1,000"),
+        ("noise_multiplier", 1e-300, "= 0, or 0.01 and more"),
         ("cohort_size", 0, ">= 1"),
+        ("cohort_size", 10**12, "<= 100,000,000"),
         ("delta", 0.0, r"in \(0, 1\)"),
         ("delta", 1.0, r"in \(0, 1\)"),
+        ("delta", 1e308, r"in \(0, 1\)"),
     ],
 )
 def test_error_a_setting_that_cannot_be_is_named(setting, value, need):
-    with pytest.raises(ConfigError, match=rf"Private needs {setting} {need}; got .*Change aggregation\.{setting}"):
+    with pytest.raises(ConfigError, match=rf"Private needs {setting} {need}.*; got .*Change aggregation\.{setting}"):
         rule(**{setting: value})
 
 
@@ -324,3 +348,11 @@ def test_error_a_missing_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
     with pytest.raises(ConfigError, match=r"dp-accounting, which is not installed.*turnout\[privacy\]"):
         library()
+
+
+@pytest.mark.parametrize("sampling", ["none", "poisson", "fixed"])
+@pytest.mark.parametrize("noise", [LEAST_NOISE, MOST_NOISE])
+@pytest.mark.parametrize("delta", [1e-300, 1 - 1e-12])
+def test_property_epsilon_is_finite_at_the_ends_of_what_can_be_set(sampling, noise, delta):
+    found = epsilon(sampling, 100 * spent(sampling, noise, 0.5), delta)
+    assert 0 <= found < math.inf

@@ -162,7 +162,7 @@ def test_golden_q_from_theory():
         ({"steps": 0}, r"steps >= 1; got 0\. Change assist\.steps"),
         ({"batch_size": 0}, r"batch_size >= 1; got 0\. Change assist\.batch_size"),
         ({"lr": -0.1}, r"lr > 0; got -0\.1\. Change assist\.lr"),
-        ({"lr": float("inf")}, r"lr > 0; got inf"),
+        ({"lr": float("inf")}, r"lr <= 1,000,000,000,000; got inf"),
     ],
 )
 def test_error_settings(settings, text):

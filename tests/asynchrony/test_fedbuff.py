@@ -10,8 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import blob_task, quadratic_task, run
-from turnout.aggregation import FedAvg
+from tests.core.test_trust import Lying, spoil
+from turnout.aggregation import FedAvg, Joint
 from turnout.asynchrony import FedBuff
+from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, State, check, coordinate
 from turnout.coordinator.buffered import play
 from turnout.coordinator.saving import restored, saved
@@ -19,14 +21,15 @@ from turnout.engine import Run, Sequential, Task, Vectorised, drive
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize
 from turnout.fleet import Bernoulli, Complete, Deadline, Fleet, Fraction, Lognormal, Scheduled
-from turnout.local import SGD
+from turnout.local import SGD, Adagrad
 from turnout.local.effort import AdaComm
-from turnout.protocols import Population, Timing
+from turnout.protocols import Choice, Population, Timing
 from turnout.requests import Record
 from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
 
 NEVER = Cadence(every=10**9)
+ONE_BY_ONE = FedBuff(buffer_size=1, concurrency=1)
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,17 @@ class Pace:
 
     def run(self, clients, steps, model_bytes, view):
         return Timing(done=steps, late=np.zeros(len(steps), dtype=bool), round_seconds=0.0)
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """One client a round, by a list."""
+
+    clients: tuple[int, ...]
+    cohort_size: int | None = 1
+
+    def choose(self, pool, view, ask):
+        return Choice.of(np.array([self.clients[view.round - 1]]))
 
 
 def plan(pace, **settings):
@@ -178,6 +192,84 @@ def test_golden_the_clock_played_by_hand():
     assert events.sent_at == [0.0, 1.0, 5.0]
 
 
+def test_golden_the_place_of_the_answer_that_fills_the_buffer_waits_for_the_server_step():
+    # client 1 is back at 1 s: with a buffer of one, client 2 is sent off in the next step, with its model
+    events = play([], np.array([1, 2]), np.array([1.0, 10.0]), 0.0, (1, 1))
+    assert (events.arrived, events.sent_at) == ([(1.0, 1)], [0.0])
+    events = play([], np.array([1, 2, 3]), np.array([1.0, 2.0, 10.0]), 0.0, (2, 2))
+    assert (events.arrived, events.sent_at) == ([(1.0, 1), (2.0, 2)], [0.0, 0.0, 1.0])
+
+
+def test_identity_one_place_and_a_buffer_of_one_is_fedavg_one_client_after_another(any_engine):
+    task = blob_task(5)
+    local = SGD(lr=0.1, batch_size=5, epochs=1)
+    base = Plan(local=local, rounds=6, evaluate=NEVER)
+    some = replace(base, fleet=Fleet(clock=Pace((1.0, 5.0, 2.0, 9.0, 3.0))), asynchrony=ONE_BY_ONE)
+    final, records = run(task, some, engine=any_engine())
+    assert [r.metrics["staleness"] for r in records[1:]] == [0.0] * 6
+    order = tuple(int(r.answered.item()) for r in records[1:])
+    assert len(set(order)) > 1
+    waits, _ = run(task, replace(base, selection=InOrder(order)))
+    assert torch.allclose(final.model, waits.model, rtol=0, atol=1e-12)
+
+
+def test_identity_second_rows_travel_with_their_answers():
+    task = blob_task(5)
+    base = Plan(local=Adagrad(lr=0.1, steps=(1, 3), correction="joint"), rounds=4, aggregation=Joint(), evaluate=NEVER)
+    waits, _ = run(task, base)
+    clock = Fleet(clock=Pace((1.0, 5.0, 2.0, 9.0, 3.0)))
+    whole = FedBuff(buffer_size=5, concurrency=5, staleness="constant")
+    final, _ = run(task, replace(base, fleet=clock, asynchrony=whole))
+    assert torch.allclose(final.model, waits.model, rtol=0, atol=1e-12)
+
+
+NEEDED = {
+    "cluster-fedvarp": {"num_clusters": 2},
+    "private": {"clip_norm": 1.0, "noise_multiplier": 0.1, "cohort_size": 6},
+}
+REFUSED = {"private": "answers to older models are not what the accounting assumes"}
+
+
+@pytest.mark.parametrize("name", catalogue("aggregation"))
+def test_contract_every_aggregation_goes_with_it_or_is_refused_with_the_reason(name):
+    task = blob_task(6)
+    task = replace(task, federation=replace(task.federation, server=task.federation.test))
+    rule = catalogue("aggregation")[name](**NEEDED.get(name, {}))
+    local = Adagrad(lr=0.1, steps=2, correction="joint") if name == "joint" else SGD(lr=0.1, steps=2)
+    some = replace(plan((1, 2, 3, 4, 5, 6), buffer_size=3, concurrency=5), rounds=8, local=local, aggregation=rule)
+    if name in REFUSED:
+        with pytest.raises(ConfigError, match=REFUSED[name]):
+            run(task, some)
+        return
+    final, records = run(task, some)
+    assert torch.isfinite(final.model).all()
+    assert not torch.equal(final.model, task.layout.flatten(task.module))
+    assert any(record.metrics["staleness"] > 0 for record in records[1:])
+    assert all(record.rejected == {} for record in records)
+
+
+def test_contract_an_answer_that_comes_in_late_is_rejected_for_its_own_reason():
+    task = blob_task(6)
+    some = replace(plan((1, 2, 9, 4, 5, 6), buffer_size=2, concurrency=6), rounds=8)
+    _, records = run(task, some, engine=Lying(spoil(2, "absurd samples"), spoil(4, "nan loss")))
+    told = [(client, reason) for record in records for client, reason in record.rejected.items()]
+    assert (2, "says it has -3 samples") in told
+    assert (4, "its loss is not a number") in told
+    assert {client for client, _ in told} == {2, 4}
+    assert all(record.events == () for record in records)  # nothing is said of an answer before it comes in
+    late = next(record for record in records if 2 in record.rejected)
+    assert late.round > 1
+
+
+def test_contract_the_reason_is_saved_with_an_answer_on_its_way():
+    task, liar = blob_task(6), Lying(spoil(2, "absurd samples"))
+    some = replace(plan((1, 2, 9, 4, 5, 6), buffer_size=2, concurrency=6), rounds=1)
+    half, _ = run(task, some, engine=liar)
+    tensors, rest = saved(half)
+    back = restored(tensors, json.loads(json.dumps(rest)), half)
+    assert back.flight["reasons"] == {"2": "says it has -3 samples"}
+
+
 @given(st.lists(st.floats(0.1, 9), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 4))
 def test_property_never_more_at_work_than_allowed_and_time_never_runs_back(seconds, buffer_size, more):
     limits = (buffer_size, buffer_size + more)
@@ -272,11 +364,11 @@ def test_error_running_statistics_are_refused():
 
 
 def test_error_settings():
-    with pytest.raises(ConfigError, match="1 <= buffer_size <= concurrency; got 5 and 2"):
+    with pytest.raises(ConfigError, match="buffer_size <= concurrency; got 5 and 2"):
         FedBuff(buffer_size=5, concurrency=2)
     with pytest.raises(ConfigError, match=r"exponent in \[0, 1\]"):
         FedBuff(exponent=2)
-    with pytest.raises(ConfigError, match=r"beyond in \[0, 1\].*got 2 and 0\.0\. Change asynchrony\.beyond"):
+    with pytest.raises(ConfigError, match=r"beyond in \[0, 1\]; got 2\. Change asynchrony\.beyond"):
         FedBuff(beyond=2)
     with pytest.raises(ConfigError, match=r"usual_staleness <= cutoff, or beyond > 0; got 11\.0 > 10"):
         FedBuff(staleness="cutoff", usual_staleness=11.0)

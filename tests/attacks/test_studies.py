@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import blob_federation, blob_task
+from tests.conftest import blob_federation, blob_task, models_of
 from turnout.attacks import LabelFlip, ModelReplacement, ScaledUpdate, SignFlip
 from turnout.attacks.attack import drawn_attackers
 from turnout.data.relabelled import relabelled
@@ -28,15 +28,15 @@ def test_identity_flipped_labels_in_a_study_are_a_federation_with_flipped_labels
     attacked = study(data=before, model=model, attack=LabelFlip(fraction=0.5)).run()
     by_hand = study(data=flipped, model=model).run()
     honest = study(data=before, model=model).run()
-    (one,), (two,), (three,) = (list(result.models.values()) for result in (attacked, by_hand, honest))
+    (one,), (two,), (three,) = (list(models_of(result).values()) for result in (attacked, by_hand, honest))
     assert torch.equal(one, two)
     assert not torch.equal(one, three)
 
 
 def test_engine_runs_that_share_inputs_and_not_labels_are_kept_apart():
     arms = [to.arm("honest"), to.arm("flip", attack=LabelFlip(fraction=0.5))]
-    together = study(arms=arms).run().models
-    alone = study(arms=arms[1:]).run().models
+    together = models_of(study(arms=arms).run())
+    alone = models_of(study(arms=arms[1:]).run())
     assert torch.allclose(together["flip", 0], alone["flip", 0], rtol=1e-4, atol=1e-5)
     assert not torch.allclose(together["flip", 0], together["honest", 0], rtol=1e-2, atol=1e-2)
 
@@ -46,7 +46,7 @@ def test_identity_a_boost_of_one_is_label_flip():
         to.arm("flip", attack=LabelFlip(fraction=0.4)),
         to.arm("replace", attack=ModelReplacement(fraction=0.4, boost=1.0)),
     ]
-    models = study(arms=arms, aggregation=to.aggregation.Median()).run().models
+    models = models_of(study(arms=arms, aggregation=to.aggregation.Median()).run())
     assert torch.equal(models["flip", 0], models["replace", 0])
 
 

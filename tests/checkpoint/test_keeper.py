@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from turnout.checkpoint import Checkpoint, Keeper, tensors_of
-from turnout.checkpoint.files import Piece, about_of, opened, verify, write
+from turnout.checkpoint import Checkpoint, Keeper, LastModel, read_model
+from turnout.checkpoint.files import Piece, about_of, opened, tensors_of, verify, write
 from turnout.checkpoint.keeper import Blocks, clean
 from turnout.coordinator import State
 from turnout.coordinator.saving import tables_of
@@ -134,6 +134,14 @@ STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
         lambda tensors, about: tensors.update({"1/model": torch.zeros(SIZE).double()}),
         "model of .* torch.float64, not",
     ),
+    "a model that is not finite": (
+        lambda tensors, about: tensors.update({"1/model": torch.full((SIZE,), torch.nan)}),
+        "model is not finite",
+    ),
+    "a measured model that is not finite": (
+        lambda tensors, about: tensors.update({"1/measured": torch.full((SIZE,), torch.inf)}),
+        "measured is not finite",
+    ),
     "buffers": (lambda tensors, about: tensors.update({"1/buffers": torch.zeros(1)}), "buffers of another model"),
     "measured": (lambda tensors, about: tensors.update({"1/measured": torch.zeros(2)}), "measured of"),
     "more clients": (
@@ -203,13 +211,15 @@ def test_contract_the_old_file_stays_until_the_journal_has_been_told(tmp_path: P
 def test_contract_runs_that_have_ended_leave_their_models_and_nothing_else(tmp_path: Path) -> None:
     keeper, ended = Keeper(tmp_path, 2), State(model=torch.arange(3.0), buffers=torch.ones(1))
     kept(keeper, 1, {1: ended})
-    save = keeper.save(2, {}, {1: ended})
+    last = LastModel(tensors={"b": torch.arange(3.0), "a": torch.ones(1)}, example_shape=(4,), num_outputs=2)
+    save = keeper.save(2, {}, {1: last})
     keeper.settle(save)
     assert (save.files, save.ended) == ((), (1,))
     assert files(tmp_path) == ["2-2.safetensors"]
-    back = tensors_of(tmp_path, "models/2-2.safetensors", "1/")
-    assert torch.equal(back["model"], torch.arange(3.0))
-    assert torch.equal(back["buffers"], torch.ones(1))
+    back = read_model(tmp_path, "models/2-2.safetensors", 1)
+    assert list(back.tensors) == ["b", "a"]
+    assert all(torch.equal(back.tensors[name], last.tensors[name]) for name in "ab")
+    assert (back.example_shape, back.num_outputs) == ((4,), 2)
 
 
 def test_contract_what_a_killed_process_left_is_cleaned_up_and_nothing_else(tmp_path: Path) -> None:
@@ -245,10 +255,10 @@ def test_contract_tensors_of_every_kind_come_back(tmp_path: Path, dtype: torch.d
 
 
 def test_error_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "models").write_text("in the way")
+    (tmp_path / "models" / "0-0.safetensors.part").mkdir(parents=True)  # in the way
     with pytest.raises(JournalError, match=r"0-0.safetensors cannot be written: .*last checkpoint is kept. Free some"):
         write(tmp_path, "models/0-0.safetensors", [], {})
-    assert files(tmp_path) == ["models"]
+    assert files(tmp_path) == []
 
 
 def test_contract_a_checkpoint_is_due_by_rounds_or_by_seconds() -> None:
@@ -261,9 +271,9 @@ def test_contract_a_checkpoint_is_due_by_rounds_or_by_seconds() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rounds": 0}, "checkpoint needs rounds >= 1; got 0. Change checkpoint.rounds."),
-        ({"seconds": -1.0}, "checkpoint needs seconds >= 0; got -1.0. Change checkpoint.seconds."),
-        ({"seconds": float("nan")}, "checkpoint needs seconds >= 0; got nan"),
+        ({"rounds": 0}, "Checkpoint needs rounds >= 1; got 0. Change checkpoint.rounds."),
+        ({"seconds": -1.0}, "Checkpoint needs seconds >= 0; got -1.0. Change checkpoint.seconds."),
+        ({"seconds": float("nan")}, 'Checkpoint needs seconds to be a number or "none"; got nan'),
     ],
 )
 def test_error_an_impossible_cadence(settings: dict[str, float], message: str) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+import tomllib
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -15,9 +17,11 @@ from tests.conftest import Turnout
 from turnout.cli import main
 from turnout.cli.app import app
 from turnout.cli.listing import found, shown_text
-from turnout.cli.progress import Board, duration, live
+from turnout.cli.study_settings import EXAMPLES
 from turnout.requests import Record
-from turnout.study import Study, load_study
+from turnout.study import Study, load_study, to_toml
+from turnout.study.load import OWN, TABLES
+from turnout.study.progress import Board, duration, live
 
 STUDY = """\
     name   = "small"
@@ -47,6 +51,9 @@ def turnout(turnout: Turnout) -> Turnout:
     return turnout
 
 
+GIVEN = ("--accept-changed-data", "--allow-code", "--allow-network", "--deterministic")
+
+
 def test_contract_the_flags_are_frozen() -> None:
     """A new setting goes to a dataclass, not to a flag."""
     command = typer.main.get_command(app)
@@ -55,13 +62,17 @@ def test_contract_the_flags_are_frozen() -> None:
     flags = {name: sorted(o for p in sub.params for o in p.opts) for name, sub in commands.items()}
     assert sorted(o for p in command.params for o in p.opts) == ["--version"]
     assert flags == {
-        "run": ["--allow-code", "--engine", "--out", "--seeds", "--set", "--track", "study"],
-        "resume": ["--allow-code", "run"],
+        "run": [
+            *("--accept-changed-data", "--allow-code", "--allow-network", "--deterministic", "--engine"),
+            *("--out", "--seeds", "--set", "--track", "study"),
+        ],
+        "resume": [*GIVEN, "run"],
         "check": ["--allow-code", "--json", "study"],
         "ls": ["--json", "axis"],
         "show": ["--json", "name"],
         "compare": ["--baseline", "--json", "--metric", "--target", "runs"],
-        "report": ["--figures", "--json", "--out", "-o", "runs"],
+        "report": ["--figures", "--json", "--out", "--target", "-o", "runs"],
+        "export": ["--arm", "--force", "--out", "--seed", "-o", "run"],
         "reproduce": ["--json", "--out", "--scale", "--seeds", "name"],
         "ui": ["--host", "--open", "--port", "folder"],
         "trace show": ["--json", "--out", "file"],
@@ -74,11 +85,12 @@ def test_golden_a_run_prints_its_rounds_the_comparison_and_what_comes_next(turno
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     assert lines[0] == "small   2 arms x 2 seeds   3 rounds   sequential   runs/small"
-    assert lines[1].split() == ["arm", "round", "up", "asked", "answered", "loss", "acc", "MB", "left"]
-    assert [line.split()[:2] for line in lines[2:8]] == [
+    assert lines[1:5] == ["reading data", "round 0: evaluating", "round 1: training", "round 1: evaluating"]
+    assert lines[5].split() == ["arm", "round", "up", "asked", "answered", "loss", "acc", "MB", "left"]
+    assert [line.split()[:2] for line in lines[6:12]] == [
         [a, f"{r}/3"] for r in (1, 2, 3) for a in ("FedAvg", "FedProx")
     ]
-    assert len({len(line) for line in lines[1:8]}) == 1  # aligned
+    assert len({len(line) for line in lines[5:12]}) == 1  # aligned
     assert "points from FedAvg" in said.out
     assert re.fullmatch(r"done in \d+ s; next: turnout compare runs/small", lines[-1])
     assert Path("runs/small").is_dir()
@@ -88,7 +100,7 @@ def test_contract_a_finished_study_is_told_and_not_run_again(turnout: Turnout) -
     turnout("run", "small.toml")
     said = turnout("run", "small.toml")
     assert said.code == 0
-    assert said.out.startswith("runs/small already holds this study, finished. To run it anew, choose another folder")
+    assert "\nruns/small already holds this study, finished. To run it anew, choose another folder" in said.out
     assert "points from FedAvg" in said.out
 
 
@@ -135,7 +147,7 @@ def test_error_bad_input_is_one_message_and_exit_code_2(
     assert said.code == 2
     assert message in said.err
     assert "Traceback" not in said.err + said.out
-    assert said.out == ""
+    assert said.out == "" or said.out.splitlines()[1:] == ["reading data"]
     assert not Path("runs").exists()
 
 
@@ -199,10 +211,30 @@ def test_golden_ls_lists_every_axis_with_a_line_each(turnout: Turnout) -> None:
 def test_golden_show_tells_intuition_formula_settings_and_reference(turnout: Turnout) -> None:
     out = turnout("show", "FedAvg").out
     assert out.startswith("aggregation/fedavg\nFedAvg: a weighted average of what the clients changed.\n\nIntuition: ")
-    assert "\n    ratio  u = Σ_{i∈S} p_i Δ_i / Σ_{i∈S} p_i" in out
-    assert re.search(r'\n  weighting  "mean" \| "ht" \| "ratio"  "ratio"  what who was asked', out)
+    assert "\n    ratio     u = Σ_{i∈S} p_i Δ_i / Σ_{i∈S} p_i" in out
+    assert re.search(r'\n  weighting  "mean" \| "ht" \| "ht-fleet" \| "ratio"  "ratio"  how weights correct', out)
     assert "\nReference: McMahan" in out
     assert "\nrecipes/fedavg\n" in out
+    assert "\n\nin Python: turnout.aggregation.FedAvg\n" in out
+
+
+def test_contract_every_setting_of_a_study_file_can_be_shown_with_an_example_that_loads(turnout: Turnout) -> None:
+    assert {*OWN, *TABLES, "rounds", "loss", "data_seed"} == set(EXAMPLES)
+    plain = tomllib.loads(Path("small.toml").read_text())
+    for name, example in EXAMPLES.items():
+        (shown,) = json.loads(turnout("show", f"settings/{name}", "--json").out)
+        assert shown["summary"]
+        whole = {
+            key: value | example.get(key, {}) if isinstance(value, dict) else value for key, value in plain.items()
+        }
+        Path("one.toml").write_text(to_toml({**whole, **{k: v for k, v in example.items() if k != "data"}}))
+        said = turnout("check", "one.toml")
+        assert (said.code, said.err) == (0, ""), name
+    out = turnout("show", "trust").out
+    assert out.startswith("settings/trust\nWhat happens to answers that cannot be used")
+    assert re.search(r'\n  policy +"reject" \| "clip" \| "stop"  "reject"  leave such', out)
+    assert "\n\nin Python: turnout.Study(trust=turnout.Trust(…))\n\nin a study file:\n\n    [trust]\n" in out
+    assert turnout("show", "data_seed").out == turnout("show", "data-seed").out
 
 
 def test_contract_whatever_is_listed_can_be_shown_and_every_setting_says_what_it_is(turnout: Turnout) -> None:
@@ -251,7 +283,8 @@ def test_contract_a_rule_beside_the_study_can_be_used(turnout: Turnout) -> None:
         "--allow-code",
     )  # fmt: skip
     assert said.code == 0
-    assert said.out.splitlines()[2].split()[3] == "2"
+    (asked,) = {line.split()[3] for line in said.out.splitlines() if "/3 " in line}
+    assert asked == "2"
 
 
 def test_golden_version(turnout: Turnout) -> None:
@@ -299,18 +332,20 @@ def test_contract_a_stopped_study_is_resumed_from_its_folder(turnout: Turnout, m
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     assert lines[0] == "small   2 arms x 2 seeds   3 rounds   sequential   runs/small"
-    assert [line.split()[1] for line in lines[2:4]] == ["3/3", "3/3"]
+    assert [line.split()[1] for line in lines if " 3/3 " in line] == ["3/3", "3/3"]
     assert re.fullmatch(r"done in \d+ s; next: turnout compare runs/small", lines[-1])
-    assert turnout("resume", "small").out.startswith("runs/small already holds this study, finished.")
+    assert "\nruns/small already holds this study, finished." in turnout("resume", "small").out
 
 
 def test_contract_a_terminal_gets_one_live_line_per_arm(turnout: Turnout) -> None:
     screen = StringIO()
     board = Board(load_study("small.toml"), "sequential   runs/small")
     with live(board, Console(file=screen, force_terminal=True, width=120)) as on_progress:
-        assert screen.getvalue() == ""  # nothing before the study is known to run
+        assert "small   2 arms x 2 seeds   3 rounds   sequential   runs/small" in screen.getvalue()  # at once
+        board.tell("reading data")
+        while "reading data" not in screen.getvalue():  # drawn by a thread of its own
+            time.sleep(0.01)
         load_study("small.toml").run(engine="sequential", on_progress=on_progress)
     shown = screen.getvalue()
-    assert "small   2 arms x 2 seeds   3 rounds" in shown
     last = shown[shown.rindex("small   2 arms") :]
     assert [line.split()[:2] for line in last.splitlines()[2:4]] == [["FedAvg", "3/3"], ["FedProx", "3/3"]]

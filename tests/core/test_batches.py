@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import turnout.local.batches as batches
+from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches, permutations, samples_used, steps_per_epoch
 from turnout.streams import Streams, unit, words
 
@@ -228,3 +229,9 @@ def test_property_ties_are_broken_by_position(monkeypatch):
     ]
     stable = [np.argsort(part, kind="stable") for part in (ranks[0][:300], ranks[0][300:], ranks[1], ranks[2])]
     assert np.array_equal(flat, np.concatenate(stable))
+
+
+@pytest.mark.parametrize(("mode", "steps", "size"), [("shuffled", 10**6, 10**6), ("replaced", 10**6, 10**6)])
+def test_error_more_batches_than_memory_holds_are_one_message(mode, steps, size):
+    with pytest.raises(ConfigError, match=r"1,000,000 steps of 1,000,000 samples needs about .* Lower local\.steps"):
+        draw_batches(np.ones(2, dtype=np.uint64), np.array([50, 60]), np.array([steps, steps]), size, mode)

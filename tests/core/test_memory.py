@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,8 +76,9 @@ def test_contract_bytes_and_numbers_follow_the_models_precision(dtype):
 def test_contract_rows_are_zero_until_written_and_a_file_takes_no_room_for_them():
     table = RowTable(1000, torch.zeros(4096), budget=0)  # 16 MiB
     assert not table.take(np.array([0, 999])).any()
-    assert os.stat(table.path).st_size == table.bytes
-    assert os.stat(table.path).st_blocks * 512 < table.bytes / 100
+    facts = os.fstat(table.file.file.fileno())
+    assert facts.st_size == table.bytes
+    assert facts.st_blocks * 512 < table.bytes / 100
 
 
 def test_contract_what_is_taken_is_a_copy():
@@ -93,13 +93,53 @@ def test_contract_taking_no_rows_gives_none():
         assert table.take(np.zeros(0, dtype=np.int64)).shape == (0, 3)
 
 
-def test_contract_the_file_goes_when_the_table_does():
+def test_contract_the_file_has_no_name_and_is_closed_with_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     table = RowTable(6, LIKE, budget=0)
-    path = Path(table.path)
-    assert path.exists()
+    table.put(np.arange(6), torch.ones(6, 3, dtype=torch.float64))
+    assert list(tmp_path.iterdir()) == []  # nothing that a killed process could leave
+    handle = table.file.file.fileno()
     del table
     gc.collect()
-    assert not path.exists()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handle)
+
+
+NO_ROOM = """
+import resource, sys
+import numpy as np, torch
+from turnout.errors import TurnoutError
+from turnout.memory import RowTable
+if sys.argv[1] == "limit":  # files may have a megabyte
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    table = RowTable(64, torch.zeros(1 << 16), budget=0)  # 16 MiB
+    table.take(np.arange(64))
+    for row in range(64):
+        table.put(np.array([row]), torch.ones(1, 1 << 16))
+        table.take(np.arange(64))
+except TurnoutError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and mounts are those of Linux")
+@pytest.mark.parametrize("how", ["limit", "mount"])
+def test_error_a_full_temporary_folder_is_one_message(tmp_path, how):
+    command = [sys.executable, "-c", NO_ROOM, how]
+    if how == "mount":  # a small file system of its own, where the user may mount one
+        inner = f'mount -t tmpfs -o size=1m none {tmp_path} && exec "$@"'
+        command = ["unshare", "--mount", "--map-root-user", "sh", "-c", inner, "sh", *command]
+        tried = subprocess.run([*command[:-4], "true"], capture_output=True, check=False)
+        if tried.returncode:
+            pytest.skip("no file system can be mounted here")
+    room = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=room, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"of 64 clients, up to 0.0168 GB, has no room in {tmp_path}: " in done.stdout
+    assert "set TMPDIR to a folder on a larger disk." in done.stdout
+    assert ("No space left on device" in done.stdout) == (how == "mount")
+    assert list(tmp_path.iterdir()) == []
 
 
 HUNDRED_THOUSAND = """

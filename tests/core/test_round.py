@@ -174,7 +174,7 @@ def test_contract_measurements_come_at_their_cadence_and_after_the_last_round():
         (lambda: Cadence(every=0), r"every >= 1.*got 0"),
         (lambda: SGD(lr=0.1, batch_size=4), r"epochs or steps, one of the two; got neither"),
         (lambda: SGD(lr=0.1, epochs=1, steps=1), r"epochs or steps, one of the two; got both"),
-        (lambda: SGD(lr=0.1, epochs=(3, 2)), r"range of work from 1 up; got \[3, 2\]"),
+        (lambda: SGD(lr=0.1, epochs=(3, 2)), r"range of work that ascends; got \[3, 2\]"),
         (lambda: SGD(lr=0, epochs=1), r"lr > 0; got 0\. Change local\.lr"),
         (lambda: SGD(lr=1, epochs=1, momentum=1), r"momentum in \[0, 1\); got 1"),
         (lambda: SGD(lr=1, epochs=1, batch_size=0), r"batch_size >= 1; got 0"),

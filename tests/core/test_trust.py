@@ -18,7 +18,7 @@ from turnout.local import SGD
 from turnout.local.effort import AdaComm
 from turnout.requests import Probe, Score, Train, Trained
 from turnout.rows import finite_rows, is_finite
-from turnout.selection import PowerOfChoice, Uniform
+from turnout.selection import DivFL, PowerOfChoice, Uniform
 from turnout.server import FedExP
 
 NOBODY, NO = np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -253,8 +253,8 @@ def test_error_a_run_that_is_to_stop_names_the_client_and_the_reason():
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ({"policy": "hope"}, r'policy "reject", "clip" or "stop"; got \'hope\'\. Change trust\.policy'),
-        ({"max_norm": 0.0}, r"a finite max_norm > 0; got 0\.0\. Change trust\.max_norm"),
+        ({"policy": "hope"}, r'policy to be one of "reject", "clip", "stop"; got "hope"\. Change trust\.policy'),
+        ({"max_norm": 0.0}, r"max_norm > 0; got 0\.0\. Change trust\.max_norm"),
         ({"policy": "clip"}, r"needs a length to clip to\. Set trust\.max_norm"),
     ],
 )
@@ -293,7 +293,7 @@ def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up
     plan = Plan(local=local, rounds=3, selection=Uniform(cohort_size=4), aggregation=rule, server=server, trust=trust)
     final, records = run(task, plan, engine=engine)
     assert torch.isfinite(final.model).all()
-    assert local.control == "none" or torch.isfinite(final.local["control"]).all()
+    assert torch.isfinite(final.local.get("control", final.model)).all()
     for record in records[1:]:
         asked, answered, rejected = set(record.asked), set(record.answered), set(record.rejected)
         assert answered | rejected == asked
@@ -356,3 +356,59 @@ def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what, go
     assert bool(torch.isfinite(state.local["table"].take(np.arange(5))).all())
     if what == "controls" and not gone:
         assert records[2].rejected == {0: "its next control is not finite"}
+
+
+@pytest.mark.parametrize("rule", [FedAvg(), FedVARP(), Median()])
+def test_contract_rows_that_belong_to_a_graph_leave_it(rule):
+    def tied(request, answer):
+        names = ("reduced", "delta", "controls", "control_sum")
+        held = {name: getattr(answer, name) for name in names if getattr(answer, name) is not None}
+        return replace(answer, **{name: value.clone().requires_grad_() for name, value in held.items()})
+
+    plan = Plan(local=replace(LOCAL, control="average"), rounds=3, aggregation=rule)
+    final, records = run(blob_task(5), plan, engine=Lying(of_training(tied)))
+    expected, _ = run(blob_task(5), plan)
+    assert torch.equal(final.model, expected.model)
+    assert not final.model.requires_grad
+    assert all(record.rejected == {} and record.events == () for record in records)
+
+
+def test_contract_gradients_that_belong_to_a_graph_leave_it():
+    def tied(request, answer):
+        return replace(answer, gradient=answer.gradient.requires_grad_()) if isinstance(request, Probe) else answer
+
+    plan = Plan(local=LOCAL, rounds=2, selection=DivFL(cohort_size=2))
+    final, _ = run(blob_task(5), plan, engine=Lying(tied))
+    expected, _ = run(blob_task(5), plan)
+    assert torch.equal(final.model, expected.model)
+
+
+class InPlace(Sequential):
+    """An engine that trains the very model it was lent."""
+
+    name = "in-place"
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def answer(self, questions):
+        answers = super().answer(questions)
+        for _, request in questions:
+            if isinstance(request, Train):
+                self.how(request.model)
+        return answers
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda model: model.add_(1e-9),
+        lambda model: model[3:4].mul_(2.0),
+        lambda model: model.numpy().__setitem__(0, 7.0),  # which torch does not notice
+        lambda model: model.fill_(torch.nan),
+    ],
+)
+def test_error_an_engine_that_changes_the_model_it_was_given_is_caught(how):
+    with pytest.raises(UpdateError, match=r"The engine 'in-place' changed a model that it was given.*train a copy"):
+        run(blob_task(4), Plan(local=LOCAL, rounds=2), engine=InPlace(how))

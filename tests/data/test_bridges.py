@@ -162,7 +162,7 @@ def flower_without(column):
         (lambda: from_dataset(Items([torch.zeros(3)]), [0]), r"items \(x, y\); item 0 is a Tensor\. Wrap the Dataset"),
         (
             lambda: from_dataset(Items([("text", 0)]), [0]),
-            r"tensors, arrays, numbers or images; got str\. Give the Data",
+            r"Inputs must be numbers; got text\. Number the labels",
         ),
         (
             lambda: from_dataset(Items([(torch.zeros(2), 0), (torch.zeros(3), 0)]), [0, 0]),
@@ -170,7 +170,7 @@ def flower_without(column):
         ),
         (
             lambda: from_flwr([1, 2]),
-            r"needs a flwr_datasets\.FederatedDataset; got list\. Install .* turnout\[flower\]",
+            r"needs a flwr_datasets\.FederatedDataset; got list\. Install .* pip install flwr-datasets",
         ),
         (
             lambda: from_flwr(flower_without(""), split="val"),

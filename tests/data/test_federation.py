@@ -1,17 +1,14 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout.data.assemble import Source, assemble, laid_out, shared, train_sizes
+from turnout.data.assemble import Source, assemble, laid_out, shared
 from turnout.data.federation import Federation, Held, Samples, from_clients
+from turnout.data.holdout import train_sizes
 from turnout.data.partition import Iid
-from turnout.data.picture import arranged, binned, label_picture, label_table
 from turnout.data.synthetic import Synthetic
-from turnout.data.synthetic_on_demand import SyntheticOnDemand
 from turnout.errors import DataError
 from turnout.streams import Streams
 
@@ -216,7 +213,10 @@ def nan_store():
             r"got 41 of 100 samples held by 60 clients\. Set.*at most 40",
         ),
         (lambda: build(dealt(100, 60), server_samples=-1), r"must leave every client one sample; got -1"),
-        (lambda: build(dealt(100, 3), client_names=("a",)), r"name every client; got 1 names for 3 clients"),
+        (
+            lambda: build(dealt(100, 3), client_names=("a",)),
+            r"names must be one per client; got 1 for 3 clients\. Pass 3 names",
+        ),
         (lambda: build(dealt(100, 2), store=nan_store()), r"training inputs must be finite; 1 of 100 samples hold NaN"),
         (
             lambda: build(dealt(100, 2), store=store(classes=9)),
@@ -231,57 +231,3 @@ def nan_store():
 def test_error_bad_data_is_named_with_the_way_out(make, message):
     with pytest.raises(DataError, match=message):
         make()
-
-
-# the picture
-
-
-@pytest.mark.parametrize(("clients", "columns"), [(10, 10), (200, 200), (1000, 200)])
-def test_contract_the_picture_has_a_readable_number_of_columns(clients, columns):
-    federation = build(dealt(4000, clients), n=4000)
-    figure = label_picture(federation)
-    sizes, shares = figure.data
-    assert np.asarray(shares.z).shape == (4, columns)
-    assert np.asarray(shares.z).sum(axis=0) == pytest.approx(np.ones(columns))
-    assert np.sum(sizes.y) * clients / columns == pytest.approx(4000)
-    assert f"{clients:,} clients" in figure.layout.title.text
-
-
-def test_contract_the_picture_samples_clients_above_ten_thousand():
-    federation = build(list(np.arange(30_000)[:, None]), n=30_000)
-    clients, counts = label_table(federation)
-    assert len(clients) == 10_000
-    assert clients[[0, -1]].tolist() == [0, 29_999]
-    assert counts.argmax(axis=1).tolist() == (clients % 4).tolist()
-    assert "10,000 of 30,000 clients, 50 to a column" in label_picture(federation).layout.title.text
-
-
-def test_contract_the_picture_counts_generated_clients_too():
-    federation = SyntheticOnDemand(clients=30, samples=12, test_clients=1).build(STREAMS)
-    assert np.array_equal(label_table(federation)[1], federation.label_counts())
-    assert np.sum(label_picture(federation).data[0].y) == 30 * 12
-
-
-def test_golden_clients_with_the_same_top_label_stand_together():
-    counts = np.array([[0, 2], [3, 1], [1, 9], [4, 0]])
-    assert arranged(counts).tolist() == [3, 1, 0, 2]
-
-
-def test_golden_a_column_is_the_mean_of_its_clients():
-    shares, sizes, starts = binned(np.array([[1, 1], [3, 1], [0, 2], [8, 0]]), 2)
-    assert shares.tolist() == [[0.625, 0.375], [0.5, 0.5]]
-    assert sizes.tolist() == [3.0, 5.0]
-    assert starts.tolist() == [0, 2]
-
-
-def test_contract_the_picture_uses_colours_that_anyone_can_tell_apart():
-    figure = label_picture(build(dealt(100, 5)))
-    scale = [colour for _, colour in figure.data[1].colorscale]
-    luminance = [sum(w * int(c[i : i + 2], 16) for w, i in ((0.299, 1), (0.587, 3), (0.114, 5))) for c in scale]
-    assert luminance == sorted(luminance)  # readable in grey, hence with any colour vision
-
-
-def test_error_no_picture_of_labels_without_labels():
-    federation = replace(build(dealt(100, 5)), num_classes=None)
-    with pytest.raises(DataError, match=r"label_picture needs labels; the targets of toy are numbers\. Picture"):
-        label_picture(federation)

@@ -316,21 +316,25 @@ def test_property_linear_regression_clients_disagree_on_the_way():
     ("make", "message"),
     [
         (lambda: Synthetic(clients=0), r"Synthetic needs clients >= 1; got 0\. Change data\.clients"),
-        (lambda: Synthetic(samples=0), r"Synthetic needs samples >= 1; got 0\. Change data\.samples, or leave it out"),
-        (lambda: SyntheticIid(holdout=1.0), r"SyntheticIid needs 0 <= holdout < 1; got 1\.0\. Change data\.holdout"),
-        (lambda: Synthetic(alpha=-1), r"alpha >= 0 and beta >= 0, standard deviations; got -1 and 1\.0\. Change data"),
+        (lambda: Synthetic(samples=0), r"Synthetic needs samples >= 1; got 0\. Change data\.samples"),
+        (lambda: SyntheticIid(holdout=1.0), r"SyntheticIid needs holdout in \[0, 1\); got 1\.0\. Change data\.holdout"),
+        (lambda: Synthetic(alpha=-1), r"alpha >= 0; got -1\. Change data\.alpha"),
         (lambda: SyntheticOnDemand(max_samples=0), r"SyntheticOnDemand needs max_samples >= 1; got 0\. Change data"),
+        (
+            lambda: Quadratics(curvatures=(1.0,), targets=((0.0,),), clients=5),
+            r"clients = 1 by its targets; got clients = 5\. Drop data\.clients, or data\.targets",
+        ),
         (lambda: Quadratics(curvatures=(1.0,)), r"curvatures and targets together; got only one of them\. Give both"),
-        (lambda: Quadratics(dim=0), r"clients >= 1 and dim >= 1; got 10 and 0\. Change data\.clients or data\.dim"),
+        (lambda: Quadratics(dim=0), r"dim >= 1; got 0\. Change data\.dim"),
         (
             lambda: Quadratics(curvatures=(0.0,), targets=((1.0,),)),
-            r"curvatures > 0; got \(0\.0,\)\. Change data\.curvatures",
+            r"curvatures > 0; got 0\.0\. Change data\.curvatures",
         ),
         (
             lambda: Quadratics(curvatures=(1.0, 2.0), targets=((1.0,), (1.0, 2.0))),
             r"one target per curvature, all of one length; got 2 curvatures and targets of lengths \[1, 2\]",
         ),
-        (lambda: Quadratics(num_examples=(1,)), r"num_examples >= 1 for each of 10 clients; got \(1,\)\. Change data"),
+        (lambda: Quadratics(num_examples=(1,)), r"num_examples for each of 10 clients; got \(1,\)\. Change data"),
         (
             lambda: Quadratics().optimum(),
             r"no closed form before its parabolas are drawn\. Call drawn\(streams\) first",

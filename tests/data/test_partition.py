@@ -367,15 +367,15 @@ def test_golden_by_id_groups_in_rising_order_and_keeps_positions_in_order():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Iid(sizes=(3, 0)), r"Iid needs sizes of 1 or more; got \(3, 0\)\. Change partition\.sizes"),
-        (lambda: Dirichlet(concentration=0.0), r"Dirichlet needs concentration > 0; got 0\.0\. Change partition"),
-        (lambda: Dirichlet(concentration=float("nan")), r"Dirichlet needs concentration > 0; got nan"),
-        (lambda: Dirichlet(concentration=1.0, tries=0), r"min_size >= 0 and tries >= 1; got 10 and 0"),
+        (lambda: Iid(sizes=(3, 0)), r"Iid needs sizes >= 1; got 0\. Change data\.partition\.sizes"),
+        (lambda: Dirichlet(concentration=0.0), r"Dirichlet needs concentration > 0; got 0\.0\. Change data\.partition"),
+        (lambda: Dirichlet(concentration=float("nan")), r"Dirichlet needs concentration to be a number; got nan"),
+        (lambda: Dirichlet(concentration=1.0, tries=0), r"tries >= 1; got 0"),
         (lambda: DirichletClient(concentration=-1), r"DirichletClient needs concentration > 0; got -1"),
-        (lambda: Shards(per_client=0), r"Shards needs per_client >= 1; got 0\. Change partition\.per_client"),
-        (lambda: KLabels(labels_per_client=0), r"KLabels needs labels_per_client >= 1; got 0\. Change partition"),
-        (lambda: Pareto(index=0), r"Pareto needs index > 0; got 0\. Change partition\.index"),
-        (lambda: Pareto(cap=0.5), r"min_size >= 1 and cap >= 1; got 10 and 0\.5\. Change partition\.min_size"),
+        (lambda: Shards(per_client=0), r"Shards needs per_client >= 1; got 0\. Change data\.partition\.per_client"),
+        (lambda: KLabels(labels_per_client=0), r"KLabels needs labels_per_client >= 1; got 0\. Change data\.partition"),
+        (lambda: Pareto(index=0), r"Pareto needs index > 0; got 0\. Change data\.partition\.index"),
+        (lambda: Pareto(cap=0.5), r"cap >= 1; got 0\.5\. Change data\.partition\.cap"),
     ],
 )
 def test_error_impossible_settings_are_refused_at_once(make, message):

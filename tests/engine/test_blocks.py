@@ -291,9 +291,9 @@ def test_golden_a_hundred_rows_for_two_workers():
 def test_golden_ten_rows_in_blocks_of_four_are_two_blocks_for_each_of_two_workers(monkeypatch):
     sizes = []
 
-    def noted(program, layout, jobs, scratch, room):
+    def noted(program, layout, jobs, *rest):
         sizes.append(len(jobs))
-        return train_block(program, layout, jobs, scratch, room)
+        return train_block(program, layout, jobs, *rest)
 
     monkeypatch.setattr("turnout.engine.vectorised.train_block", noted)
     task = blob_task(10)

@@ -46,6 +46,7 @@ class Turnout:
         *arguments: str | Path,
         kill_after: float | None = None,
         interrupt_at: Path | None = None,
+        interrupt_by: signal.Signals = signal.SIGINT,
         die: tuple[str, int] | None = None,
         limit: int | None = None,
     ) -> Ended:
@@ -54,7 +55,8 @@ class Turnout:
         Args:
             arguments: of the command.
             kill_after: seconds until SIGKILL.
-            interrupt_at: the folder; when its journal holds some rounds, SIGINT comes.
+            interrupt_at: the folder; when its journal holds some rounds, a signal comes.
+            interrupt_by: which signal.
             die: at which call of which system function the process kills itself.
             limit: bytes a file may have, as on a disk that is full.
         """
@@ -71,7 +73,7 @@ class Turnout:
         if interrupt_at is not None:
             while rounds_in(interrupt_at) < INTERRUPT_ROUNDS:
                 time.sleep(0.01)
-            os.kill(process, signal.SIGINT)
+            os.kill(process, interrupt_by)
         self.server.stdin.write("\n")  # nothing more is sent to this process: its id may be used again
         self.server.stdin.flush()
         code = int(self.server.stdout.readline())

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -16,9 +17,12 @@ from tests.faults.harness import Turnout, contents, differences, turnouts
 from tests.faults.studies import write_study
 from turnout.checkpoint.files import Piece, about_of, opened, tensors_of, write
 from turnout.errors import JournalError
-from turnout.journal import Journal
-from turnout.journal.schema import FILE, VERSION, Lock
+from turnout.journal import Journal, load
+from turnout.journal.locking import Lock
+from turnout.journal.schema import FILE, VERSION
 from turnout.journal.sealing import checksum_of, seal
+from turnout.ui.server import Server
+from turnout.ui.summary import summary_of
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +32,20 @@ def turnout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Turnout]:
 
 
 @pytest.fixture(scope="module")
-def half(turnout: Turnout) -> Path:
+def killed(turnout: Turnout) -> Path:
+    """A study that was killed when one run had ended and the others had a checkpoint: SQLite's log is still there."""
+    out = turnout.folder / "killed"
+    study = write_study(turnout.folder, "memories")
+    assert turnout.run("run", study, "--out", out, die=("after replace", 6)).code == -9
+    assert (out / f"{FILE}-wal").stat().st_size > 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def half(turnout: Turnout, killed: Path) -> Path:
     """A study that was killed when one run had ended and the others had a checkpoint, then closed cleanly."""
     out = turnout.folder / "half"
-    study = write_study(turnout.folder, "memories")
-    assert turnout.run("run", study, "--out", out, die=("after replace", 5)).code == -9
+    shutil.copytree(killed, out)
     database = sqlite3.connect(out / FILE)
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()
@@ -45,11 +58,8 @@ def folder(half: Path, tmp_path: Path) -> Path:
 
 
 def held(folder: Path) -> dict[str, bytes]:
-    return {
-        str(p.relative_to(folder)): p.read_bytes()
-        for p in folder.rglob("*")
-        if p.is_file() and not p.name.startswith(".")
-    }
+    """Everything in a folder: hidden files, SQLite's log and its index, too."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def vouched(folder: Path, inside: str) -> Path:
@@ -126,6 +136,69 @@ def test_error_a_damaged_folder_is_refused_and_left_as_it_is(turnout: Turnout, f
     assert held(folder) == before
 
 
+def spoil_log(folder: Path) -> None:
+    """A log of which SQLite believes nothing: it would remove it."""
+    log = folder / f"{FILE}-wal"
+    log.write_bytes(bytes(log.stat().st_size))
+
+
+def cut_any(folder: Path) -> None:
+    path = min((folder / "models").glob("*.safetensors"))
+    os.truncate(path, path.stat().st_size - 1)
+
+
+LOGGED = {
+    "a model cut short": (cut_any, "is not as it was written (its checksum differs)"),
+    "a rollback journal": (lambda f: (f / f"{FILE}-journal").write_bytes(b"1"), f"holds {FILE}-journal"),
+    "a log that is a link": (lambda f: relinked(f / f"{FILE}-wal"), f"{FILE}-wal must be a file; it is a link"),
+    "an index with two names": (
+        lambda f: os.link(f / f"{FILE}-shm", f / "second"),
+        "is the same file as one elsewhere",
+    ),
+}
+
+
+def relinked(path: Path) -> None:
+    """Put a link to a file in its place."""
+    path.rename(path.with_name("moved"))
+    path.symlink_to("moved")
+
+
+@pytest.mark.parametrize("name", LOGGED)
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_error_a_killed_study_that_is_refused_keeps_every_byte(
+    turnout: Turnout, killed: Path, tmp_path: Path, name: str, has_lock: bool
+) -> None:
+    folder = Path(shutil.copytree(killed, tmp_path / "killed"))
+    break_it, message = LOGGED[name]
+    break_it(folder)
+    if not has_lock:
+        (folder / ".lock").unlink()
+    before = held(folder)
+    ended = turnout.run("resume", folder)
+    assert ended.code == 2, ended.said
+    assert message in ended.said
+    assert ended.said.count("nothing was changed") == 1
+    assert held(folder) == before
+
+
+@pytest.mark.parametrize("spoil", [lambda folder: None, spoil_log], ids=["its log", "a log of nothing"])
+def test_contract_reading_a_killed_study_changes_no_byte(
+    turnout: Turnout, killed: Path, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    folder = Path(shutil.copytree(killed, tmp_path / "killed"))
+    spoil(folder)
+    before, aside = held(folder), set(os.listdir(gettempdir()))
+    ended = turnout.run("compare", folder)
+    assert "Traceback" not in ended.said
+    load(folder)
+    assert summary_of("killed", folder).state == "interrupted"
+    with Server(tmp_path) as server:
+        assert server.show(["killed"]).status in (200, 500)
+    assert held(folder) == before
+    assert not {name for name in os.listdir(gettempdir()) if name.startswith("turnout-")} - aside
+
+
 def with_facts(**changes: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         with closing(sqlite3.connect(folder / FILE)) as database:
@@ -199,15 +272,16 @@ def test_contract_how_often_is_saved_may_change_on_the_way(turnout: Turnout, fol
 
 
 def test_error_a_second_process_is_refused_and_told_which_is_the_first(turnout: Turnout, folder: Path) -> None:
+    lock = Lock(folder)  # which still names the process that was killed
+    unsigned = turnout.run("resume", folder)
+    lock.sign()
     before = held(folder)
-    lock = Lock(folder)
-    try:
-        ended = turnout.run("resume", folder)
-    finally:
-        lock.release()
-    assert ended.code == 2
-    assert f"is being written by another run, process {os.getpid()}; nothing was changed" in ended.said
+    ended = turnout.run("resume", folder)
     assert held(folder) == before
+    lock.release()
+    assert unsigned.code == ended.code == 2
+    assert "is being written by another run; nothing was changed" in unsigned.said
+    assert f"is being written by another run, process {os.getpid()}; nothing was changed" in ended.said
 
 
 def taken_up(folder: Path, study: tuple[str, str, str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import signal
 import sqlite3
 import struct
 from collections.abc import Iterator
@@ -35,10 +36,10 @@ def test_identity_a_kill_inside_the_second_checkpoint_loses_nothing(turnout: Tur
     whole, out = turnout.folder / "checkpoint-whole", turnout.folder / point.replace(" ", "-")
     if not whole.exists():
         assert turnout.run("run", study, "--out", whole).code == 0
-    number = {"fsync": 4, "replace": 2, "unlink": 1}[point.split()[1]]  # fsync: a file and its folder each time
+    number = {"fsync": 6, "replace": 2, "unlink": 1}[point.split()[1]]  # fsync: a file and its folder each time
     assert turnout.run("run", study, "--out", out, die=(point, number)).code == -9
     left = contents(out)
-    assert [row[:2] for row in left["checkpoint"]] == [(0, 8 if point == "before unlink" else 4)]
+    assert [row[:2] for row in left["checkpoint"]] == [(0, 4 if point == "before unlink" else 1)]
     ended = turnout.run("resume", out)
     assert ended.code == 0, ended.said
     assert differences(contents(out), contents(whole)) == []
@@ -82,12 +83,16 @@ def test_identity_a_full_disk_is_one_message_and_the_rest_is_run_later(turnout: 
     assert differences(contents(out), contents(whole)) == []
 
 
-def test_contract_ctrl_c_finishes_the_round_saves_and_says_how_to_resume(turnout: Turnout) -> None:
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"])
+def test_contract_a_signal_lets_the_round_end_saves_and_says_how_to_resume(
+    turnout: Turnout, by: signal.Signals, code: int
+) -> None:
     study = write_study(turnout.folder, "servers", every=1000)
-    whole, out = turnout.folder / "stop-whole", turnout.folder / "stopped"
-    assert turnout.run("run", study, "--out", whole).code == 0
-    ended = turnout.run("run", study, "--out", out, interrupt_at=out)
-    assert ended.code == 130, ended.said
+    whole, out = turnout.folder / "stop-whole", turnout.folder / f"stopped-{code}"
+    if not whole.exists():
+        assert turnout.run("run", study, "--out", whole).code == 0
+    ended = turnout.run("run", study, "--out", out, interrupt_at=out, interrupt_by=by)
+    assert ended.code == code, ended.said
     (last,) = [line for line in ended.said.splitlines() if line.startswith("stopped: ")]
     ((_, saved, _, _),) = contents(out)["checkpoint"]
     assert last == f"stopped: round {saved} is saved in {out}. Go on with: turnout resume {out}"

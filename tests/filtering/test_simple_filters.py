@@ -84,7 +84,7 @@ def test_contract_a_filter_that_keeps_nobody_is_recorded():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: DataSize(least=0), "1 <= least"),
+        (lambda: DataSize(least=0), "least >= 1; got 0"),
         (lambda: DataSize(least=5, most=2), "least <= most; got 5 and 2"),
         (lambda: MinimumSteps(least=0), "least >= 1; got 0"),
         (lambda: UpdateNorm(factor=0.5), r"factor >= 1; got 0\.5"),

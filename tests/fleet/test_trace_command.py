@@ -1,18 +1,30 @@
 """`turnout trace`: a picture of who was up, in the terminal and as a page."""
 
+import base64
 import json
+import struct
+import zlib
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from tests.fleet.claims import trace_of
-from turnout.cli.trace import as_text, bars, span, summary, trace_app
+from turnout.cli.trace import trace_app
+from turnout.cli.trace_view import as_text, bars, drawn, span, summary
 from turnout.fleet import read_trace, write_trace
 
 
 def call(*arguments):
     return CliRunner().invoke(trace_app, [str(argument) for argument in arguments])
+
+
+def pixels_of(png):
+    """Return the pixels of a PNG with one chunk of data and no filter."""
+    columns, rows = struct.unpack(">II", png[16:24])
+    (length,) = struct.unpack(">I", png[33:37])
+    raw = np.frombuffer(zlib.decompress(png[41 : 41 + length]), dtype=np.uint8)
+    return raw.reshape(rows, 1 + 3 * columns)[:, 1:].reshape(rows, columns, 3)
 
 
 @pytest.fixture
@@ -60,8 +72,22 @@ def test_contract_a_picture_is_a_page_of_its_own(two_days, tmp_path):
     result = call("show", two_days, "--out", tmp_path / "two.html")
     assert result.exit_code == 0, result.output
     page = (tmp_path / "two.html").read_text()
+    assert "<title>two.csv: 2 clients</title>" in page
+    assert page.count("<svg ") == 2
     assert "share of clients up" in page
-    assert "plotly" in page
+    assert "clients, most up first" in page
+
+
+def test_golden_the_picture_is_white_where_a_client_is_down(two_days):
+    line, cells = drawn(read_trace(two_days))
+    assert "100 %" in line
+    encoded = cells.partition("base64,")[2].partition('"')[0]
+    colours = pixels_of(base64.b64decode(encoded))
+    assert colours.shape == (2, 600, 3)
+    assert (colours[0] == (33, 113, 181)).all()  # always up, so it is on top
+    up = np.r_[np.ones(150, bool), np.zeros(150, bool)]
+    assert ((colours[1] == (33, 113, 181)).all(axis=1) == np.r_[up, up]).all()
+    assert ((colours[1] == (255, 255, 255)).all(axis=1) != np.r_[up, up]).all()
 
 
 def test_contract_a_trace_in_which_nobody_comes_is_shown(tmp_path):

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, run
+from tests.conftest import blob_task, quadratic_task, run
 from tests.fleet.claims import view_of
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
+from turnout.coordinator.checks import problems
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Fleet, Fraction, RuanTraces, Stragglers
@@ -114,6 +115,44 @@ def test_contract_the_first_five_traces_are_never_idle():
         assert (done >= 1).all()
 
 
+def epochs_done(sizes, rounds=20):
+    """How many epochs of five, in whole and in part, clients of these sizes complete in each round."""
+    task = quadratic_task([1.0] * len(sizes), [[1.0]] * len(sizes), sizes)
+    local = SGD(lr=0.01, batch_size=4, epochs=5)
+    plan = Plan(local=local, rounds=rounds, fleet=Fleet(work=RuanTraces(unit="epochs")))
+    _, records = run(task, plan)
+    return np.stack([record.local_steps for record in records[1:]]) / -(-np.array(sizes) // 4)
+
+
+def test_golden_whole_epochs_are_completed_and_the_share_does_not_depend_on_how_much_data_there_is():
+    few, many = epochs_done([3, 8, 30, 21, 4, 11]), epochs_done([90, 1, 2, 55, 40, 17])
+    assert np.array_equal(few, many)
+    assert np.array_equal(few, np.floor(few))
+    assert (few.min(), few.max()) == (0, 5)
+    rule, ids = RuanTraces(), np.arange(6)
+    by_hand = [np.floor(rule.fractions(ids, view_of(6, t)) * 5 + 0.5) for t in range(1, 21)]
+    least = (rule.assigned(ids, view_of(6)) < NEVER_IDLE).astype(int)
+    assert np.array_equal(few, np.maximum(by_hand, least))
+
+
+def test_identity_an_epoch_of_one_step_makes_no_difference():
+    task, local = quadratic_task([1.0] * 4, [[1.0]] * 4, [3, 1, 4, 2]), SGD(lr=0.1, batch_size=4, epochs=7)
+    steps, epochs = (
+        run(task, Plan(local=local, rounds=5, fleet=Fleet(work=RuanTraces(unit=unit)))) for unit in ("steps", "epochs")
+    )
+    assert (steps[0].model == epochs[0].model).all()
+    assert all(np.array_equal(a.local_steps, b.local_steps) for a, b in zip(steps[1], epochs[1], strict=True))
+
+
+def test_error_epochs_cannot_be_counted_where_steps_are_asked():
+    plan = Plan(local=SGD(lr=0.1, steps=5), rounds=1, fleet=Fleet(work=RuanTraces(unit="epochs")))
+    (said,) = problems(plan)
+    assert said == (
+        'RuanTraces with unit = "epochs" needs work asked in epochs; local.steps asks for steps. '
+        'Set local.epochs instead, or fleet.work.unit = "steps".'
+    )
+
+
 def test_golden_fractions_by_hand():
     rule = Fraction(fraction=(0.0, 0.25, 0.5, 1.0))
     assert rule.done(np.array([10, 10, 5, 7]), np.arange(4), view_of(4)).tolist() == [0, 3, 3, 7]
@@ -143,7 +182,7 @@ def test_property_stragglers_stop_evenly_between_one_step_and_all_but_one():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RuanTraces(traces=0), r"traces in 1…8; got 0\. Change fleet\.work\.traces"),
+        (lambda: RuanTraces(traces=0), r"traces in \[1, 8\]; got 0\. Change fleet\.work\.traces"),
         (lambda: RuanTraces(idle_prob=0.2), r"idle_prob in \[0, 0\.073\].*got 0\.2"),
         (lambda: Fraction(fraction=1.5), r"fraction in \[0, 1\]; got 1\.5"),
         (lambda: Fraction(spread=-0.1), r"spread in \[0, 1\]; got -0\.1"),

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from tests.report.journals import held, write
-from turnout.checkpoint import Keeper, Stored
+from turnout.checkpoint import Keeper, LastModel, Stored, read_model
 from turnout.coordinator import State
 from turnout.data.cifar10 import parse_batch
 from turnout.data.femnist import parse_leaf
@@ -37,7 +37,8 @@ from turnout.journal.codec import decode_clients, decode_counts, decode_floats, 
 from turnout.journal.schema import FILE
 from turnout.memory import RowTable
 from turnout.report import write_report
-from turnout.study import compare, load_study
+from turnout.study import load_study
+from turnout.study.compare import compare
 from turnout.ui.events import event
 from turnout.ui.live import so_far
 from turnout.ui.pages import list_page, live_page, row
@@ -96,7 +97,13 @@ def read_blob(data: bytes, folder: Path) -> object:
     """Read each kind of bytes that a journal holds."""
     count, blob = int.from_bytes(data[:2], "big"), data[2:]
     found: list[object] = []
-    for decode in (lambda b: decode_ids(b, count), lambda b: decode_clients(b, count), decode_counts, decode_floats):
+    decoders: tuple[Callable[[bytes], object], ...] = (
+        lambda b: decode_ids(b, count),
+        lambda b: decode_clients(b, count, len(b) // 21),
+        decode_counts,
+        lambda b: decode_floats(b, len(b) // 8),
+    )
+    for decode in decoders:
         try:
             found.append(decode(blob))
         except Exception as error:
@@ -254,6 +261,24 @@ def _checkpoint() -> bytes:
     return (folder / Keeper(folder, 0).save(1, {1: _state()}, {}).files[0].name).read_bytes()
 
 
+def read_last_model(data: bytes, folder: Path) -> object:
+    """Read the last model of a run from a file."""
+    kept = folder / "models"
+    kept.mkdir()
+    try:
+        return read_model(folder, f"models/{_written(data, kept, '0-1.safetensors').name}", 1)
+    finally:
+        shutil.rmtree(kept)
+
+
+def _last_model() -> bytes:
+    tensors = {"0.weight": torch.ones(2, 3), "0.bias": torch.zeros(2), "count": torch.tensor(4)}
+    folder, last = Path(mkdtemp()), LastModel(tensors=tensors, example_shape=(3,), num_outputs=2)
+    stored = Keeper(folder, 0).save(1, {}, {1: last}).models
+    assert stored is not None
+    return (folder / stored.name).read_bytes()
+
+
 READERS: dict[str, Reader] = {
     "study": read_study,
     "trace": read_csv,
@@ -265,6 +290,7 @@ READERS: dict[str, Reader] = {
     "journal": read_blob,
     "archive": read_archive,
     "checkpoint": read_checkpoint,
+    "model": read_last_model,
     "line": read_line,
     "pages": read_pages,
     "database": read_database,
@@ -300,7 +326,7 @@ def _npz() -> bytes:
 STUDY = b"""name = "small"
 rounds = 3
 seeds = [1, 2]
-target = 0.5
+target = { accuracy = 0.5 }
 data = { use = "digits", clients = 12, partition = { use = "dirichlet", concentration = 0.1 } }
 model = { use = "mlp", hidden = [8] }
 [local]
@@ -353,6 +379,7 @@ GOOD: dict[str, tuple[bytes, ...]] = {
         )
     ),
     "checkpoint": (_checkpoint(),),
+    "model": (_last_model(),),
     "line": CHANGES,
     "pages": CHANGES,
     "database": (_small_file(),),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Turnout
 from tests.hostile.readers import PLACES, change_cells, journal_folder, pages_of
-from tests.report.journals import change, write
+from tests.report.journals import change, held, write
 from turnout.errors import JournalError
 from turnout.journal import load
 from turnout.journal.codec import MOST_CLIENTS, ZIPPED, decode_clients, decode_counts, decode_floats, decode_ids, pack
@@ -154,7 +154,9 @@ def test_error_more_clients_than_fit_are_not_counted_out(clients: int) -> None:
             decode_ids(bytes((tag,)), clients)
 
 
-@pytest.mark.parametrize("decode", [decode_clients, decode_counts, decode_floats])
+@pytest.mark.parametrize(
+    "decode", [lambda blob: decode_clients(blob, 12, 3), decode_counts, lambda blob: decode_floats(blob, 12)]
+)
 @pytest.mark.parametrize("name", ["a bomb", "compressed bytes that break off", "nothing", "an odd length"])
 def test_error_bytes_that_turnout_did_not_pack(decode: Callable[[bytes], object], name: str) -> None:
     with pytest.raises(JournalError, match="holds bytes that turnout did not write"):
@@ -171,6 +173,46 @@ def test_error_a_report_of_such_bytes_is_one_message(
     assert (said.code, said.out) == (2, "") or column != "up"
     assert said.code in (0, 2)
     assert len(said.err.splitlines()) <= 1
+
+
+ZEROS = bytes((ZIPPED,)) + zlib.compress(bytes(21 * 4_000_000), 9)
+CLAIMS: dict[str, tuple[str, tuple[Any, ...], str]] = {
+    "more clients than any": ("num_clients = ?", (MOST_CLIENTS + 1,), f"more than {MOST_CLIENTS} clients"),
+    "others than hold data": ("num_clients = ?, up = x'00'", (MOST_CLIENTS,), f"{MOST_CLIENTS} clients, of whom 12"),
+    "more asked than bytes": (
+        "asked_count = ?, clients = ?",
+        (4_000_000, ZEROS),
+        "bytes that claim to hold 19,840,000,000",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_error_a_few_bytes_that_claim_to_hold_much_are_not_unpacked(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "theirs", rounds=30, seeds=1, holdings=held())
+    changes, values, message = CLAIMS[name]
+    change(folder, f"UPDATE round SET {changes}", *values)
+    assert (folder / FILE).stat().st_size < 10_000_000
+    with pytest.raises(JournalError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize("column", ["clients", "client_accuracy"])
+def test_error_bytes_of_other_clients_than_the_round_has_are_refused_before_they_are_unpacked(
+    theirs: Path, column: str
+) -> None:
+    change(theirs, f"UPDATE round SET {column} = ? WHERE round = 2", ZEROS)
+    loaded = load(theirs)
+    with pytest.raises(JournalError, match=r"breaks off, or is far too long"):
+        getattr(loaded, column)
+
+
+def test_error_a_report_of_too_many_clients_says_how_many_it_can_show(turnout: Turnout, theirs: Path) -> None:
+    change(theirs, "UPDATE round SET num_clients = ?, up = x'00'", MOST_CLIENTS)
+    said = turnout("report", theirs)
+    assert said.code == 2
+    assert said.err.startswith("A report shows at most 67,108,864 clients of all runs")
+    assert turnout("compare", theirs).code == 0
 
 
 def test_error_a_journal_without_a_study(theirs: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Turnout
 from turnout.errors import ConfigError
 from turnout.study import load_study
-from turnout.study.bounds import MOST_ARMS, MOST_CHARACTERS, MOST_LEVELS, is_too_deep
+from turnout.study.bounds import MOST_ARMS, MOST_BYTES, MOST_LEVELS, is_too_deep
 from turnout.study.study import MOST_ROUNDS
 
 STUDY = """\
@@ -54,11 +54,40 @@ def test_error_the_line_of_a_number_that_is_too_long_is_told(tmp_path: Path) -> 
         load_study(file)
 
 
-def test_error_a_file_that_never_ends_is_refused() -> None:
-    if not Path("/dev/zero").exists():
-        pytest.skip("there is no file that never ends here")
-    with pytest.raises(ConfigError, match=f"at most {MOST_CHARACTERS:,} characters"):
-        load_study("/dev/zero")
+def test_error_what_is_no_file_is_refused_unread(turnout: Turnout) -> None:
+    os.mkfifo("pipe")  # to open it would wait for a writer
+    Path("folder").mkdir()
+    Path("link").symlink_to("pipe")
+    named = {"pipe": "a pipe", "link": "a pipe", "folder": "a folder", "/dev/zero": "a device"}
+    for name, what in named.items():
+        for command in ("check", "run"):
+            said = turnout(command, name)
+            assert (said.code, said.out) == (2, "")
+            assert said.err == f"{name} must be a study file; it is {what}. Name the file itself.\n"
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANsecret\n-----END PRIVATE KEY-----\n"
+OTHERS = {
+    "a private key": KEY.encode(),
+    "an image": b"\x89PNG\r\n\x1a\n" + bytes(range(256)) + b"secret",
+    "settings of a program": b"[default]\naccess_key = secret/word\n",
+    "passwords": b"root:x:0:0:secret:/root:/bin/sh\n" * 3,
+    "a letter": b"Dear secret,\nhow are you?\n",
+    "TOML of something else": b'[secret]\ntoken = "secret"\n[secret.more]\nsecret = 1\n',
+    "JSON": b'{"secret": "secret"}',
+    "zeros": bytes(1000),
+    "far too much": b"# secret\n" * (MOST_BYTES // 8),
+}
+
+
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
+def test_error_a_file_of_something_else_is_not_repeated(turnout: Turnout, content: bytes) -> None:
+    Path("other").write_bytes(content)
+    said = turnout("check", "other")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("other:")
+    assert len(said.err.splitlines()) == 1
+    assert "secret" not in said.err
 
 
 def test_contract_a_mark_and_line_ends_of_another_system_are_read(tmp_path: Path) -> None:
@@ -118,14 +147,13 @@ def test_error_a_hundred_problems_are_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "needs"),
     [
-        (['data={use="synthetic", clients=1000000000}'], "Synthetic with 1,000,000,000 clients"),
-        (['data={use="synthetic-iid", samples=1000000000000}'], "SyntheticIid with 30 clients of about 1,000"),
-        (['data={use="synthetic-on-demand", clients=1000000000000}'], "SyntheticOnDemand with 1,000,000,000,000 cl"),
-        (['data={use="synthetic-on-demand", samples=1000000000000}'], "SyntheticOnDemand with 1 clients of about"),
-        (['data={use="linear-regression", dim=1000000000000}'], "LinearRegression with 600,000,000,000,600 numbers"),
-        (['data={use="quadratics", dim=1000000000000}', 'loss="quadratic"'], "Quadratics with 10,000,000,000,010"),
-        (['model={use="mlp", hidden=[1000000, 1000000000]}'], "This model, with one client's copy of it"),
-        (['model={use="mlp", hidden=[1000000000000000000, 1000000000000000000]}'], "This model, with one client's"),
+        (['data={use="synthetic", clients=100000000}'], "Synthetic with 100,000,000 clients"),
+        (['data={use="synthetic-iid", samples=1000000000}'], "SyntheticIid with 30 clients of about 1,000"),
+        (['data={use="synthetic-on-demand", samples=1000000000}'], "SyntheticOnDemand with 1 clients of about"),
+        (['data={use="linear-regression", dim=100000000}'], "LinearRegression with 60,000,000,600 numbers"),
+        (['data={use="quadratics", clients=1000000, dim=100000000}', 'loss="quadratic"'], "Quadratics with 100,000,00"),
+        (['model={use="mlp", hidden=[1000000, 10000000]}'], "This model, with one client's copy of it"),
+        (['model={use="mlp", hidden=[100000000, 100000000]}'], "This model, with one client's"),
     ],
 )
 def test_error_memory_that_is_not_there_is_refused_with_the_number(

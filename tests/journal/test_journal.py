@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from tests.journal.records import add_run, info, journal, record
-from turnout.checkpoint import Keeper
+from turnout.checkpoint import Keeper, LastModel
 from turnout.coordinator import State
 from turnout.errors import JournalError
 from turnout.journal import Journal
-from turnout.journal.schema import FILE, VERSION, open_for_reading
+from turnout.journal.opening import open_unwritten
+from turnout.journal.schema import FILE, VERSION
 
 
 def test_contract_a_round_of_many_runs_is_one_transaction() -> None:
@@ -92,7 +93,7 @@ def test_contract_a_checkpoint_counts_from_its_round_on(tmp_path: Path) -> None:
         assert out.read("SELECT round FROM round") == [(0,), (1,), (2,), (3,)]
         assert [file.name for file in out.checkpoint(0)] == ["checkpoints/0-3.safetensors"]
         assert out.checkpoint(1) == ()
-        last = keeper.save(4, {}, {run: state})
+        last = keeper.save(4, {}, {run: LastModel(tensors={}, example_shape=(), num_outputs=1)})
         out.write([(run, record(4, finished=True))], last)
         assert out.checkpoint(0) == ()
         assert out.finished_runs() == {("FedAvg", 0)}
@@ -124,10 +125,11 @@ def test_contract_hidden_files_do_not_make_a_folder_full(tmp_path: Path) -> None
     assert (tmp_path / FILE).exists()
 
 
-def test_contract_a_database_killed_before_its_tables_is_started_afresh(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"")
+def test_contract_a_study_killed_before_its_journal_is_whole_is_started_afresh(tmp_path: Path) -> None:
+    (tmp_path / f"{FILE}.part").write_bytes(b"SQLite format 3")
     with journal(tmp_path) as out:
         assert out.finished_runs() == set()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", FILE]
 
 
 def test_contract_closing_twice_is_fine_and_frees_the_folder(tmp_path: Path) -> None:
@@ -224,8 +226,9 @@ def test_error_nothing_to_open(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"holds no journal.sqlite. Name the folder that turnout run wrote to"):
         Journal.open(tmp_path)
     (tmp_path / FILE).write_bytes(b"")
-    with pytest.raises(JournalError, match="holds no study yet"):
-        Journal.open(tmp_path)
+    for use in (Journal.open, journal):
+        with pytest.raises(JournalError, match=r"cannot be read as a journal \(it is empty\); nothing was changed"):
+            use(tmp_path)
 
 
 def test_error_one_arm_and_seed_twice() -> None:
@@ -246,7 +249,7 @@ def test_contract_a_damaged_journal_is_closed_at_once(tmp_path: Path, monkeypatc
     database.close()
     opened: list[sqlite3.Connection] = []
     monkeypatch.setattr(
-        "turnout.journal.journal.open_for_reading", lambda path: opened.append(open_for_reading(path)) or opened[-1]
+        "turnout.journal.opening.open_unwritten", lambda folder: opened.append(open_unwritten(folder)) or opened[-1]
     )
     with pytest.raises(JournalError, match="turnout did not write") as held:
         Journal.open(tmp_path)

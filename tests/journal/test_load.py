@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.journal.records import add_run, info, journal, record
@@ -34,7 +35,7 @@ def test_golden_the_frames_hold_what_was_written(tmp_path: Path) -> None:
     assert rounds["answered"].tolist() == [0, 1, 1]
     assert rounds["bytes"].tolist() == [0, 150, 150]
     assert rounds["events"].tolist() == [(), ("odd",), ()]
-    assert rounds["rejected"].tolist() == [{}, {3: "not finite"}, {}]
+    assert rounds["rejected"].tolist() == [(), ({"client": 3, "reason": "not finite"},), ()]
     clients = loaded.clients[loaded.clients["round"] == 1]
     assert clients["client"].tolist() == [1, 3]
     assert clients["multiplicity"].tolist() == [1, 2]
@@ -47,6 +48,21 @@ def test_golden_the_frames_hold_what_was_written(tmp_path: Path) -> None:
     assert loaded.client_accuracy["client"].tolist() == [0, 1, 2, 3, 4]
     assert set(loaded.client_accuracy["round"]) == {2}
     np.testing.assert_array_equal(loaded.client_accuracy["accuracy"], accuracy)
+
+
+@pytest.mark.parametrize("rejected", [{}, {3: "not finite", 1: "too long"}])
+def test_contract_the_frames_can_be_written_as_parquet(tmp_path: Path, rejected: dict[int, str]) -> None:
+    with journal() as out:
+        run = out.begin(info("A", 0))
+        out.write([(run, record(0, asked=(), costs=Costs()))])
+        out.write([(run, record(1, rejected=rejected, client_accuracy=np.array([0.5, np.nan, 1.0, 0.0, 0.25])))])
+        loaded = frames(out)
+        for name in ("rounds", "runs", "clients", "client_accuracy"):
+            frame, file = getattr(loaded, name), tmp_path / f"{name}.parquet"
+            frame.to_parquet(file)
+            assert len(pd.read_parquet(file)) == len(frame)
+    kept = pd.read_parquet(tmp_path / "rounds.parquet")["rejected"]
+    assert {each["client"]: each["reason"] for each in kept[1]} == rejected
 
 
 def test_golden_costs_add_up_within_a_run_and_not_across() -> None:

@@ -22,7 +22,7 @@ from turnout.server import SGD as ServerSGD
 from turnout.server import FedExP
 
 ADAPTIVE = [Adagrad, Adam, Yogi]
-UNSEEN = 1e30  # an initial accumulator beside which no gradient can be seen: P is 1/√v₀ to the last bit
+UNSEEN = 1e20  # an initial accumulator beside which no gradient can be seen: P is 1/√v₀ to the last bit
 STEPS = ByTrace(traces=((1,), (3,), (7,)))
 
 

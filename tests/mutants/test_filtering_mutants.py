@@ -53,8 +53,14 @@ class CountsButDoesNotAdd(greedy.Ledger):
 class SumsInPlaceOfMeans(greedy.Ledger):
     """The model of a set is moved by the sum of its changes."""
 
-    def _average(self, total, count):
-        return self.model - total.to(self.model.dtype)
+    def with_row(self, row):
+        return self.inside + self.deltas[row]
+
+    def without_row(self, row):
+        return self.outside - self.deltas[row]
+
+    def all(self):
+        return self.outside
 
 
 @pytest.mark.parametrize("mutant", [OfEveryone, NeverLetsGo, CountsButDoesNotAdd, SumsInPlaceOfMeans])

@@ -17,7 +17,7 @@ from turnout.report.attendance import ANSWERED
 from turnout.report.contents import contents
 from turnout.report.gather import gather
 from turnout.report.svg import Axes, Line, line_figure, png, ticks
-from turnout.study import compare
+from turnout.study.compare import compare
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -60,6 +60,25 @@ def test_contract_the_csv_is_the_comparison_in_full(tmp_path: Path) -> None:
     assert difference is not None
     assert table["difference_low"].tolist()[1] == difference.low
     assert table["bytes_to_target"].tolist() == [row.to_target["bytes"].median for row in rows]
+
+
+@pytest.mark.usefixtures("no_png")
+@pytest.mark.filterwarnings("ignore:No PNG was written")
+def test_contract_no_text_of_a_csv_begins_like_a_formula(tmp_path: Path) -> None:
+    arms = ('=HYPERLINK("http://x")', "+1", "-1+2", "@SUM(A1)", "＝1", "FedAvg = 1")
+    rejected = {1: "=cmd|' /C calc'!A0"}
+    folder = write(tmp_path / "phones", arms=arms, rejected=rejected, metrics={"accuracy": 0.5, "=metric": -1.0})
+    write_all([folder], tmp_path / "report.html", tmp_path / "figures")
+    files = sorted((tmp_path / "figures").glob("*.csv"))
+    assert len(files) >= 4
+    for file in files:
+        cells = pd.read_csv(file, dtype=str, keep_default_na=False).to_numpy().ravel().tolist()
+        texts = [cell for cell in cells if not re.fullmatch(r"-?[\d.e+-]+|-?inf|", cell)]
+        assert [cell for cell in texts if cell[0] in "=+-@＝"] == []
+    curves = pd.read_csv(tmp_path / "figures" / "curves.csv")
+    assert {f"'{arm}" for arm in arms[:-1]} | {arms[-1]} == set(curves["arm"])
+    assert "'=metric" in set(curves["metric"])
+    assert (curves["mean"] == -1.0).any()  # a number stays one
 
 
 def test_golden_a_line_goes_from_corner_to_corner() -> None:

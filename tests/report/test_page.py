@@ -16,7 +16,7 @@ from turnout.journal import load
 from turnout.report import write_report
 from turnout.report.packing import unpacked
 from turnout.report.tables import latex_text
-from turnout.study import compare
+from turnout.study.compare import compare
 from turnout.study.comparison import NOBODY
 from turnout.study.formats import amount_of_bytes, number, ranges, seconds
 
@@ -53,7 +53,7 @@ def test_contract_the_table_shows_mean_spread_difference_and_costs(tmp_path: Pat
 
 
 def test_contract_the_target_of_the_study_is_used(tmp_path: Path) -> None:
-    folder = write(tmp_path / "phones", config={"target": 0.21})
+    folder = write(tmp_path / "phones", config={"target": {"accuracy": 0.21}})
     assert "target: accuracy 21.00 % (as given)" in text_of(page_of(folder))
 
 

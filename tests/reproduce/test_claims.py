@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from turnout.reproduce.claims import Statement, above, below, exactly, measured, number, settled
+from turnout.reproduce.claims import Statement, above, below, exactly, measured, number, settled, tally
+from turnout.streams import Floats
 
 SAID = Statement(id="a", text="a claim", paper="1")
 CLEAR = np.array([1.0, 1.1, 0.9, 1.05, 0.95])
@@ -50,9 +51,19 @@ def test_golden_an_identity_holds_within_its_tolerance_in_every_seed() -> None:
     assert settled([exactly(SAID, np.array([0.0, np.nan]), 1.0)])[0].held is False
 
 
-def test_golden_the_same_in_every_seed_needs_no_test() -> None:
-    (claim,) = settled([above(SAID, np.ones(3))])
-    assert (claim.p, claim.held) == (None, True)
+@pytest.mark.parametrize("values", [np.ones(3), np.ones(1)], ids=["the same in each seed", "one seed"])
+def test_golden_a_claim_without_a_p_value_is_not_tested(values: Floats) -> None:
+    supported, refuted = settled([above(SAID, values), below(SAID, values)])
+    assert (supported.p, supported.held, supported.outcome) == (None, None, "not tested")
+    assert (refuted.p, refuted.held, refuted.outcome) == (None, False, "not held")  # the values are on the other side
+
+
+def test_golden_the_tally_counts_what_was_tested_and_says_what_was_not() -> None:
+    claims = [above(SAID, CLEAR), below(SAID, CLEAR), above(SAID, np.ones(3)), number(SAID, CLEAR)]
+    outcomes = [claim.outcome for claim in settled(claims)]
+    assert outcomes == ["held", "not held", "not tested", "no claim"]
+    assert tally(outcomes) == "1 of 2, 1 not tested"
+    assert tally(outcomes[:2]) == "1 of 2"
 
 
 def test_golden_a_number_has_no_verdict_and_what_is_not_finite_does_not_hold() -> None:

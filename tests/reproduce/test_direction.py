@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import turnout as to
+from tests.conftest import models_of
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedVARP
 from turnout.errors import ConfigError
 from turnout.protocols import Aggregation
@@ -36,7 +37,7 @@ def test_identity_measured_or_not_the_run_is_the_same(name: str) -> None:
     rule, measured = RULES[name]
     plain = replace(STUDY, selection=to.selection.Uniform(cohort_size=K), aggregation=rule).run()
     watched = replace(STUDY, aggregation=measured).run()
-    for mine, theirs in zip(watched.models.values(), plain.models.values(), strict=True):
+    for mine, theirs in zip(models_of(watched).values(), models_of(plain).values(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-5)
 
 
@@ -63,4 +64,4 @@ def test_error_clusters_without_a_number() -> None:
 
 def _change(study: to.Study) -> Floats:
     """Return what one round changed; the model starts at zero."""
-    return next(iter(study.run().models.values())).double().numpy()
+    return next(iter(models_of(study.run()).values())).double().numpy()

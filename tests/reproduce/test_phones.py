@@ -165,7 +165,7 @@ def two_seeds() -> Loaded:
         for round, at in enumerate(3600.0 * np.array(hours[arm]))
     ]
     runs = pd.DataFrame([{"arm": arm, "seed": seed} for arm in accuracy for seed in (0, 1)])
-    config = {"config": {"target": 0.9}}
+    config = {"config": {"target": {"accuracy": 0.9}}}
     return Loaded(study=config, runs=runs, rounds=pd.DataFrame(rows), metrics=(), source=Path("nowhere"))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import models_of
 from turnout.errors import ConfigError
 from turnout.reproduce import shipped
 from turnout.reproduce.reading import apart
@@ -45,7 +46,7 @@ def test_error_clients_that_do_not_fit_the_labels() -> None:
 def test_identity_q_one_is_fedavg_bit_for_bit() -> None:
     arms = _study("safari-table1").versions()
     fedavg, always = (replace(arms[name], rounds=20).run() for name in ("FedAvg", "q = 1"))
-    for mine, theirs in zip(always.models.values(), fedavg.models.values(), strict=True):
+    for mine, theirs in zip(models_of(always).values(), models_of(fedavg).values(), strict=True):
         assert torch.equal(mine, theirs)
 
 

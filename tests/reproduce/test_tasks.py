@@ -80,7 +80,7 @@ def test_contract_regions_do_not_overlap_and_one_linear_model_is_right() -> None
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomQuadratics(curvature=(0.0, 1.0)), r"needs 0 < curvature\[0\] <= curvature\[1\]"),
+        (lambda: RandomQuadratics(curvature=(0.0, 1.0)), r"needs curvature > 0; got 0\.0"),
         (lambda: RandomQuadratics(target=(1.0, 0.0)), r"target\[0\] <= target\[1\]"),
         (lambda: ParetoSynthetic(samples=5), "needs samples >= 10"),
         (lambda: ParetoSynthetic(cap=0.5), "cap >= 1"),

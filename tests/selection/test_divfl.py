@@ -265,5 +265,5 @@ def test_error_too_many_clients_for_a_matrix_of_distances():
 def test_error_settings_out_of_range_are_named():
     with pytest.raises(ConfigError, match=r"DivFL needs cohort_size >= 1; got 0\. Change selection\.cohort_size"):
         DivFL(cohort_size=0)
-    with pytest.raises(ConfigError, match=r"DivFL needs 0 < candidates_share <= 1; got 0\. Change selection\.candidat"):
+    with pytest.raises(ConfigError, match=r"DivFL needs candidates_share in \(0, 1\]; got 0\. Change selection\.candi"):
         DivFL(cohort_size=1, candidates_share=0)

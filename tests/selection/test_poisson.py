@@ -41,5 +41,5 @@ def test_property_coins_fall_right_as_often_as_asked():
 
 @pytest.mark.parametrize("prob", [0.0, -0.1, 1.1, float("nan")])
 def test_error_a_share_that_is_none_names_the_setting(prob):
-    with pytest.raises(ConfigError, match=r"Poisson needs prob in \(0, 1\]; got .*Change selection\.prob"):
+    with pytest.raises(ConfigError, match=r"Poisson needs prob (in \(0, 1\]|to be a number); got .*selection\.prob"):
         Poisson(prob=prob)

@@ -207,16 +207,16 @@ def test_error_fewer_candidates_than_wanted_says_what_to_set():
 
 
 def test_error_a_batch_size_goes_with_batch_estimates_and_with_nothing_else():
-    with pytest.raises(ConfigError, match=r'estimate = "batch" needs batch_size >= 1; got None\. Set selection\.batch'):
+    with pytest.raises(ConfigError, match=r'estimate = "batch" needs batch_size; got none\. Set selection\.batch'):
         PowerOfChoice(cohort_size=1, pool_size=2, estimate="batch")
-    with pytest.raises(ConfigError, match=r'LowLoss with estimate = "batch" needs batch_size >= 1; got 0'):
+    with pytest.raises(ConfigError, match=r"LowLoss needs batch_size >= 1; got 0"):
         LowLoss(cohort_size=1, pool_size=2, estimate="batch", batch_size=0)
-    with pytest.raises(ConfigError, match=r'estimate = "full" has no use for batch_size; got 3\. Leave selection\.bat'):
+    with pytest.raises(ConfigError, match=r'uses batch_size only with estimate = "batch".*Drop selection\.batch_size'):
         PowerOfChoice(cohort_size=1, pool_size=2, batch_size=3)
 
 
 def test_error_every_needs_a_schedule():
-    with pytest.raises(ConfigError, match=r'got every = 3 with schedule = "constant"\. Set selection\.schedule'):
+    with pytest.raises(ConfigError, match=r'got every = 3 and schedule = "constant"\. Drop selection\.every'):
         PowerOfChoice(cohort_size=1, pool_size=2, every=3)
-    with pytest.raises(ConfigError, match=r'needs every >= 1.*got every = 0 with schedule = "halve"'):
+    with pytest.raises(ConfigError, match=r"needs every >= 1; got 0"):
         PowerOfChoice(cohort_size=1, pool_size=2, schedule="halve", every=0)

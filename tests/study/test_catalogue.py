@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 from torch import nn
 
+import turnout
 from turnout.aggregation import FedAvg
 from turnout.catalogue import (
     AXES,
@@ -23,8 +24,9 @@ from turnout.catalogue import (
 )
 from turnout.errors import ConfigError
 from turnout.local import SGD
-from turnout.losses import cross_entropy
+from turnout.losses import LOSSES, cross_entropy
 from turnout.protocols import Selection
+from turnout.rule_sources import describe_class, shipped_losses, shipped_rules
 from turnout.selection import Uniform
 
 
@@ -49,22 +51,44 @@ def test_contract_every_rule_can_be_described(axis: str) -> None:
         assert [setting.name for setting in described.settings] == list(parameters(rule))
 
 
+@pytest.mark.parametrize("axis", AXES)
+def test_identity_a_rule_read_from_its_source_is_the_rule_that_is_imported(axis: str) -> None:
+    read = shipped_rules(axis)
+    assert list(read) == list(catalogue(axis))
+    for name, rule in catalogue(axis).items():
+        assert (read[name].module, read[name].class_name) == (rule.__module__, rule.__name__)
+        assert read[name].describe() == describe(rule)
+        assert read[name].summary == describe(rule).summary
+        assert eval(read[name].in_python, {"turnout": turnout}) is rule
+
+
+def test_identity_losses_read_from_their_source_are_the_losses() -> None:
+    assert shipped_losses() == {name: (loss.__doc__ or "").splitlines()[0] for name, loss in LOSSES.items()}
+
+
+@pytest.mark.parametrize("table", [turnout.Cadence, turnout.Trust, turnout.Checkpoint, turnout.Fleet])
+def test_identity_a_table_read_from_its_source_has_the_settings_of_its_class(table: type) -> None:
+    read = describe_class(table.__module__, table.__name__)
+    assert read.settings == describe(table).settings
+    assert read.summary == (table.__doc__ or "").splitlines()[0]
+
+
 def test_golden_the_description_of_fedavg() -> None:
     described = describe(FedAvg)
     assert described.summary == "FedAvg: a weighted average of what the clients changed."
     assert described.intuition.startswith("clients that hold more of the data count for more")
-    assert described.formula.splitlines()[0].startswith("mean   u = (1/|S|)")
-    assert described.notes.startswith("A client drawn m times counts m times")
+    assert described.formula.splitlines()[0].startswith("mean      u = (1/|S|)")
+    assert described.notes.startswith("π_i is how likely the selection asks a client that is up")
     assert described.reduces_to.startswith("one step of gradient descent")
     assert described.reference.endswith("arXiv:1602.05629.")
     (weighting,) = described.settings
-    assert (weighting.type, weighting.default) == ('"mean" | "ht" | "ratio"', '"ratio"')
+    assert (weighting.type, weighting.default) == ('"mean" | "ht" | "ht-fleet" | "ratio"', '"ratio"')
 
 
 def test_golden_settings_carry_type_default_and_meaning() -> None:
     settings = {setting.name: setting for setting in describe(SGD).settings}
     assert (settings["lr"].default, settings["lr"].meaning) == (None, "η_l")
-    assert settings["epochs"].type == "int | [int, int] | none"
+    assert settings["epochs"].type == "int >= 1 | [int >= 1, int >= 1] | none"
     assert settings["batch_size"].default == "none"
 
 

@@ -1,11 +1,13 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
+from scipy import stats
 
-from tests.journal.records import add_run, info, journal
+from tests.journal.records import add_run, info, journal, record
 from turnout.errors import ConfigError, JournalError
 from turnout.journal import Journal, Loaded, frames
 from turnout.study.compare import compare
@@ -54,7 +56,7 @@ def test_golden_two_arms_over_three_seeds(loaded_from: Callable[..., Loaded]) ->
     half = 4.302653 * 0.02 / 3**0.5
     assert fednova.difference.low == pytest.approx(0.1 - half, abs=1e-6)
     assert fednova.difference.high == pytest.approx(0.1 + half, abs=1e-6)
-    assert fednova.holm_p == fednova.difference.t_test_p
+    assert fednova.difference.corrected_p == fednova.difference.t_test_p
 
 
 def test_golden_the_verdict_is_one_sentence_with_its_interval(loaded_from: Callable[..., Loaded]) -> None:
@@ -95,7 +97,8 @@ def test_golden_one_seed_claims_nothing(loaded_from: Callable[..., Loaded]) -> N
     assert "±" not in text
     assert "[–]" not in text
     assert "one seed shows no spread and no test can be made of it: run more" in text
-    assert result.rows[1].holm_p is None
+    assert result.rows[1].difference is not None
+    assert result.rows[1].difference.corrected_p is None
     assert compare(loaded_from({"A": [[0.5]], "B": [[0.5]]})).verdict() == (
         "B ends level with A in the one seed that was run."
     )
@@ -118,7 +121,7 @@ def test_golden_one_arm(loaded_from: Callable[..., Loaded]) -> None:
 
 
 def test_golden_costs_to_a_given_target(loaded_from: Callable[..., Loaded]) -> None:
-    result = compare(loaded_from(PHONES), target=0.6)
+    result = compare(loaded_from(PHONES), target={"accuracy": 0.6})
     assert result.target_origin == "as given"
     fedavg, fednova = result.rows
     assert fedavg.to_target["round"].median == 2
@@ -132,7 +135,7 @@ def test_golden_costs_to_a_given_target(loaded_from: Callable[..., Loaded]) -> N
 
 
 def test_golden_seeds_that_never_reach_the_target_are_said(loaded_from: Callable[..., Loaded]) -> None:
-    result = compare(loaded_from(PHONES), target=0.75)
+    result = compare(loaded_from(PHONES), target={"accuracy": 0.75})
     assert result.rows[0].to_target["round"].reached == 1
     assert result.rows[0].to_target["round"].median is None
     assert "FedAvg: 2 of 3 never reached it" in result.text()
@@ -141,32 +144,39 @@ def test_golden_seeds_that_never_reach_the_target_are_said(loaded_from: Callable
 
 def test_golden_the_default_target_is_a_share_of_the_best_mean_and_said(loaded_from: Callable[..., Loaded]) -> None:
     result = compare(loaded_from(PHONES))
-    assert result.target == pytest.approx(0.95 * 0.8)
+    assert result.target is not None
+    assert (result.target.metric, result.target.value) == ("accuracy", pytest.approx(0.95 * 0.8))
     assert "target: accuracy 76.00 % (95 % of the best arm's final mean); medians over seeds" in result.text()
     loss = compare(loaded_from({"A": [[4.0, 2.0]], "B": [[4.0, 0.0]]}, metric="loss"))
-    assert loss.target == pytest.approx(0.2)  # 4 − 0.95 · 4
+    assert loss.target is not None
+    assert loss.target.value == pytest.approx(0.2)  # 4 − 0.95 · 4
     assert "95 % of the way from the start to the best arm's final mean" in loss.text()
 
 
-def test_golden_holm_is_taken_over_the_arms(loaded_from: Callable[..., Loaded]) -> None:
-    third = {**PHONES, "FedProx": [[0.61], [0.72], [0.80]]}
+def test_golden_intervals_and_p_values_are_corrected_over_the_arms(loaded_from: Callable[..., Loaded]) -> None:
+    third = {**PHONES, "FedProx": [[0.1, 0.5, 0.61], [0.1, 0.5, 0.72], [0.1, 0.5, 0.80]]}
     two, three = compare(loaded_from(PHONES)), compare(loaded_from(third))
-    assert two.rows[1].holm_p is not None
-    assert three.rows[1].holm_p == pytest.approx(2 * two.rows[1].holm_p)
+    alone, among = two.rows[1].difference, three.rows[1].difference
+    assert alone is not None
+    assert among is not None
+    assert alone.corrected_p == pytest.approx(0.0131, abs=1e-4)
+    assert among.corrected_p == pytest.approx(2 * 0.0131, abs=1e-4)
+    half = 6.205347 * 0.02 / 3**0.5  # t_{0.9875}(2)
+    assert (among.low, among.high) == pytest.approx((0.1 - half, 0.1 + half), abs=1e-6)
 
 
 def test_golden_the_verdict_is_about_the_best_arm(loaded_from: Callable[..., Loaded]) -> None:
-    third = {**PHONES, "FedProx": [[0.61], [0.72], [0.80]]}
+    third = {**PHONES, "FedProx": [[0.1, 0.5, 0.61], [0.1, 0.5, 0.72], [0.1, 0.5, 0.80]]}
     assert compare(loaded_from(third)).verdict().startswith("FedNova ends 10.0 points above FedAvg")
     assert compare(loaded_from(third), baseline="FedProx").verdict().startswith("FedNova ends 9.0 points above FedProx")
 
 
 def test_golden_text_is_lined_up(loaded_from: Callable[..., Loaded]) -> None:
-    lines = compare(loaded_from(PHONES), target=0.6).text().splitlines()
-    head = "arm      seeds   final accuracy  points from FedAvg [95 %]  p (Holm)  rounds to target"
+    lines = compare(loaded_from(PHONES), target={"accuracy": 0.6}).text().splitlines()
+    head = "arm      seeds   final accuracy  points from FedAvg [95 %]      p  rounds to target"
     assert lines[0].startswith(head)
     assert lines[1].startswith("FedAvg       3  70.00 ± 10.00 %")
-    assert lines[2].startswith("FedNova      3   80.00 ± 9.17 %          +10.0 [5.0, 15.0]     0.013")
+    assert lines[2].startswith("FedNova      3   80.00 ± 9.17 %          +10.0 [5.0, 15.0]  0.013")
     assert lines[3].startswith("mean ± standard deviation over seeds; differences are taken seed by seed")
     assert lines[4] == "target: accuracy 60.00 % (as given); medians over seeds"
     assert lines[0].endswith("accuracy over rounds")
@@ -181,15 +191,16 @@ def test_golden_a_curve_that_diverged_has_a_gap_and_a_flat_one_is_low() -> None:
 
 
 def test_golden_both_tests_are_corrected_over_the_arms(loaded_from: Callable[..., Loaded]) -> None:
-    third = {**PHONES, "FedProx": [[0.61], [0.72], [0.80]]}
+    third = {**PHONES, "FedProx": [[0.1, 0.5, 0.61], [0.1, 0.5, 0.72], [0.1, 0.5, 0.80]]}
     rows = compare(loaded_from(third)).rows[1:]
     raw = [row.difference.signed_rank_p for row in rows if row.difference is not None]
     assert raw == [0.25, 0.5]  # three seeds of one sign; two, for FedProx differs in two
-    assert [row.holm_signed_rank_p for row in rows] == [0.5, 0.5]
+    corrected = [row.difference.corrected_signed_rank_p for row in rows if row.difference is not None]
+    assert corrected == [0.5, 1.0]
 
 
 def test_golden_a_target_an_arm_never_reaches_is_said_in_its_cell(loaded_from: Callable[..., Loaded]) -> None:
-    lines = compare(loaded_from({**PHONES, "slow": [[0.1, 0.2]] * 3}), target=0.75).text().splitlines()
+    lines = compare(loaded_from({**PHONES, "slow": [[0.1, 0.2]] * 3}), target={"accuracy": 0.75}).text().splitlines()
     assert lines[1].split()[-4:-1] == ["(1/3)", "–", "(1/3)"]
     assert lines[3].split()[-4:-1] == ["never", "never", "never"]
     assert "in brackets: how many seeds got there" in "\n".join(lines)
@@ -213,13 +224,13 @@ def test_contract_the_table_shows_the_cells_of_the_text(loaded_from: Callable[..
 
 def test_golden_a_narrow_terminal_folds_no_line(loaded_from: Callable[..., Loaded]) -> None:
     shown_on = StringIO()
-    Console(width=80, file=shown_on).print(compare(loaded_from(PHONES), target=0.6).table())
+    Console(width=80, file=shown_on).print(compare(loaded_from(PHONES), target={"accuracy": 0.6}).table())
     lines = [line.rstrip() for line in shown_on.getvalue().splitlines()]
     assert lines[:9] == [
         "                                 points from FedAvg",
-        "arm      seeds   final accuracy              [95 %]  p (Holm)",
-        "FedAvg       3  70.00 ± 10.00 %                   –         –  ▁▅▇",
-        "FedNova      3   80.00 ± 9.17 %   +10.0 [5.0, 15.0]     0.013  ▁▆█",
+        "arm      seeds   final accuracy              [95 %]      p",
+        "FedAvg       3  70.00 ± 10.00 %                   –      –  ▁▅▇",
+        "FedNova      3   80.00 ± 9.17 %   +10.0 [5.0, 15.0]  0.013  ▁▆█",
         "",
         "to target  rounds  bytes  gradients  simulated time",
         "FedAvg          2  300 B         20             3 s",
@@ -250,7 +261,7 @@ def test_contract_only_shared_seeds_are_paired(loaded_from: Callable[..., Loaded
     result = compare(loaded_from({"A": [[0.5], [0.6]], "B": [[0.6], [0.8], [0.1]]}))
     difference = result.rows[1].difference
     assert difference is not None
-    assert difference.pairs == 2
+    assert (difference.is_paired, difference.seeds) == (True, 2)
     assert difference.mean == pytest.approx(0.15)
     assert "B: 2 of 3 seeds shared with the baseline" in result.text()
 
@@ -279,8 +290,10 @@ def test_error_a_metric_baseline_or_target_that_is_not_there(loaded_from: Callab
         ConfigError, match=r"No finished arm is called 'FedProx'. Choose a baseline of: FedAvg, FedNova"
     ):
         compare(loaded, baseline="FedProx")
-    with pytest.raises(ConfigError, match="target for accuracy needs to be between 0 and 1; got 80"):
-        compare(loaded, target=80)
+    with pytest.raises(ConfigError, match=r"accuracy is a share between 0 and 1; write 0.80"):
+        compare(loaded, target={"accuracy": 80})
+    with pytest.raises(ConfigError, match=r"No metric 'loss' to compare. Choose one of accuracy"):
+        compare(loaded, target={"loss": 0.5})
 
 
 def test_error_nothing_finished_or_measured(journals: list[Journal]) -> None:
@@ -292,3 +305,109 @@ def test_error_nothing_finished_or_measured(journals: list[Journal]) -> None:
     out.finish(run, "failed")
     with pytest.raises(JournalError, match=r"No run is finished"):
         compare(frames(out))
+
+
+def made(loaded: Loaded, **of_arms: Mapping[str, object]) -> Loaded:
+    """Return the study as if its arms had been run with these settings."""
+    configs = [of_arms.get(arm, {}) for arm in loaded.runs["arm"]]
+    return replace(loaded, runs=loaded.runs.assign(config=configs))
+
+
+SPREAD: Curves = {"A": [[0.1, 0.5], [0.1, 0.6], [0.1, 0.7]], "B": [[0.1, 0.7], [0.1, 0.9], [0.1, 0.8]]}
+HERE = {"data": {"use": "mnist", "clients": 10, "seed": None}}
+FEWER = {"data": {"use": "mnist", "clients": 5, "seed": None}}
+
+
+def test_golden_arms_that_share_their_data_are_paired_whatever_else_differs(
+    loaded_from: Callable[..., Loaded],
+) -> None:
+    other = {**HERE, "model": {"use": "cnn"}, "fleet": {"availability": {"use": "bernoulli"}}}
+    difference = compare(made(loaded_from(SPREAD), A=HERE, B=other)).rows[1].difference
+    assert difference is not None
+    assert difference.is_paired
+
+
+@pytest.mark.parametrize("key", ["clients", "seed", "partition"])
+def test_golden_arms_of_other_clients_or_another_split_are_compared_unpaired_and_said(
+    key: str, loaded_from: Callable[..., Loaded]
+) -> None:
+    result = compare(made(loaded_from(SPREAD), A=HERE, B={"data": {**HERE["data"], key: 7}}))
+    difference = result.rows[1].difference
+    assert difference is not None
+    assert not difference.is_paired
+    expected = stats.ttest_ind([0.7, 0.9, 0.8], [0.5, 0.6, 0.7], equal_var=False)
+    assert difference.t_test_p == pytest.approx(expected.pvalue)
+    text = result.text()
+    assert "+20.0 unpaired [" in text
+    assert f"B: not paired with A, for they differ in data.{key}; Welch's t-test and interval" in text
+    assert result.verdict().startswith(
+        "B ends 20.0 points above A, 95 % interval −2.7 to 42.7, not paired; not a clear"
+    )
+    assert result.as_dict()["rows"][1]["difference"]["is_paired"] is False
+
+
+def test_golden_two_studies_are_paired_only_where_their_data_agree(loaded_from: Callable[..., Loaded]) -> None:
+    one, two = loaded_from({"A": SPREAD["A"]}), loaded_from({"B": SPREAD["B"]}, study="watches")
+    for settings, is_paired in ((HERE, True), (FEWER, False)):
+        difference = compare([made(one, A=HERE), made(two, B=settings)]).rows[1].difference
+        assert difference is not None
+        assert difference.is_paired == is_paired
+
+
+def test_golden_one_unpaired_seed_or_none_of_its_spread_claims_nothing(loaded_from: Callable[..., Loaded]) -> None:
+    one = made(loaded_from({"A": [[0.5]], "B": [[0.7]]}), A=HERE, B=FEWER)
+    assert compare(one).verdict().startswith("B ends 20.0 points above A in the one seed that was run")
+    same = made(loaded_from({"A": [[0.5]] * 2, "B": [[0.7]] * 2}), A=HERE, B=FEWER)
+    assert compare(same).verdict().endswith("by the same amount in each of 2 seeds, which leaves nothing to test.")
+
+
+def test_error_different_data_or_losses_are_not_compared(loaded_from: Callable[..., Loaded]) -> None:
+    elsewhere = {"data": {"use": "femnist", "clients": 10}}
+    with pytest.raises(
+        ConfigError, match=r"B and A were run on different data \(data.use: 'femnist' and 'mnist'\); .* no meaning"
+    ):
+        compare(made(loaded_from(SPREAD), A=HERE, B=elsewhere))
+    losses = made(loaded_from(SPREAD, metric="loss"), A={"loss": "cross-entropy"}, B={"loss": "squared-error"})
+    with pytest.raises(ConfigError, match=r"different loss functions \('squared-error' and 'cross-entropy'\)"):
+        compare(losses)
+    accuracies = made(loaded_from(SPREAD), A={"loss": "cross-entropy"}, B={"loss": "squared-error"})
+    assert compare(accuracies).rows[1].difference is not None
+
+
+def test_golden_arms_of_different_length_are_compared_at_the_last_common_round(
+    loaded_from: Callable[..., Loaded],
+) -> None:
+    long = [[0.1, 0.5, 0.9], [0.1, 0.6, 0.95]]
+    result = compare(loaded_from({"A": [[0.1, 0.4], [0.1, 0.6]], "B": long}), target={"accuracy": 0.9})
+    short, longer = result.rows
+    assert (short.final.mean, longer.final.mean) == pytest.approx((0.5, 0.55))
+    assert "compared at round 1, the last that every run was measured in; the longest went on to 2" in result.text()
+    assert longer.to_target["round"].median == 2  # what it took is counted over all its rounds
+    assert len(longer.curve) == 2
+
+
+def test_error_runs_without_a_common_round_are_not_compared(loaded_from: Callable[..., Loaded]) -> None:
+    with pytest.raises(ConfigError, match=r"no common round after round 0, .*the same evaluate.every"):
+        compare(loaded_from({"A": [[0.1]], "B": [[0.1, 0.2]]}))
+
+
+def test_golden_accuracy_is_compared_only_where_every_arm_has_it(journals: list[Journal]) -> None:
+    out = journal()
+    journals.append(out)
+    for arm, metrics in (("A", {"loss": 1.0, "accuracy": 0.5}), ("B", {"loss": 2.0})):
+        run = out.begin(info(arm))
+        out.write([(run, record(0, metrics=metrics))])
+        out.finish(run)
+    assert compare(frames(out)).metric == "loss"
+    with pytest.raises(ConfigError, match=r"No metric 'accuracy' to compare. Choose one of loss"):
+        compare(frames(out), metric="accuracy")
+
+
+def test_golden_of_a_number_that_a_rule_reports_no_value_is_called_better(loaded_from: Callable[..., Loaded]) -> None:
+    curves = {"A": [[4, 2.0], [4, 3.0]], "B": [[4, 1.0], [4, 1.9]], "C": [[4, 2.1], [4, 3.2]]}
+    loaded = loaded_from(curves, metric="drift")
+    result = compare(loaded, metric="drift")
+    assert (result.higher_is_better, result.target) == (None, None)
+    assert result.verdict().startswith("B ends with a drift 1.05 below A")  # the one that is farthest from the baseline
+    with pytest.raises(ConfigError, match=r"one whose better values are known, loss or accuracy.*; got 'drift'"):
+        compare(loaded, metric="drift", target={"drift": 1.0})

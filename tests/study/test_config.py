@@ -24,7 +24,7 @@ GOOD = """\
 name   = "phones"
 rounds = 20
 seeds  = 3
-target = 0.9
+target = { accuracy = 0.9 }
 
 [data]
 use       = "digits"
@@ -90,7 +90,7 @@ def test_golden_a_file_is_the_study_that_python_writes(write: Write) -> None:
         name="phones",
         rounds=20,
         seeds=3,
-        target=0.9,
+        target={"accuracy": 0.9},
         data=data,
         model=MLP(hidden=(64,)),
         fleet=Fleet(availability=Bernoulli(prob=0.6)),
@@ -202,13 +202,14 @@ def test_error_everything_is_told_at_once_with_its_line(write: Write) -> None:
         "study.toml:15: There is no selection rule 'unifrom'. Did you mean uniform?",
         "study.toml:17: SGD needs lr to be a number; got true. Change local.lr.",
         "study.toml:19: SGD has no setting rounds. rounds belongs at the top of the file, before the first [section].",
-        "study.toml:21: evaluate needs every >= 1 and clients_every >= 0; got 0 and 0.",
+        "study.toml:21: Cadence needs every >= 1; got 0. Change evaluate.every.",
         "study.toml:23: Arms need names of their own; 'A' is used 2 times.",
         "study.toml:24: There is no recipe 'fedproxx'. Did you mean fedprox?",
         "study.toml:26: Arms need names of their own; 'A' is used 2 times.",
-        'study.toml:27: FedAvg needs weighting to be one of "mean", "ht", "ratio"; got "men".',
+        'study.toml:27: FedAvg needs weighting to be one of "mean", "ht", "ht-fleet", "ratio"; got "men".',
         "study.toml:28: An arm has no section serve. Did you mean server?",
         'study.toml:29: An arm needs a name. Set name = "…" in this [[arm]].',
+        "study.toml:30: SGD needs momentum in [0, 1); got 2. Change local.momentum.",
     ]
     lines = complaints(path)
     assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
@@ -227,7 +228,7 @@ def test_error_everything_is_told_at_once_with_its_line(write: Write) -> None:
         (("seeds  = 3", "seeds = 0"), "study.toml:3: A study needs 1 to 100000 seeds; got 0. Change seeds."),
         (("seeds  = 3", "seeds = [1, 1]"), "study.toml:3: Seeds must differ from each other; got [1, 1]."),
         (("seeds  = 3", 'seeds = "all"'), "study.toml:3: A study needs seeds to be a whole number or a list of whole"),
-        (("lr         = 0.1", "lr = -1"), "study.toml:22: SGD needs lr > 0; got -1.0. Change local.lr."),
+        (("lr         = 0.1", "lr = -1"), "study.toml:22: SGD needs lr > 0; got -1. Change local.lr."),
         (("lr         = 0.1", "lr = 1" + "0" * 400), "study.toml:22: A whole number must fit into 64 bits; this one"),
         (("lr         = 0.1", "lr = nan"), "study.toml:22: SGD needs lr to be a number; got nan."),
         (
@@ -277,7 +278,7 @@ def test_error_what_is_no_study_is_told_with_its_line(write: Write, text: str, m
 def test_error_files_that_cannot_be_read_are_named(write: Write, tmp_path: Path) -> None:
     assert complaints(Path("nosuch.toml"))[0].startswith("There is no file nosuch.toml and no shipped study")
     assert complaints(Path("demoo"))[0].startswith("There is no file demoo and no shipped study of that name. Did you")
-    assert complaints(tmp_path)[0].endswith("cannot be read: Is a directory. Check the path.")
+    assert complaints(tmp_path)[0].endswith("must be a study file; it is a folder. Name the file itself.")
     Path("latin.toml").write_bytes(b'name = "caf\xe9"\n')
     assert complaints(Path("latin.toml")) == ["latin.toml: This is not a text in UTF-8. Save it as UTF-8."]
 

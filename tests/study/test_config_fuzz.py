@@ -36,7 +36,7 @@ sections = st.fixed_dictionaries(
         "selection": st.builds(Uniform, cohort_size=st.none() | st.integers(1, 5))
         | st.builds(Weighted, cohort_size=st.integers(1, 5), replacement=st.booleans()),
         "model": st.just(Softmax()) | st.builds(MLP, hidden=st.lists(st.integers(1, 9)).map(tuple)),
-        "aggregation": st.builds(FedAvg, weighting=st.sampled_from(["mean", "ht", "ratio"])),
+        "aggregation": st.builds(FedAvg, weighting=st.sampled_from(["mean", "ratio"])),
         "fleet": st.builds(Fleet, availability=st.just(Always()) | st.builds(Bernoulli, prob=numbers)),
         "rounds": st.integers(1, 10**6),
         "loss": st.sampled_from([None, cross_entropy, squared_error]),

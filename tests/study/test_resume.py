@@ -2,28 +2,36 @@
 
 import signal
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
+from tests.conftest import models_of
 from tests.faults.harness import contents, differences
 from turnout import load
 from turnout.aggregation import FedAvg, FedVARP
 from turnout.checkpoint import Checkpoint
-from turnout.data import Digits
-from turnout.engine import Sequential, Vectorised
+from turnout.checkpoint.files import Piece, about_of, write
+from turnout.data import Digits, Federation
+from turnout.engine import Engine, PassingOn, Sequential, Vectorised
 from turnout.engine.task import Question
 from turnout.engine.tuning import Way
-from turnout.errors import ConfigError, JournalError
+from turnout.errors import ConfigError, JournalError, RunsFailed
+from turnout.journal.opening import open_for_writing
+from turnout.journal.sealing import seal
 from turnout.local import SGD
 from turnout.models import Softmax
-from turnout.requests import Answer, Record, Train
+from turnout.reproduce.timing import Timed
+from turnout.requests import Answer, Evaluate, Record, Train
 from turnout.selection import Uniform
+from turnout.streams import Streams
 from turnout.study import Study, arm, resolved, study_of
-from turnout.study.stopping import asked_to_stop
+from turnout.study.stopping import Stopped, listening
 
 SMALL: dict[str, Any] = {
     "data": Digits(clients=12),
@@ -56,9 +64,10 @@ def test_identity_a_stopped_study_ends_bit_for_bit_the_same(tmp_path: Path, engi
     rest = study.run(tmp_path / "out", engine=engine)  # how many advance together is kept in the folder
     assert differences(contents(tmp_path / "out"), contents(tmp_path / "whole")) == []
     assert not rest.was_finished
-    assert len(rest.models) == 6
-    for place, model in whole.models.items():
-        assert torch.equal(rest.models[place], model)
+    ended = models_of(rest)
+    assert len(ended) == 6
+    for place, model in models_of(whole).items():
+        assert torch.equal(ended[place], model)
 
 
 class Failing(Sequential):
@@ -74,13 +83,14 @@ class Failing(Sequential):
         return super().answer(questions)
 
 
+@pytest.mark.filterwarnings("ignore:.*failed before and is tried again")
 def test_error_a_mistake_is_the_checkpoints_only_in_the_first_round_after_it(tmp_path: Path) -> None:
     study = Study(**{**SMALL, "seeds": 1})
-    for round in (1, 4):  # of a run that has just begun; then beyond its first checkpoint, which is after two rounds
-        with pytest.raises(KeyError, match="a mistake of one's own"):
+    with pytest.raises(KeyError, match="a mistake of one's own"):  # of a run that has just begun
+        study.run(tmp_path / "out", engine=Failing(1))
+    for round in (4, 5):  # begun again; then taken up after round 3, where the other arm ended
+        with pytest.warns(RunsFailed, match='FedAvg, seed 0: KeyError: "a mistake of one\'s own"'):
             study.run(tmp_path / "out", engine=Failing(round))
-    with pytest.raises(KeyError, match="a mistake of one's own"):  # taken up after round 3, where an arm ended
-        study.run(tmp_path / "out", engine=Failing(5))
     with pytest.raises(JournalError, match=r"does not go on from its checkpoint \(KeyError") as told:
         study.run(tmp_path / "out", engine=Failing(5))
     assert isinstance(told.value.__cause__, KeyError)
@@ -88,38 +98,57 @@ def test_error_a_mistake_is_the_checkpoints_only_in_the_first_round_after_it(tmp
 
 def test_contract_models_are_kept_with_the_study(tmp_path: Path) -> None:
     study = Study(**SMALL)
-    in_memory = study.run(engine="sequential").models
+    in_memory = study.run(engine="sequential")
     study.run(tmp_path / "out", engine="sequential")
     loaded = load(tmp_path / "out")
     again = study.run(tmp_path / "out", engine="sequential")
     assert again.was_finished
-    assert set(again.models) == set(in_memory)
-    for place, model in in_memory.items():
-        assert torch.equal(loaded.model(*place), model)
-        assert torch.equal(again.models[place], model)
-        assert loaded.buffers(*place) is None
-    assert ("FedAvg", 99) not in again.models
+    assert loaded.finished == in_memory.loaded.finished
+    for place in loaded.finished:
+        model = in_memory.state_dict(*place)
+        for other in (loaded.state_dict(*place), again.state_dict(*place)):
+            assert list(other) == list(model)
+            assert all(torch.equal(other[name], model[name]) for name in model)
 
 
 def test_error_a_model_that_is_not_there(tmp_path: Path) -> None:
     study = Study(**SMALL)
     with pytest.raises(KeyboardInterrupt):
         study.run(tmp_path / "out", on_progress=stopping_at(0, 3))
-    with pytest.raises(JournalError, match=r"holds no finished run of arm 'FedAvg' with seed 0. See .runs for what"):
-        load(tmp_path / "out").model("FedAvg", 0)
-    with pytest.raises(JournalError, match="was kept in memory, and its models in the models of its result"):
-        Study(**{**SMALL, "rounds": 1, "arms": ()}).run().loaded.model("study", 0)
+    with pytest.raises(JournalError, match=r"no finished run of arm 'FedAvg' with seed 0. Finished are FedVARP"):
+        load(tmp_path / "out").state_dict("FedAvg", 0)
+    in_memory = Study(**{**SMALL, "rounds": 1, "arms": ()}).run()
+    with pytest.raises(JournalError, match=r"in memory, holds no finished run .* Finished are study with seed 0, 1, 2"):
+        in_memory.state_dict("study", 99)
 
 
-def test_contract_a_study_goes_on_the_way_it_was_begun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrapped", [lambda engine: engine, PassingOn, Timed], ids=["itself", "passing on", "timed"])
+def test_contract_a_study_goes_on_the_way_it_was_begun(wrapped: Callable[[Engine], Engine], tmp_path: Path) -> None:
     study, engine = Study(**SMALL), Vectorised()
     with pytest.raises(KeyboardInterrupt):
-        study.run(tmp_path / "out", engine=engine, on_progress=stopping_at(0, 3))
+        study.run(tmp_path / "out", engine=wrapped(engine), on_progress=stopping_at(0, 3))
     assert engine.ways
+    assert load(tmp_path / "out").study["facts"]["ways"] == engine.chosen_ways()
     other = Vectorised()
     other.remembered.known = dict.fromkeys(engine.ways, Way(False, 1, 1, 1))  # what another process has measured
-    study.run(tmp_path / "out", engine=other)
+    study.run(tmp_path / "out", engine=wrapped(other))
     assert {key: other.ways[key] for key in engine.ways} == engine.ways
+
+
+class Elsewhere(Sequential):
+    """An engine that says its tensors lie on another device than the CPU."""
+
+    name = "elsewhere"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device = torch.device("cpu", 0)
+
+
+def test_contract_a_wrapped_engine_is_asked_for_its_device(tmp_path: Path) -> None:
+    Study(**{**SMALL, "seeds": 1}).run(tmp_path / "out", engine=Timed(Elsewhere()))
+    facts = load(tmp_path / "out").study["facts"]
+    assert (facts["engine"], facts["device"]) == ("elsewhere", "cpu:0")
 
 
 def test_contract_other_circumstances_are_noted(tmp_path: Path) -> None:
@@ -157,11 +186,11 @@ def _ctrl_c_raises() -> Iterator[None]:
 @pytest.mark.usefixtures("_ctrl_c_raises")
 def test_contract_the_first_ctrl_c_asks_and_the_second_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with asked_to_stop() as is_asked:
-        assert not is_asked()
-        with pytest.warns(UserWarning, match="finished and saved first; Ctrl-C once more stops at once"):
+    with listening(can_be_saved=True) as stop:
+        assert not stop.is_asked()
+        with pytest.warns(UserWarning, match="ends within 1 s is saved, a longer one is given up; Ctrl-C once more"):
             signal.raise_signal(signal.SIGINT)
-        assert is_asked()
+        assert stop.is_asked()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -169,17 +198,126 @@ def test_contract_the_first_ctrl_c_asks_and_the_second_stops_at_once() -> None:
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
 def test_contract_a_study_in_memory_stops_at_once() -> None:
-    with asked_to_stop(can_be_saved=False), pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    with listening(can_be_saved=False) as stop:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert stop.is_asked()  # so that threads, which no signal reaches, stop too
 
 
 def test_contract_a_handler_of_ones_own_is_left_alone() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
-        with warnings.catch_warnings(), asked_to_stop() as is_asked:
+        with warnings.catch_warnings(), listening(can_be_saved=True) as stop:
             signal.raise_signal(signal.SIGINT)
-            assert not is_asked()
+            assert not stop.is_asked()
     finally:
         signal.signal(signal.SIGINT, before)
     assert heard == [signal.SIGINT]
+
+
+class Interrupting(PassingOn):
+    """An engine during whose work a signal comes."""
+
+    def __init__(self, engine: Engine, kind: type, round: int, number: signal.Signals) -> None:
+        super().__init__(engine)
+        self.when, self.number = (kind, round), number
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        if any((type(asked), asked.round) == self.when for _, asked in questions):
+            signal.raise_signal(self.number)
+        return super().answer(questions)
+
+
+WAYS: dict[str, Callable[[], Engine]] = {
+    "sequential": Sequential,
+    "stacked": lambda: Vectorised("cpu", block=3, workers=1, threads=1),
+    "on two threads": lambda: Vectorised("cpu", workers=2, threads=1, stack=False),
+    "while ways are timed": Vectorised,
+}
+
+
+@pytest.mark.usefixtures("_ctrl_c_raises")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("kind", "round", "saved"), [(Train, 5, "round 4 is saved"), (Evaluate, 0, "no round of these runs is saved")]
+)
+def test_identity_a_round_that_is_given_up_is_run_again_bit_for_bit(
+    way: str, kind: type, round: int, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TURNOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("turnout.study.stopping.GRACE_SECONDS", 0.0)
+    study = Study(**SMALL)
+    with (
+        pytest.warns(UserWarning, match="a longer one is given up"),
+        pytest.raises(Stopped, match=f"the round in progress was given up; {saved}") as stopped,
+    ):
+        study.run(tmp_path / "out", engine=Interrupting(WAYS[way](), kind, round, signal.SIGTERM))
+    assert stopped.value.exit_code == 143
+    assert set(load(tmp_path / "out").runs["status"]) <= {"interrupted", "finished"}
+    study.run(tmp_path / "out", engine=WAYS[way]())
+    study.run(tmp_path / "whole", engine=WAYS[way]())
+    assert differences(contents(tmp_path / "out"), contents(tmp_path / "whole")) == []
+
+
+@pytest.mark.usefixtures("_ctrl_c_raises")
+def test_contract_reading_the_data_of_the_next_runs_is_stopped_at_once(tmp_path: Path) -> None:
+    class Interrupted(Digits):
+        def build(self, streams: Streams) -> Federation:
+            if streams.seed == 1:
+                signal.raise_signal(signal.SIGINT)
+            return super().build(streams)
+
+    study = Study(**{**SMALL, "data": Interrupted(clients=12)})
+    with pytest.raises(Stopped, match="every round that was run is saved") as stopped:
+        study.run(tmp_path / "out", together=2)
+    assert stopped.value.exit_code == 130
+    assert set(load(tmp_path / "out").runs["status"]) == {"finished"}
+
+
+def test_contract_the_first_checkpoint_is_of_the_first_round(tmp_path: Path) -> None:
+    study = Study(**{**SMALL, "checkpoint": Checkpoint(rounds=100), "seeds": 1})
+    with pytest.raises(KeyboardInterrupt):
+        study.run(tmp_path / "out", on_progress=stopping_at(0, 2))
+    ((_, saved, _, _),) = contents(tmp_path / "out")["checkpoint"]
+    assert saved == 1
+    study.run(tmp_path / "out")
+    study.run(tmp_path / "whole")
+    assert differences(contents(tmp_path / "out"), contents(tmp_path / "whole")) == []
+
+
+def forged(folder: Path, *, of_state: dict[str, Any], of_journal: int | None = None) -> None:
+    """Change the runs of a folder's checkpoint, and sign that as turnout does."""
+    with closing(open_for_writing(folder)) as database:
+        ((name,),) = database.execute("SELECT name FROM file WHERE name LIKE 'checkpoints/%'").fetchall()
+        with safe_open(folder / name, "pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            about = about_of(file)
+        for rest in about["runs"].values():
+            rest.update(of_state)
+        stored = write(folder, name, [Piece.of(key, tensor) for key, tensor in tensors.items()], about)
+        database.execute("UPDATE file SET sha256 = ?, bytes = ? WHERE name = ?", (stored.sha256, stored.bytes, name))
+        seal(database, "file")
+        if of_journal is not None:
+            database.execute("UPDATE checkpoint SET round = ?", (of_journal,))
+            seal(database, "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("of_state", "of_journal", "why"),
+    [
+        ({"round": 10**15}, None, "round 1000000000000000 of 6, and the journal says 2"),
+        ({"round": 10**15}, 10**15, "round 1000000000000000 of 6, and the journal says 1000000000000000"),
+        ({"round": 1}, None, "round 1 of 6, and the journal says 2"),
+        ({"restart": 5}, None, "round 2 of 6"),
+    ],
+)
+def test_error_a_signed_checkpoint_of_another_round_is_refused(
+    tmp_path: Path, of_state: dict[str, Any], of_journal: int | None, why: str
+) -> None:
+    study = Study(**{**SMALL, "seeds": 1, "arms": ()})
+    with pytest.raises(KeyboardInterrupt):
+        study.run(tmp_path / "out", on_progress=stopping_at(0, 3))
+    forged(tmp_path / "out", of_state=of_state, of_journal=of_journal)
+    with pytest.raises(JournalError, match=rf"holds values that turnout did not write \(ValueError: {why}.*good copy"):
+        study.run(tmp_path / "out")

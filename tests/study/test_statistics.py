@@ -1,6 +1,7 @@
 """Each statistic against a case worked by hand, and against scipy where scipy has it."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy import stats
 
 from turnout.streams import Streams
 from turnout.study.statistics import (
-    Paired,
+    Difference,
     Reached,
     Summary,
     bootstrap_interval,
@@ -20,6 +21,7 @@ from turnout.study.statistics import (
     signed_rank_p,
     summarise,
     to_target,
+    unpaired,
 )
 
 STREAMS = Streams(0)
@@ -46,7 +48,7 @@ def test_golden_paired_difference_of_three_seeds() -> None:
     # d = 1, 2, 3: mean 2, sd 1, standard error 1/√3, t(2) = 2√3, and t_{0.975}(2) = 4.302653
     result = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS)
     assert result is not None
-    assert (result.pairs, result.mean, result.agreeing) == (3, 2.0, 3)
+    assert (result.seeds, result.mean, result.agreeing) == (3, 2.0, 3)
     assert result.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-6)
     assert result.high == pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-6)
     t = 2 * math.sqrt(3)
@@ -64,19 +66,23 @@ def test_golden_pairing_by_seed_sees_what_unpaired_spread_hides() -> None:
 
 
 def test_golden_one_pair_claims_nothing() -> None:
-    assert paired(array(3), array(1), streams=STREAMS) == Paired(pairs=1, mean=2.0, agreeing=1)
+    assert paired(array(3), array(1), streams=STREAMS) == Difference(is_paired=True, seeds=1, mean=2.0, agreeing=1)
 
 
 def test_golden_equal_differences_leave_nothing_to_test() -> None:
     result = paired(array(0.3, 0.6, 0.9), array(0.1, 0.4, 0.7), streams=STREAMS)  # 0.2 up to rounding
     assert result is not None
-    assert result == Paired(pairs=3, mean=result.mean, agreeing=3)
+    assert result == Difference(is_paired=True, seeds=3, mean=result.mean, agreeing=3)
     assert result.mean == pytest.approx(0.2)
 
 
 def test_golden_no_difference_at_all() -> None:
-    assert paired(array(0.3, 0.6), array(0.3, 0.6), streams=STREAMS) == Paired(pairs=2, mean=0.0, agreeing=2)
-    assert paired(array(0, 0), array(0, 0), streams=STREAMS) == Paired(pairs=2, mean=0.0, agreeing=2)
+    assert paired(array(0.3, 0.6), array(0.3, 0.6), streams=STREAMS) == Difference(
+        is_paired=True, seeds=2, mean=0.0, agreeing=2
+    )
+    assert paired(array(0, 0), array(0, 0), streams=STREAMS) == Difference(
+        is_paired=True, seeds=2, mean=0.0, agreeing=2
+    )
 
 
 def test_golden_no_pair_or_a_diverged_one_gives_nothing() -> None:
@@ -119,6 +125,60 @@ def test_property_t_test_interval_and_signed_ranks_are_those_of_scipy(values: li
     interval = ours.confidence_interval(0.95)
     assert (result.low, result.high) == pytest.approx((interval.low, interval.high))
     assert result.signed_rank_p == pytest.approx(stats.wilcoxon(difference, method="exact").pvalue)
+
+
+def test_golden_unpaired_difference_of_two_small_groups() -> None:
+    # means 4 and 1, variances 4 and 1 of 3 and 2: squared error 4/3 + 1/2 = 11/6
+    ours, theirs = array(2, 4, 6), array(1 - math.sqrt(0.5), 1 + math.sqrt(0.5))
+    result = unpaired(ours, theirs, streams=STREAMS)
+    assert result is not None
+    assert (result.is_paired, result.seeds, result.agreeing, result.signed_rank_p) == (False, 2, None, None)
+    assert result.mean == pytest.approx(3.0)
+    degrees = (11 / 6) ** 2 / ((4 / 3) ** 2 / 2 + (1 / 2) ** 2 / 1)
+    half = float(stats.t.ppf(0.975, degrees)) * math.sqrt(11 / 6)
+    assert (result.low, result.high) == pytest.approx((3 - half, 3 + half))
+    assert result.t_test_p == pytest.approx(2 * float(stats.t.sf(3 / math.sqrt(11 / 6), degrees)))
+    assert result.effect_size == pytest.approx(3 / math.sqrt((4 + 1) / 2))
+    assert result.bootstrap_low is not None
+    assert result.bootstrap_high is not None
+    assert (result.bootstrap_low + result.bootstrap_high) / 2 == pytest.approx(3, abs=0.5)
+
+
+def test_golden_unpaired_groups_without_spread_or_of_one_seed_claim_nothing() -> None:
+    nothing = Difference(is_paired=False, seeds=2, mean=1.0)
+    assert unpaired(array(2, 2), array(1, 1, 1), streams=STREAMS) == nothing
+    assert unpaired(array(2), array(1, 3), streams=STREAMS) == Difference(is_paired=False, seeds=1, mean=0.0)
+    assert unpaired(array(2, np.nan), array(1, 3), streams=STREAMS) is None
+    assert unpaired(array(), array(1, 3), streams=STREAMS) is None
+
+
+@given(
+    st.lists(st.floats(-2, 4), min_size=3, max_size=9, unique_by=lambda value: round(value, 2)),
+    st.integers(1, 8),
+    st.sampled_from([paired, unpaired]),
+)
+def test_property_an_interval_leaves_out_zero_exactly_where_the_corrected_test_rejects(
+    values: list[float], comparisons: int, test: Callable[..., Difference | None]
+) -> None:
+    other = 0.01 * np.arange(len(values))
+    result = test(np.array(values), other, streams=STREAMS, comparisons=comparisons)
+    assert result is not None
+    if result.corrected_p is None or abs(result.corrected_p - 0.05) < 1e-9:
+        return
+    assert result.low is not None
+    assert result.high is not None
+    assert (result.low > 0 or result.high < 0) == (result.corrected_p < 0.05)
+
+
+def test_golden_intervals_and_p_values_of_several_arms_hold_together() -> None:
+    alone = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS)
+    among = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS, comparisons=5)
+    assert alone is not None
+    assert among is not None
+    assert alone.corrected_p == alone.t_test_p == among.t_test_p
+    assert among.corrected_p == pytest.approx(5 * (alone.t_test_p or 0))
+    assert among.corrected_signed_rank_p == 1.0  # 5 · 0.25 is no probability
+    assert among.high == pytest.approx(2 + float(stats.t.ppf(1 - 0.05 / 5 / 2, 2)) / math.sqrt(3))
 
 
 def test_golden_holm_of_three() -> None:

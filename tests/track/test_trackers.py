@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 
 import turnout as to
+from tests.conftest import Turnout
 from tests.journal.records import record
 from turnout.errors import ConfigError
 from turnout.journal import load
+from turnout.study import resolved, study_of
 from turnout.track import Mlflow, TensorBoard, Tracked, Trackers, Wandb, numbers
 
 SENT = ["loss", "accuracy", "up", "asked", "answered", "bytes_down", "bytes_up", "gradient_evaluations", "sim_seconds"]
@@ -233,6 +235,10 @@ class Broken:
 
     package = "turnout"
 
+    @staticmethod
+    def check(folder: Path) -> None:
+        pass
+
     def __init__(self, tracked: Tracked) -> None:
         self.taken = 0
 
@@ -293,3 +299,61 @@ def test_error_a_store_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/file/store.sqlite")
     with pytest.raises(ConfigError, match=r"mlflow cannot be opened: .*take it out of track"):
         Trackers(["mlflow"], tracked(tmp_path))
+
+
+STUDY_FILE = """\
+track  = ["{tracker}"]
+rounds = 1
+data   = {{ use = "digits", clients = 12 }}
+model  = "softmax"
+local  = {{ lr = 0.2, batch_size = 16, epochs = 1 }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tracker", "variables", "is_refused"),
+    [
+        ("tensorboard", {}, False),
+        ("mlflow", {}, False),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "sqlite:///here.sqlite"}, False),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "file:///tmp/store"}, False),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "https://example.org"}, True),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "databricks://profile"}, True),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "postgresql://example.org/store"}, True),
+        ("wandb", {}, True),
+        ("wandb", {"WANDB_MODE": "online"}, True),
+        ("wandb", {"WANDB_MODE": "offline"}, False),
+    ],
+)
+def test_error_a_study_file_sends_nothing_over_the_network_without_permission(
+    tracker: str, variables: dict[str, str], is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "study.toml"
+    file.write_text(STUDY_FILE.format(tracker=tracker))
+    allowed = to.load_study(file, allow_network=True)
+    assert allowed.track == (tracker,)
+    if not is_refused:
+        assert to.load_study(file) == allowed
+        return
+    message = f"study.toml asks to track with {tracker}, which sends numbers over the network. Allow it with --allow"
+    with pytest.raises(ConfigError, match=message):
+        to.load_study(file)
+    with pytest.raises(ConfigError, match=f"runs/x asks to track with {tracker}"):
+        study_of(resolved(allowed), "runs/x")
+    assert study_of(resolved(allowed), "runs/x", allow_network=True) == allowed
+
+
+def test_error_the_command_refuses_a_file_that_would_use_the_network(
+    turnout: Turnout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    Path("study.toml").write_text(STUDY_FILE.format(tracker="wandb"))
+    said = turnout("run", "study.toml")
+    assert said.code == 2
+    assert said.err.startswith("study.toml asks to track with wandb, which sends numbers over the network.")
+    assert not Path("runs").exists()
+    assert turnout("check", "study.toml").code == 0

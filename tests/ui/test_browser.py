@@ -29,7 +29,8 @@ def browser() -> Iterator[Browser]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     run(root, root / "small")
-    write(root / NASTY, study=NASTY, arms=(NASTY, "FedNova"))
+    same_data = {"data": {"use": "digits"}}  # runs on other data are not compared
+    write(root / NASTY, study=NASTY, arms=(NASTY, "FedNova"), config=same_data)
     return root
 
 

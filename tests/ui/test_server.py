@@ -1,6 +1,7 @@
 """What the server answers, and what it does not."""
 
 import json
+import resource
 import signal
 import socket
 import sqlite3
@@ -20,6 +21,7 @@ from turnout.errors import ConfigError
 from turnout.journal.schema import FILE
 from turnout.report import write_report
 from turnout.ui import Server
+from turnout.ui.server import PAUSE_SECONDS
 
 OPENED: list[str] = []
 sys.addaudithook(lambda name, given: OPENED.append(str(given[0])) if name == "sqlite3.connect" else None)
@@ -260,13 +262,14 @@ def test_contract_what_cannot_be_read_is_a_line_and_no_obstacle(tmp_path: Path) 
             **dict.fromkeys(STRANGE, "unreadable"),
         }
         assert "values that turnout did not write (ValueError: Invalid isoformat string" in found["timeless"]["problem"]
-        assert found["endless"]["problem"] == "It cannot be read: it has other tables than turnout makes."
-        assert found["torn"]["problem"] == "It cannot be read: file is not a database."
-        assert found["empty"]["problem"] == "It cannot be read: it holds no study yet."
-        assert found["later"]["problem"].startswith("It cannot be read: its format is 99; this turnout reads ")
+        problems = {name: row["problem"] for name, row in found.items()}
+        assert f"{FILE} has other tables than turnout makes; nothing was changed" in problems["endless"]
+        assert f"{FILE} cannot be read as a journal (file is not a database)" in problems["torn"]
+        assert f"{FILE} cannot be read as a journal (it is empty)" in problems["empty"]
+        assert "was written by a later turnout: its format is 99" in problems["later"]
         answer = ask(server, "/show?run=later")
         assert answer.status == 500
-        assert "later cannot be read: its format is 99" in answer.text
+        assert "was written by a later turnout: its format is 99" in answer.text
 
 
 @pytest.mark.slow
@@ -326,3 +329,21 @@ def test_error_a_host_that_is_not_ours_names_the_way_out(tmp_path: Path) -> None
 
 def test_contract_only_this_machine_is_listened_to(server: Server) -> None:
     assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_contract_out_of_handles_it_waits_instead_of_trying_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    with Server(tmp_path) as server, socket.create_connection(("127.0.0.1", server.server_port)):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        monkeypatch.setattr("turnout.ui.server.time.sleep", slept.append)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                server.get_request()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert slept == [PAUSE_SECONDS]
+        request, _ = server.get_request()  # the browser is still there
+        request.close()

@@ -9,7 +9,8 @@ Intuition: clients alike can stand in for one another, so a few memories do for 
     labels   C_q is found by k-means of the clients' label distributions
     updates  C_q is random up to round `warm_up`, then found by k-means of the directions of the last changes
 
-Under `ht` the first weight is p_i / π_i and |C_q| / N becomes Σ_{j∈C_q} p_j. For `updates` each change is kept as a
+Under `ht` the first weight is p_i / π_i, under `ht-fleet` p_i / (q_i π_i), and |C_q| / N becomes Σ_{j∈C_q} p_j; where
+nobody answers both step on the memories alone (see FedVARP). For `updates` each change is kept as a
 sketch of 32 numbers; when the clusters are found the memories start again at 0, and clients not heard stay where they
 were.
 
@@ -20,18 +21,18 @@ Reference: Jhunjhunwala, Sharma, Nagarkatti, Joshi. UAI 2022. arXiv:2207.14130.
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.aggregation.fedavg import participation_weights
+from turnout.aggregation.fedavg import participation_weights, weighting_objections
 from turnout.aggregation.fedvarp import Recollection, client_shares, recollect
 from turnout.errors import ConfigError
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
 from turnout.rows import Rows
+from turnout.settings import Clients, Count, When, rule
 from turnout.streams import Floats, Ids, Streams
 
 SKETCH = 32  # numbers kept of a change while clusters are being learnt
@@ -72,26 +73,21 @@ def sketched(delta: Tensor, streams: Streams) -> Floats:
     return torch.nn.functional.normalize(sums.double()).cpu().numpy()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class ClusterFedVARP:
     """Variance reduction at the server, with one remembered change per cluster."""
 
     is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
-    num_clusters: int  # Q
+    num_clusters: Clients  # Q
     clusters: Literal["random", "labels", "updates"] = "random"  # what clients of a cluster have in common
-    warm_up: int = 10  # the round after which "updates" clusters the clients
-    weighting: Literal["mean", "ht"] = "mean"  # clients count alike, or by their data
-
-    def __post_init__(self) -> None:
-        for name, value in (("num_clusters", self.num_clusters), ("warm_up", self.warm_up)):
-            if value < 1:
-                raise ConfigError(f"ClusterFedVARP needs {name} >= 1; got {value}. Change aggregation.{name}.")
+    warm_up: Annotated[Count, When(clusters="updates")] = 10  # the round after which "updates" clusters the clients
+    weighting: Literal["mean", "ht", "ht-fleet"] = "mean"  # clients count alike, or by their data (see above)
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return v, and remember the mean change of each cluster that answered."""
         facts, delta = rows.facts, rows.delta
         clusters: Ids = memory["clusters"] if "clusters" in memory else self._first_clusters(view)
-        by_client = client_shares(view.population, self.weighting == "ht")
+        by_client = client_shares(view.population, self.weighting != "mean")
         kept = recollect(memory, view, cluster_shares(clusters, by_client, self.num_clusters))
         weights = participation_weights(facts, self.weighting)
         touched, place = np.unique(clusters[facts.clients], return_inverse=True)
@@ -110,6 +106,14 @@ class ClusterFedVARP:
             memory=self._learnt(kept.memory() | {"clusters": clusters}, memory, rows, view),
             metrics={"memory_bytes": float(kept.num_bytes)},
         )
+
+    def objections(self, plan: Any) -> Iterator[str]:
+        """Yield why a fleet does not go with the weighting."""
+        return weighting_objections(self.weighting, plan)
+
+    def steps_without_answers(self, anyone_up: bool) -> bool:
+        """Return whether Σ_q y_q alone, by shares, is the step of an empty cohort; with `mean` it has no step."""
+        return self.weighting != "mean"
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield why these clients cannot be clustered so."""
@@ -138,14 +142,12 @@ class ClusterFedVARP:
         done = "clusters" in memory and "sketches" not in memory
         if self.clusters != "updates" or done:
             return kept
-        sketches = memory["sketches"].copy() if "sketches" in memory else _no_sketches(view)
-        sketches[rows.facts.clients] = sketched(rows.delta, view.streams)
+        clients = view.population.num_clients
+        sketches = memory["sketches"].copy() if "sketches" in memory else np.zeros((clients, SKETCH))
+        heard = memory["heard"].copy() if "heard" in memory else np.zeros(clients, dtype=bool)
+        sketches[rows.facts.clients], heard[rows.facts.clients] = sketched(rows.delta, view.streams), True
         if view.round < self.warm_up:
-            return kept | {"sketches": sketches}
-        clusters, heard = kept["clusters"].copy(), np.flatnonzero(~np.isnan(sketches[:, 0]))
+            return kept | {"sketches": sketches, "heard": heard}
+        clusters = kept["clusters"].copy()
         clusters[heard] = nearest_clusters(sketches[heard], self.num_clusters, view.streams)
         return {"clusters": clusters}
-
-
-def _no_sketches(view: View) -> Floats:
-    return np.full((view.population.num_clients, SKETCH), np.nan)

@@ -5,23 +5,24 @@ Intuition: a client that took fifty steps should not outvote one that took five.
     work   τ_eff = Σ_{i∈S} w_i ‖a_i‖₁
     steps  τ_eff = Σ_{i∈S} w_i τ_i                     what some code does under a proximal pull
 
-    u = τ_eff · Σ_{i∈S} w_i Δ_i / ‖a_i‖₁               w_i as in FedAvg: ratio, ht or mean
+    u = τ_eff · Σ_{i∈S} w_i Δ_i / ‖a_i‖₁               w_i as in FedAvg
 
-Under `ht` w_i = p_i / π_i (p_i N / K for a uniform cohort); both sums are then unbiased, though their product need
-not be. The coefficients sum to one only when all work is equal: nothing divides by their sum.
+Under `ht` w_i = p_i / π_i (p_i N / K for a uniform cohort); both sums are then unbiased given who is up, and under
+`ht-fleet` over who is up, too, though their product need not be. The coefficients sum to one only when all work is
+equal: nothing divides by their sum.
 
 Reduces to: FedAvg when every ‖a_i‖₁ is equal.
-Differs from the paper: p_i is normalised over the clients that answered, unless weighting = "ht".
+Differs from the paper: p_i is normalised over the clients that answered, unless weighting is "ht" or "ht-fleet".
 Reference: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from turnout.aggregation.fedavg import Weighting, participation_weights
+from turnout.aggregation.fedavg import Weighting, participation_weights, weighting_objections
 from turnout.errors import UpdateError
 from turnout.rows import Facts
+from turnout.settings import rule
 from turnout.streams import Floats
 
 
@@ -30,11 +31,11 @@ def normalised_coefficients(weights: Floats, local_work: Floats, effective_work:
     return effective_work * weights / local_work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class FedNova:
     """Normalised averaging; each local solver reports its own work."""
 
-    weighting: Weighting = "ratio"  # what who was asked is corrected by
+    weighting: Weighting = "ratio"  # how weights correct for who was asked, and for who was up
     effective: Literal["work", "steps"] = "work"  # τ_eff: the mean of ‖a_i‖₁, or of τ_i
 
     def coefficients(self, facts: Facts) -> Floats:
@@ -51,7 +52,8 @@ class FedNova:
         return normalised_coefficients(weights, facts.local_work, effective_work)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why an adaptive local solver does not go with this rule."""
+        """Yield why an adaptive local solver does not go with this rule, or a fleet with the weighting."""
+        yield from weighting_objections(self.weighting, plan)
         if not getattr(plan.local, "preconditioned", False):
             return
         solver, correction = type(plan.local).__name__, getattr(plan.local, "correction", "none")

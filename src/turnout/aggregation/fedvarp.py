@@ -2,9 +2,14 @@
 
 Intuition: yesterday's answer of an absent client is a better guess than none.
 
-    mean  v = (1/|S|) Σ_{i∈S} (Δ_i − y_i) + (1/N) Σ_j y_j           unbiased for a uniform cohort
-    ht    v = Σ_{i∈S} (p_i / π_i) (Δ_i − y_i) + Σ_j p_j y_j         unbiased for any; needs π_i
-    then  y_i ← Δ_i for i ∈ S                                       after v, which uses the old y
+    mean      v = (1/|S|) Σ_{i∈S} (Δ_i − y_i) + (1/N) Σ_j y_j          unbiased if uniform over all clients
+    ht        v = Σ_{i∈S} (p_i / π_i) (Δ_i − y_i) + Σ_j p_j y_j        unbiased given who is up; needs π_i
+    ht-fleet  v = Σ_{i∈S} (p_i / (q_i π_i)) (Δ_i − y_i) + Σ_j p_j y_j   unbiased over who is up, too; needs q_i
+    then      y_i ← Δ_i for i ∈ S                                        after v, which uses the old y
+
+π_i is how likely the selection asks a client that is up, and q_i how likely the client is up (see FedAvg). Given who is
+up, the mean of `ht` is Σ p_i Δ_i over those and Σ p_j y_j over the others. Where nobody answers, both forms step on
+Σ_j p_j y_j, without which they would be biased; with `mean` such a round has no step.
 
 A client drawn m times counts m times in Σ_{i∈S} and |S|. y is 0 until a client is first heard. The mean of y is
 carried along, so a round costs O(|S|·d); it is summed afresh only when clients come or go. `normalise_by_lr` keeps
@@ -15,17 +20,19 @@ Differs from the paper: the weighted form is new, for clients with unequal data.
 Reference: Jhunjhunwala, Sharma, Nagarkatti, Joshi. UAI 2022. arXiv:2207.14130.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.aggregation.fedavg import participation_weights
+from turnout.aggregation.fedavg import participation_weights, weighting_objections
 from turnout.memory import RowTable
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
 from turnout.rows import Facts, Rows
+from turnout.settings import rule
 from turnout.streams import Floats, Ids
 
 BLOCK_BYTES = 64 << 20  # rows of a table are summed in blocks of so many bytes
@@ -76,6 +83,8 @@ def exchange(table: RowTable, clients: Ids, fresh: Tensor, shares: Floats) -> Te
     """Return Σ_i shares_ki (Δ_i − y_i) for each k, and let Δ_i take the place of y_i."""
     weights = as_tensor(shares, fresh)
     total = weights @ fresh
+    if len(clients) == 0:
+        return total
     held = table.run_of(clients)
     block = len(clients) if held is not None else max(1, CACHED_BYTES // (table.size * fresh.element_size()))
     for begin in range(0, len(clients), block):
@@ -93,27 +102,29 @@ def client_shares(population: Population, by_data: bool) -> Floats:
     return counted / max(population.num_counted, 1)
 
 
-def round_rate(facts: Facts) -> float:
-    """Return the round's η_l: the mean over the draws."""
+def round_rate(facts: Facts, view: View, ask: Ask) -> float:
+    """Return the round's η_l: the mean over the draws, or over all clients where nobody answered."""
+    if len(facts) == 0:
+        return float(ask.rates(np.arange(view.population.num_clients)).mean())
     return float((facts.local_lr * facts.multiplicity).sum() / facts.num_draws)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class FedVARP:
     """Variance reduction at the server, with one remembered change per client."""
 
     is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
-    weighting: Literal["mean", "ht"] = "mean"  # clients count alike, or by their data
+    weighting: Literal["mean", "ht", "ht-fleet"] = "mean"  # clients count alike, or by their data (see above)
     normalise_by_lr: bool = False  # remember Δ_i / η_l: for local learning rates that change
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return v, and remember the changes that came."""
         facts = rows.facts
-        kept = recollect(memory, view, client_shares(view.population, self.weighting == "ht"))
+        kept = recollect(memory, view, client_shares(view.population, self.weighting != "mean"))
         weights = participation_weights(facts, self.weighting)
         fresh, rate, coefficients = rows.delta, 1.0, weights
         if self.normalise_by_lr:
-            fresh, rate = rows.delta / as_tensor(facts.local_lr, rows.delta)[:, None], round_rate(facts)
+            fresh, rate = rows.delta / as_tensor(facts.local_lr, rows.delta)[:, None], round_rate(facts, view, ask)
             coefficients = weights * rate / facts.local_lr
         both = exchange(kept.table, facts.clients, fresh, np.stack([weights, kept.shares[facts.clients]]))
         direction = (both[0] + kept.mean.to(both.dtype)) * rate
@@ -124,3 +135,11 @@ class FedVARP:
             memory=kept.memory(),
             metrics={"memory_bytes": float(kept.num_bytes)},
         )
+
+    def objections(self, plan: Any) -> Iterator[str]:
+        """Yield why a fleet does not go with the weighting."""
+        return weighting_objections(self.weighting, plan)
+
+    def steps_without_answers(self, anyone_up: bool) -> bool:
+        """Return whether Σ_j p_j y_j alone is the step of an empty cohort; with `mean` such a round has no step."""
+        return self.weighting != "mean"

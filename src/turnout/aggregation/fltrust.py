@@ -16,7 +16,6 @@ Reference: Cao, Fang, Liu, Gong. NDSS 2021. arXiv:2012.13995.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -26,6 +25,7 @@ from torch import Tensor
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
 from turnout.requests import Steps, Trained
 from turnout.rows import Rows
+from turnout.settings import rule
 from turnout.streams import Floats, Ids
 
 LEAST_COSINE = 1e-9  # below it a cosine may be rounding
@@ -44,7 +44,7 @@ def trusted_coefficients(delta: Tensor, root: Tensor, multiplicity: Ids) -> tupl
     return np.asarray(share * root_norm / lengths), trust
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class FLTrust:
     """Trust bootstrapped from the server's own samples. No settings: data.server_samples is the root set."""
 

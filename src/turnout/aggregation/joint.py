@@ -12,16 +12,16 @@ Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from turnout.aggregation.fedavg import Weighting, participation_weights
+from turnout.aggregation.fedavg import Weighting, participation_weights, weighting_objections
 from turnout.errors import UpdateError
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
+from turnout.settings import rule
 
 
 def joint_direction(weights: Tensor, corrected: Tensor, inverse: Tensor) -> Tensor:
@@ -30,12 +30,12 @@ def joint_direction(weights: Tensor, corrected: Tensor, inverse: Tensor) -> Tens
     return torch.where(scale == 0, torch.zeros_like(total), total / torch.where(scale == 0, 1.0, scale))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class Joint:
     """The average change, with the clients' preconditioners corrected for."""
 
     is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
-    weighting: Weighting = "ratio"  # what who was asked is corrected by
+    weighting: Weighting = "ratio"  # how weights correct for who was asked, and for who was up
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return the corrected average."""
@@ -49,7 +49,8 @@ class Joint:
         return Combined(direction=direction, coefficients=weights)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why a local solver that sends no second row does not go with this rule."""
+        """Yield why a local solver that sends no second row does not go with this rule, or a fleet."""
+        yield from weighting_objections(self.weighting, plan)
         got = getattr(plan.local, "correction", None)
         if got != "joint":
             came = f'correction = "{got}"' if got is not None else "no correction"

@@ -14,16 +14,15 @@ Reference: Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Combined, Memory, View
 from turnout.rows import Rows
+from turnout.settings import CountOrZero, rule
 from turnout.streams import Floats, Ids
 
 COLUMNS_AT_ONCE = 1 << 16  # widened to float64 in one go, to bound memory
@@ -67,20 +66,11 @@ def too_few(plan: Any, num_attackers: int) -> Iterator[str]:
         )
 
 
-def check_attackers(rule: str, num_attackers: int) -> None:
-    """Refuse a negative number of attackers."""
-    if num_attackers < 0:
-        raise ConfigError(f"{rule} needs num_attackers >= 0; got {num_attackers}. Change aggregation.num_attackers.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class Krum:
     """The change nearest to its neighbours."""
 
-    num_attackers: int = 1  # f, counted in draws
-
-    def __post_init__(self) -> None:
-        check_attackers("Krum", self.num_attackers)
+    num_attackers: CountOrZero = 1  # f, counted in draws
 
     def objections(self, plan: Any) -> Iterator[str]:
         """Refuse a cohort that is too small for the guarantee."""

@@ -12,15 +12,15 @@ Reduces to: FedAvg with weighting = "mean" when one or two clients answer.
 Reference: Yin, Chen, Ramchandran, Bartlett. ICML 2018. arXiv:1803.01498.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from turnout.aggregation.trimmed_mean import middle_mean
 from turnout.protocols import Ask, Combined, Memory, View
 from turnout.rows import Rows
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class Median:
     """The middle of every coordinate. No settings."""
 

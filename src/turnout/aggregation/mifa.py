@@ -5,9 +5,12 @@ Intuition: a device that is asleep still votes, with its last vote.
     G_i ← Δ_i / η_l                for i ∈ S
     u   = η_l · (1/N) Σ_j G_j      mean;   η_l · Σ_j p_j G_j under ratio
 
-Whoever is not asked counts as not available. With `wait` the model stands still until every client of the objective
-has been heard once (the metric waiting_for says how many are missing); without, unheard clients count as 0. η_l is
-the mean local rate of the round's cohort. Biased while memories are old, but with less variance than FedVARP.
+Whoever is not asked counts as not available. Without `wait`, unheard clients count as 0. With `wait` there is no step
+until every client of the objective has been heard once: changes are remembered, while the model and the memory of the
+server rule (momentum, Adam's moments and its count) stay as they are; the metric waiting_for says how many clients
+are missing. In a round in which nobody answers, nobody being up included, the server steps on what it remembers; it
+takes no step before it has heard anyone. η_l is the mean local rate of the round's cohort, or of all clients where
+nobody answers. Biased while memories are old, but with less variance than FedVARP.
 
 Reduces to: FedAvg when everyone takes part; at a constant η_l, FedVARP with 1/N in place of 1/|S|.
 Differs from the paper: waiting keeps what each client sent while waiting; the paper asks all of them once more.
@@ -15,7 +18,6 @@ Reference: Gu, Huang, Zhang, Huang. Fast federated learning in the presence of a
 NeurIPS 2021. arXiv:2106.04159.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -23,9 +25,10 @@ import numpy as np
 from turnout.aggregation.fedvarp import Recollection, client_shares, exchange, recollect, round_rate
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class MIFA:
     """A memory of every client's last change, averaged over all clients."""
 
@@ -42,10 +45,16 @@ class MIFA:
         change = exchange(kept.table, facts.clients, fresh, shares[None])[0]
         kept = Recollection(kept.table, kept.shares, kept.mean + change)
         missing = int(np.count_nonzero((kept.shares > 0) & ~kept.table.seen))
-        rate = 0.0 if self.wait and missing > 0 else round_rate(facts)
+        moves = bool(kept.table.seen.any()) and not (self.wait and missing > 0)
+        rate = round_rate(facts, view, ask) if moves else 0.0
         return Combined(
             direction=(kept.mean * rate).to(rows.delta.dtype),
             coefficients=shares * rate / facts.local_lr,
             memory=kept.memory(),
             metrics={"memory_bytes": float(kept.num_bytes), "waiting_for": float(missing)},
+            moves=moves,
         )
+
+    def steps_without_answers(self, anyone_up: bool) -> bool:
+        """Return that memories make a step of their own."""
+        return True

@@ -15,31 +15,22 @@ Reference: Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from turnout.aggregation.krum import best_draws, check_attackers, tolerated, too_few
-from turnout.errors import ConfigError
+from turnout.aggregation.krum import best_draws, tolerated, too_few
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
+from turnout.settings import Count, CountOrZero, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class MultiKrum:
     """The mean of the changes nearest to their neighbours."""
 
-    num_attackers: int = 1  # f, counted in draws
-    num_kept: int | None = None  # m; none keeps all but f
-
-    def __post_init__(self) -> None:
-        check_attackers("MultiKrum", self.num_attackers)
-        if self.num_kept is not None and self.num_kept < 1:
-            raise ConfigError(
-                f"MultiKrum needs num_kept >= 1; got {self.num_kept}. "
-                "Change aggregation.num_kept, or leave it out to keep all but num_attackers."
-            )
+    num_attackers: CountOrZero = 1  # f, counted in draws
+    num_kept: Count | None = None  # m; none keeps all but f
 
     def objections(self, plan: Any) -> Iterator[str]:
         """Refuse a cohort that is too small for the guarantee."""

@@ -12,16 +12,16 @@ Reduces to: FedAvg when no change is longer than C.
 Reference: Sun, Kairouz, Suresh, McMahan. Can you really backdoor federated learning? 2019. arXiv:1911.07963.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from turnout.aggregation.fedavg import Weighting, participation_weights
-from turnout.errors import ConfigError
+from turnout.aggregation.fedavg import Weighting, participation_weights, weighting_objections
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
+from turnout.settings import Positive, rule
 from turnout.streams import Floats
 
 
@@ -30,19 +30,12 @@ def clip_factors(norms: Floats, clip_norm: float) -> Floats:
     return np.asarray(np.where(norms > clip_norm, clip_norm / np.where(norms > 0, norms, 1.0), 1.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class NormClipping:
     """A weighted average of changes cut to one length."""
 
-    clip_norm: float | Literal["median"] = "median"  # C, or the median norm of the round
-    weighting: Weighting = "ratio"  # what who was asked is corrected by
-
-    def __post_init__(self) -> None:
-        if self.clip_norm != "median" and not self.clip_norm > 0:
-            raise ConfigError(
-                f"NormClipping needs clip_norm > 0; got {self.clip_norm}. "
-                'Change aggregation.clip_norm, or set it to "median".'
-            )
+    clip_norm: Positive | Literal["median"] = "median"  # C, or the median norm of the round
+    weighting: Weighting = "ratio"  # how weights correct for who was asked, and for who was up
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return the weighted mean of the clipped rows."""
@@ -55,3 +48,7 @@ class NormClipping:
         direction = as_tensor(coefficients, rows.delta) @ rows.delta
         metrics = {"clip_norm": bound, "clipped": float((norms > bound).sum())}
         return Combined(direction=direction, coefficients=coefficients, metrics=metrics)
+
+    def objections(self, plan: Any) -> Iterator[str]:
+        """Yield why a fleet does not go with the weighting."""
+        return weighting_objections(self.weighting, plan)

@@ -3,21 +3,24 @@
 Intuition: no client can move the sum by more than C, and the noise is as large as what any one of them could do.
 
     Δ̃_i = min(1, C/‖Δ_i‖)·Δ_i
-    u   = (1/K) (Σ_{i∈S} Δ̃_i + z·C·ξ),    ξ ~ N(0, I) keyed by (seed, "privacy", round)
+    u   = (1/K) (Σ_{i∈S} Δ̃_i + z·C·ξ),    ξ ~ N(0, I) keyed by (seed, "privacy", arm, round)
 
 Every client counts alike and K never depends on who answered: with weights n_i, or a mean over those that came, one
 client would also move the others' share and the sum would be more sensitive than C. The metric epsilon is ε so far,
-for the δ given, against one who sees every model and not who was asked. What the accounting gains from drawing a
-cohort is only what `sampling` says, and a study in which that does not hold is refused. With z = 0 there is no ε.
+for the δ given, against one who sees every model of the run. It compares runs in which one client sends its changes or
+sends 0 whenever it is asked (`none`, `poisson`), or sends any others (`fixed`); who is up is the same in both, and no
+draw looks at what clients send. What the accounting gains from a secret draw is only what `sampling` says; a study in
+which that does not hold is refused. Noise is added in every round in which somebody is up: a model that stands still
+would say that nobody could be used. With z = 0 there is no ε.
 
 Reduces to: FedAvg with weighting = "mean" when z = 0, C = ∞ and K clients answer.
 Differs from the paper: weights are equal, not capped by data size; the bound is on the whole change, not per layer.
 Reference: McMahan, Ramage, Talwar, Zhang. ICLR 2018. arXiv:1710.06963.
 """
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,10 +29,13 @@ from torch import Tensor
 from turnout.aggregation.accounting import Sampling, epsilon, spent
 from turnout.aggregation.norm_clipping import clip_factors
 from turnout.errors import ConfigError
+from turnout.optional import limits_answers
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Facts, Rows
+from turnout.settings import Clients, Range, rule
 from turnout.streams import Floats
 
+LEAST_NOISE, MOST_NOISE = 0.01, 1000.0  # in units of C: the accountant is exact to rounding in between
 DRAWN_BY = {"none": ("Uniform", "Poisson"), "fixed": ("Uniform",), "poisson": ("Poisson",)}
 
 
@@ -40,40 +46,41 @@ def bounded_mean(delta: Tensor, clip_norm: float, cohort_size: int) -> tuple[Ten
     return as_tensor(coefficients, delta) @ delta, coefficients
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class Private:
     """Client-level differential privacy."""
 
     is_weighted_sum: ClassVar[bool] = False  # there is noise in it
-    clip_norm: float  # C
-    noise_multiplier: float  # z: the noise on the sum, in units of C
-    cohort_size: int  # K: how many are asked, or expected; the sum is divided by it whoever answers
-    delta: float = 1e-5  # δ
-    sampling: Sampling = "none"  # what ε gains from: nothing, uniform draws of K, or poisson draws
+    clip_norm: Annotated[float, Range(above=0, ceiling=math.inf)]  # C
+    noise_multiplier: Annotated[float, Range(least=0, ceiling=MOST_NOISE)]  # z: the noise on the sum, in units of C
+    cohort_size: Clients  # K: how many are asked, or expected; the sum is divided by it whoever answers
+    delta: Annotated[float, Range(above=0, below=1)] = 1e-5  # δ
+    sampling: Sampling = "none"  # the secret draw that ε gains from: none, uniform of K ("fixed"), or poisson
 
     def __post_init__(self) -> None:
-        needs = (
-            ("clip_norm", self.clip_norm > 0, "> 0"),
-            ("noise_multiplier", 0 <= self.noise_multiplier < float("inf"), ">= 0"),
-            ("cohort_size", self.cohort_size >= 1, ">= 1"),
-            ("delta", 0 < self.delta < 1, "in (0, 1)"),
-        )
-        for name, is_well, need in needs:
-            if not is_well:
-                raise ConfigError(f"Private needs {name} {need}; got {getattr(self, name)}. Change aggregation.{name}.")
+        if 0 < self.noise_multiplier < LEAST_NOISE:
+            raise ConfigError(
+                f"Private needs noise_multiplier = 0, or {LEAST_NOISE} and more: with less, ε is beyond what can be "
+                f"counted; got {self.noise_multiplier}. Change aggregation.noise_multiplier."
+            )
         if self.noise_multiplier > 0 and self.clip_norm == float("inf"):
             raise ConfigError(
                 "Private with noise needs a finite clip_norm: noise is measured in it. Change aggregation.clip_norm."
             )
 
-    @property
-    def steps_alone(self) -> bool:
-        """Whether noise is added where coins asked nobody, too: a model that stands still would say so."""
-        return self.sampling == "poisson" and self.noise_multiplier > 0
+    def steps_without_answers(self, anyone_up: bool) -> bool:
+        """Return whether noise is added where nobody answered, too: a model that stands still would say so."""
+        return anyone_up and self.noise_multiplier > 0
 
     def objections(self, plan: Any) -> Iterator[str]:
         """Yield why the guarantee would not hold."""
         yield from self._objections_to_sampling(plan.selection)
+        clock = plan.fleet.clock
+        if self.sampling != "fixed" and limits_answers(clock) and clock.displaces:
+            yield (
+                "with over-selection a client that is in time displaces another, and the sum moves by up to 2C, not C. "
+                'Set fleet.clock.over_selection = 1, or aggregation.sampling = "fixed", which counts 2C.'
+            )
         if type(plan.filtering).__name__ != "Everyone":
             yield "a filter looks at data before the cohort is drawn, outside the guarantee. Leave filtering out."
         if plan.local.control != "none":
@@ -117,7 +124,7 @@ class Private:
         if self.noise_multiplier == 0:
             return Combined(direction=direction, coefficients=coefficients, metrics=metrics)
         std = self.noise_multiplier * self.clip_norm / self.cohort_size
-        noise = view.streams.generator("privacy", view.round).standard_normal(direction.numel())
+        noise = view.streams.arm_generator("privacy", view.round).standard_normal(direction.numel())
         rate = self._rate(rows.facts, memory)
         so_far = memory.get("divergences", 0.0) + spent(self.sampling, self.noise_multiplier, rate)
         metrics |= {"epsilon": epsilon(self.sampling, so_far, self.delta), "noise_std": std}
@@ -129,9 +136,9 @@ class Private:
         )
 
     def _rate(self, facts: Facts, memory: Memory) -> float:
-        """Return q; the last one known where nobody answered, else 1, which is the most that can be lost."""
+        """Return q; where nobody answered that of the coins, if it was seen, else 1, the most that can be lost."""
         if self.sampling == "none" or facts.inclusion_prob is None:
             return 1.0
         if len(facts) == 0:
-            return float(memory.get("rate", 1.0))
+            return float(memory.get("rate", 1.0)) if self.sampling == "poisson" else 1.0
         return float(np.max(facts.inclusion_prob))

@@ -14,12 +14,12 @@ Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from turnout.rows import Facts
+from turnout.settings import rule
 from turnout.streams import Floats
 
 
@@ -41,7 +41,7 @@ def cohort_objections(rule: object, plan: Any) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@rule("aggregation")
 class SchemeA:
     """Complete work only."""
 

@@ -13,15 +13,15 @@ Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from turnout.aggregation.scheme_a import cohort_objections
 from turnout.rows import Facts
+from turnout.settings import rule
 from turnout.streams import Floats
 
 
-@dataclass(frozen=True, slots=True)
+@rule("aggregation")
 class SchemeB:
     """Partial work at face value."""
 

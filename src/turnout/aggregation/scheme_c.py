@@ -14,13 +14,13 @@ Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from turnout.aggregation.scheme_a import cohort_objections
 from turnout.rows import Facts
+from turnout.settings import rule
 from turnout.streams import Floats, Ids
 
 
@@ -30,7 +30,7 @@ def completed_coefficients(weights: Floats, asked_steps: Ids, local_steps: Ids) 
     return np.where(local_steps > 0, weights * asked_steps / done, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@rule("aggregation")
 class SchemeC:
     """Partial work, scaled up to what was asked."""
 

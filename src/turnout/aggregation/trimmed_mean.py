@@ -13,15 +13,14 @@ Reduces to: FedAvg with weighting = "mean" when fraction = 0; the coordinate med
 Reference: Yin, Chen, Ramchandran, Bartlett. ICML 2018. arXiv:1803.01498.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Combined, Memory, View
 from turnout.rows import Rows
+from turnout.settings import Range, rule
 from turnout.streams import Floats, Ids
 
 VALUES_AT_ONCE = 1 << 22  # sorted in one go, to bound memory
@@ -52,19 +51,12 @@ def kept_draws(columns: Tensor, ordered: Tensor, middle: Tensor) -> Tensor:
     return inside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class TrimmedMean:
     """Average the middle of every coordinate."""
 
     is_weighted_sum: ClassVar[bool] = False  # each coordinate has coefficients of its own
-    fraction: float = 0.1  # cut at each side
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.fraction < 0.5:
-            raise ConfigError(
-                f"TrimmedMean needs fraction in [0, 0.5), cut at each side; got {self.fraction}. "
-                "Change aggregation.fraction; 0.1 cuts a tenth of the draws at each side."
-            )
+    fraction: Annotated[float, Range(least=0, below=0.5)] = 0.1  # cut at each side
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return the trimmed mean of every coordinate."""

@@ -13,40 +13,30 @@ x_{r,K}. The theory couples η_c = 2η_s/K and q = 1 − 1/(m·K); q is taken fr
 Reference: Zhang, Yang, Liu. Federated learning with server assistance (SA-FL), SAFARI.
 """
 
-import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from turnout.errors import ConfigError
 from turnout.protocols import View
+from turnout.settings import Clients, Count, Positive, Share, StepCount, When, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("assist")
 class Safari:
     """Server steps between client rounds."""
 
-    lr: float  # η_s
-    client_prob: float | Literal["theory"] = 0.5  # q
-    steps: int = 1  # server steps in a server round
-    batch_size: int | None = None  # of a server step; left out, all the server's samples
-    participants: int | None = None  # m, for client_prob = "theory"
-    local_steps: int | None = None  # K, for client_prob = "theory"
+    lr: Positive  # η_s
+    client_prob: Share | Literal["theory"] = 0.5  # q
+    steps: StepCount = 1  # server steps in a server round
+    batch_size: Count | None = None  # of a server step; left out, all the server's samples
+    participants: Annotated[Clients | None, When(client_prob="theory")] = None  # m, for client_prob = "theory"
+    local_steps: Annotated[StepCount | None, When(client_prob="theory")] = None  # K, for client_prob = "theory"
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
-            raise ConfigError(f"Safari needs lr > 0; got {self.lr}. Change assist.lr.")
-        for name in ("steps", "batch_size", "participants", "local_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"Safari needs {name} >= 1; got {value}. Change assist.{name}.")
-        if self.client_prob == "theory":
-            if self.participants is None or self.local_steps is None:
-                raise ConfigError(
-                    'Safari with client_prob = "theory" needs participants and local_steps, for q = 1 − 1/(m·K). '
-                    "Set assist.participants and assist.local_steps, or give assist.client_prob a number."
-                )
-        elif not 0 <= self.client_prob <= 1:
-            raise ConfigError(f"Safari needs client_prob in [0, 1]; got {self.client_prob}. Change assist.client_prob.")
+        if self.client_prob == "theory" and (self.participants is None or self.local_steps is None):
+            raise ConfigError(
+                'Safari with client_prob = "theory" needs participants and local_steps, for q = 1 − 1/(m·K). '
+                "Set assist.participants and assist.local_steps, or give assist.client_prob a number."
+            )
 
     @property
     def q(self) -> float:

@@ -12,50 +12,43 @@ Intuition: nobody waits for the slowest; an answer that comes late counts for le
 s̄ is the staleness that counts as one: r(0) = 1, so that with s̄ = 0 weights are as they are (the authors' code has 1).
 c_i are the aggregation rule's coefficients over the buffer: FedAvg with weighting "mean" gives the paper's 1/K_b.
 
-Reduces to: synchronous FedAvg when the buffer and the concurrency are the whole cohort and weights are constant.
+Whoever answers is replaced at once; the place of the answer that fills the buffer is taken after the server step, with
+the new model.
+
+Reduces to: synchronous FedAvg when the buffer and the concurrency are the whole cohort and weights are constant;
+clients one after another, with staleness 0, when both are one.
 Differs from the paper: a client that answered is not asked again before the next server step, so that its
 mini-batches stay keyed by (round, client).
 Reference: Nguyen et al. Federated learning with buffered asynchronous aggregation. AISTATS 2022. arXiv:2106.06639.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from turnout.errors import ConfigError
+from turnout.settings import Clients, CountOrZero, NonNegative, Share, When, rule
 from turnout.streams import Floats, Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("asynchrony")
 class FedBuff:
     """Buffered asynchronous rounds; a round is one server step."""
 
-    buffer_size: int = 10  # K_b
-    concurrency: int = 20  # clients at work at any time
+    buffer_size: Clients = 10  # K_b
+    concurrency: Clients = 20  # clients at work at any time
     staleness: Literal["constant", "polynomial", "cutoff"] = "polynomial"  # how w falls with s
-    exponent: float = 0.5  # e
-    cutoff: int = 10  # the staleness up to which an answer counts in full, where that is how w falls
-    beyond: float = 0.0  # b: what an answer older than the cutoff counts
-    usual_staleness: float = 0.0  # s̄: an answer this old counts as one
+    exponent: Annotated[Share, When(staleness="polynomial")] = 0.5  # e
+    cutoff: Annotated[CountOrZero, When(staleness="cutoff")] = 10  # the staleness up to which w = 1
+    beyond: Annotated[Share, When(staleness="cutoff")] = 0.0  # b: what an answer older than the cutoff counts
+    usual_staleness: Annotated[NonNegative, When(staleness=("polynomial", "cutoff"))] = 0.0  # s̄: w is 1 here
 
     def __post_init__(self) -> None:
-        if not 1 <= self.buffer_size <= self.concurrency:
+        if self.buffer_size > self.concurrency:
             raise ConfigError(
-                f"FedBuff needs 1 <= buffer_size <= concurrency; got {self.buffer_size} and {self.concurrency}. "
+                f"FedBuff needs buffer_size <= concurrency; got {self.buffer_size} and {self.concurrency}. "
                 "Change asynchrony.buffer_size or asynchrony.concurrency."
-            )
-        if not 0 <= self.exponent <= 1 or self.cutoff < 0:
-            raise ConfigError(
-                f"FedBuff needs exponent in [0, 1] and cutoff >= 0; got {self.exponent} and {self.cutoff}. "
-                "Change asynchrony.exponent or asynchrony.cutoff."
-            )
-        if not 0 <= self.beyond <= 1 or not 0 <= self.usual_staleness < math.inf:
-            raise ConfigError(
-                f"FedBuff needs beyond in [0, 1] and usual_staleness >= 0; got {self.beyond} and "
-                f"{self.usual_staleness}. Change asynchrony.beyond or asynchrony.usual_staleness."
             )
         if self._raw(np.array([self.usual_staleness]))[0] == 0:
             raise ConfigError(
@@ -90,7 +83,7 @@ class FedBuff:
             yield 'controls are refreshed in rounds that everyone shares. Set local.control = "none".'
         if hasattr(getattr(plan.local, "effort", None), "observe"):
             yield "work that follows the loss changes in rounds that everyone shares. Set local.steps or local.epochs."
-        if getattr(plan.aggregation, "weighting", None) == "ht":
+        if getattr(plan.aggregation, "weighting", None) in ("ht", "ht-fleet"):
             yield (
                 "answers come in when they are ready, and nobody knows how likely each was to be in a buffer. "
                 'Set aggregation.weighting = "mean".'

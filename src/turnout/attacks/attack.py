@@ -18,6 +18,7 @@ from torch import Tensor
 
 from turnout.errors import ConfigError
 from turnout.protocols import Population
+from turnout.settings import ClientId, Share, rule
 from turnout.streams import Floats, Ids, Streams
 
 
@@ -99,25 +100,21 @@ def drawn_attackers(seed: int, num_clients: int, fraction: float) -> Any:
     return hostile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class Attackers:
     """Who attacks: a share of all clients, or these."""
 
-    fraction: float | None = None  # the share of clients that attack
-    clients: tuple[int, ...] | None = None  # or which ones
+    fraction: Share | None = None  # the share of clients that attack
+    clients: tuple[ClientId, ...] | None = None  # or which ones
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         if (self.fraction is None) == (self.clients is None):
             given = "neither" if self.fraction is None else "both"
             raise ConfigError(f"{name} needs fraction or clients; got {given}. Set attack.fraction or attack.clients.")
-        if self.fraction is not None and not 0 <= self.fraction <= 1:
-            raise ConfigError(f"{name} needs fraction in [0, 1]; got {self.fraction}. Change attack.fraction.")
-        if self.clients is not None and (
-            min(self.clients, default=0) < 0 or len(set(self.clients)) < len(self.clients)
-        ):
+        if self.clients is not None and len(set(self.clients)) < len(self.clients):
             raise ConfigError(
-                f"{name} needs clients from 0 up, each once; got {list(self.clients)}. Change attack.clients."
+                f"{name} needs each of its clients once; got {list(self.clients)}. Change attack.clients."
             )
 
     def attackers(self, num_clients: int, streams: Streams) -> Any:
@@ -135,8 +132,3 @@ class Attackers:
                 f"{type(self).__name__} needs clients below {population.num_clients}, the number of clients; "
                 f"got {max(self.clients)}. Change attack.clients."
             )
-
-    def _check_positive(self, setting: str, value: float) -> None:
-        """Refuse a strength that is not a number above 0."""
-        if not 0 < value < np.inf:
-            raise ConfigError(f"{type(self).__name__} needs {setting} > 0; got {value}. Change attack.{setting}.")

@@ -11,27 +11,21 @@ Reduces to: a client that does not move when σ = 0, which slows a mean down and
 Reference: Fraboni, Vidal, Lorenzi. AISTATS 2021. arXiv:2006.11901.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers, Seen
-from turnout.errors import ConfigError
+from turnout.settings import GIVEN, NonNegative, When, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class FreeRider(Attackers):
     """No work, said to be work."""
 
-    noise: float = 0.0  # σ, of each parameter in the first round
-    decay: float = 1.0  # γ
-
-    def __post_init__(self) -> None:
-        Attackers.__post_init__(self)
-        for name in ("noise", "decay"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"FreeRider needs {name} >= 0; got {getattr(self, name)}. Change attack.{name}.")
+    noise: NonNegative = 0.0  # σ, of each parameter in the first round
+    decay: Annotated[NonNegative, When(noise=GIVEN)] = 1.0  # γ
 
     def forge(self, seen: Seen) -> Tensor:
         """Return σ·t^(−γ)·ξ_i."""

@@ -9,22 +9,17 @@ Differs from the paper: σ is 1 unless given, not 200: Δ_i is a change of the m
 Reference: Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017 (section 5).
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers, Seen
+from turnout.settings import Positive, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class Gaussian(Attackers):
     """Noise and nothing else."""
 
-    std: float = 1.0  # σ, of each parameter
-
-    def __post_init__(self) -> None:
-        Attackers.__post_init__(self)
-        self._check_positive("std", self.std)
+    std: Positive = 1.0  # σ, of each parameter
 
     def forge(self, seen: Seen) -> Tensor:
         """Return σ·ξ_i."""

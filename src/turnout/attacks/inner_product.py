@@ -10,24 +10,20 @@ Reduces to: sign-flip with s = ε when all clients are alike.
 Reference: Xie, Koyejo, Gupta. Fall of empires. UAI 2019. arXiv:1903.03936.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers, Seen
+from turnout.settings import Positive, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class InnerProduct(Attackers):
     """The honest mean, turned."""
 
     colludes: ClassVar[bool] = True  # what one client sends shows in what others send
-    scale: float = 0.5  # ε
-
-    def __post_init__(self) -> None:
-        Attackers.__post_init__(self)
-        self._check_positive("scale", self.scale)
+    scale: Positive = 0.5  # ε
 
     def forge(self, seen: Seen) -> Tensor:
         """Return −ε times the honest mean, the same for every attacker."""

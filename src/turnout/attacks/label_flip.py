@@ -10,13 +10,12 @@ Reduces to: no attack when the map is 0, 1, …, C − 1.
 Reference: Tolpegin, Truex, Gursoy, Liu. ESORICS 2020. arXiv:2007.08432; the reversal is Fang et al. 2020's.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers
 from turnout.errors import ConfigError
+from turnout.settings import CountOrZero, rule
 
 
 def mapped(labels: Tensor, num_classes: int, to: tuple[int, ...] | None) -> Tensor:
@@ -31,11 +30,11 @@ def mapped(labels: Tensor, num_classes: int, to: tuple[int, ...] | None) -> Tens
     return torch.tensor(to, dtype=labels.dtype, device=labels.device)[labels.long()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class LabelFlip(Attackers):
     """Honest training on wrong labels."""
 
-    labels: tuple[int, ...] | None = None  # what each class is called instead; left out, C − 1 − y
+    labels: tuple[CountOrZero, ...] | None = None  # what each class is called instead; left out, C − 1 − y
 
     def relabel(self, labels: Tensor, num_classes: int) -> Tensor:
         """Return the labels that attackers train on."""

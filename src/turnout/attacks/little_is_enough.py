@@ -13,14 +13,13 @@ Differs from the paper: attackers see the honest changes and do not guess them f
 Reference: Baruch, Baruch, Goldberg. NeurIPS 2019. arXiv:1902.06156.
 """
 
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import ClassVar
 
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers, Seen
-from turnout.errors import ConfigError
+from turnout.settings import NonNegative, rule
 
 
 def largest_shift(answers: int, attackers: int) -> float:
@@ -31,19 +30,12 @@ def largest_shift(answers: int, attackers: int) -> float:
     return NormalDist().inv_cdf(share) if share > 0.5 else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class LittleIsEnough(Attackers):
     """The honest mean, shifted within its scatter."""
 
     colludes: ClassVar[bool] = True  # what one client sends shows in what others send
-    shift: float | None = None  # z; left out, the most a majority rule lets pass
-
-    def __post_init__(self) -> None:
-        Attackers.__post_init__(self)
-        if self.shift is not None and not 0 <= self.shift < float("inf"):
-            raise ConfigError(
-                f"LittleIsEnough needs shift >= 0; got {self.shift}. Change attack.shift, or leave it out."
-            )
+    shift: NonNegative | None = None  # z; left out, the most a majority rule lets pass
 
     def forge(self, seen: Seen) -> Tensor:
         """Return μ − z·σ, the same for every attacker."""

@@ -12,26 +12,21 @@ Differs from the paper: several attackers share the boost; there, one has all of
 Reference: Bagdasaryan, Veit, Hua, Estrin, Shmatikov. AISTATS 2020. arXiv:1807.00459.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers, Seen
 from turnout.attacks.label_flip import mapped
+from turnout.settings import Positive, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class ModelReplacement(Attackers):
     """A boosted push to a chosen model."""
 
     target: Literal["flipped", "zero"] = "flipped"  # x̂
-    boost: float | None = None  # γ; left out, answers per attacker
-
-    def __post_init__(self) -> None:
-        Attackers.__post_init__(self)
-        if self.boost is not None:
-            self._check_positive("boost", self.boost)
+    boost: Positive | None = None  # γ; left out, answers per attacker
 
     @property
     def relabels(self) -> bool:

@@ -10,15 +10,14 @@ Reduces to: clients that never answer.
 Reference: none needed.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers, Seen
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class NaN(Attackers):
     """Not a number, anywhere."""
 

@@ -8,22 +8,17 @@ Reduces to: an honest client when s = 1.
 Reference: Bhagoji, Chakraborty, Mittal, Calo. ICML 2019. arXiv:1811.12470 (explicit boosting).
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers, Seen
+from turnout.settings import Positive, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class ScaledUpdate(Attackers):
     """What was learned, many times over."""
 
-    scale: float = 10.0  # s
-
-    def __post_init__(self) -> None:
-        Attackers.__post_init__(self)
-        self._check_positive("scale", self.scale)
+    scale: Positive = 10.0  # s
 
     def forge(self, seen: Seen) -> Tensor:
         """Return s·Δ_i."""

@@ -10,22 +10,17 @@ Reduces to: inner-product with ε = s when all clients are alike.
 Reference: Li, Xu, Chen, Giannakis, Ling. RSA. AAAI 2019. arXiv:1811.03761.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from turnout.attacks.attack import Attackers, Seen
+from turnout.settings import Positive, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("attack")
 class SignFlip(Attackers):
     """The opposite of what was learned."""
 
-    scale: float = 1.0  # s
-
-    def __post_init__(self) -> None:
-        Attackers.__post_init__(self)
-        self._check_positive("scale", self.scale)
+    scale: Positive = 1.0  # s
 
     def forge(self, seen: Seen) -> Tensor:
         """Return −s·Δ_i."""

@@ -1,14 +1,12 @@
 """Files of tensors that are whole or not there: safetensors with a JSON value in the header.
 
-A file is written under another name, synced, given its own name, and its folder is synced. Tensors come in blocks, so
-a table of gigabytes is never held twice. Reading runs no code.
+Tensors come in blocks, so a table of gigabytes is never held twice. Reading runs no code.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from turnout.errors import JournalError
+from turnout.safe_files import is_own_file, is_own_folder, make_inner_folder, written
 
 DTYPES = {
     torch.float64: "F64",
@@ -36,7 +35,6 @@ DTYPES = {
     torch.bool: "BOOL",
 }
 ABOUT = "turnout"  # the key of the JSON value
-ASIDE = ".part"  # how the name of a file ends while it is written
 NAME = re.compile(r"(checkpoints|models)/\d+-\d+\.safetensors")  # nothing else is ever opened or removed
 READ_BYTES = 1 << 20
 
@@ -72,18 +70,12 @@ class Piece:
 def write(folder: Path, name: str, pieces: Sequence[Piece], about: dict[str, Any]) -> Stored:
     """Write a file and return what to vouch for; it is on the disk when this returns."""
     path = folder / name
-    aside = path.with_name(path.name + ASIDE)
     try:
-        _make_folder(path.parent)
-        with open(aside, "wb") as file:
+        make_inner_folder(path.parent)
+        is_own_file(path)
+        with written(path) as file:
             digest, size = _pour(file, pieces, about)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
         raise JournalError(
             f"{path} cannot be written: {error.strerror or error}. The last checkpoint is kept. "
             "Free some space or check the permissions of the folder, and go on with turnout resume."
@@ -117,23 +109,6 @@ def _parts(pieces: Sequence[Piece], about: dict[str, Any]) -> Iterator[bytes | m
                 yield block.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
-def _make_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(parents=True)
-        sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system lets a folder be synced."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def verify(folder: Path, stored: Stored) -> None:
     """Raise unless the file is there and is what the journal says it is."""
     path = located(folder, stored.name)
@@ -156,11 +131,13 @@ def verify(folder: Path, stored: Stored) -> None:
 def located(folder: Path, name: str) -> Path:
     """Return where a file lies; a name that leads elsewhere is refused."""
     path = folder / name
-    if not NAME.fullmatch(name) or path.is_symlink() or path.parent.is_symlink():
+    if not NAME.fullmatch(name):
         raise JournalError(
             f"The journal in {folder} names a file {name!r} that turnout does not write; nothing was changed. "
             "Run the study again in another folder with --out."
         )
+    is_own_folder(path.parent)
+    is_own_file(path)
     return path
 
 

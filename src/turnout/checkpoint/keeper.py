@@ -17,10 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.checkpoint.files import ASIDE, DTYPES, Piece, Stored, about_of, located, opened, write
+from turnout.checkpoint.files import DTYPES, NAME, Piece, Stored, about_of, located, opened, write
+from turnout.checkpoint.last_model import LastModel, described, pieces_of
 from turnout.coordinator.plan import State
 from turnout.coordinator.saving import restored, saved, tables_of
 from turnout.memory import RowTable
+from turnout.safe_files import ASIDE, is_own_folder
 from turnout.strangers import as_written
 from turnout.streams import Ids
 
@@ -48,11 +50,12 @@ class Keeper:
         self._known: dict[str, weakref.ref[RowTable]] = {}  # the tables as the files have them
         self._written: dict[str, RowTable] = {}
 
-    def save(self, round: int, going_on: Mapping[int, State], ended: Mapping[int, State]) -> Save:
+    def save(self, round: int, going_on: Mapping[int, State], ended: Mapping[int, LastModel]) -> Save:
         """Write the states of the runs that go on, and the models of those that have ended; by the run's id."""
         models = None
         if ended:
-            models = write(self.folder, _name(MODELS, self.party, round), list(_model_pieces(ended)), {})
+            name, about = _name(MODELS, self.party, round), {"runs": described(ended)}
+            models = write(self.folder, name, list(pieces_of(ended)), about)
         files: tuple[Stored, ...] = ()
         self._written = _all_tables(going_on)
         if going_on:
@@ -119,12 +122,14 @@ class Keeper:
 
 
 def clean(folder: Path, wanted: set[str]) -> None:
-    """Remove what a killed process left behind: files of turnout's that the journal does not know."""
+    """Remove what a killed process left behind: files of turnout's that the journal does not know, and links."""
     for inner in (FOLDER, MODELS):
-        for path in sorted((folder / inner).glob("*.safetensors*")):
+        if not is_own_folder(folder / inner):
+            continue
+        for path in sorted((folder / inner).iterdir()):
             name = f"{inner}/{path.name}"
-            if name not in wanted and path.is_file() and path.suffix in (".safetensors", ASIDE):
-                located(folder, name.removesuffix(ASIDE))
+            is_ours = NAME.fullmatch(name.removesuffix(ASIDE)) is not None
+            if is_ours and name not in wanted and (path.is_symlink() or path.is_file()):
                 path.unlink()
 
 
@@ -138,13 +143,6 @@ def _bytes(pieces: Sequence[Piece]) -> int:
 
 def _all_tables(states: Mapping[int, State]) -> dict[str, RowTable]:
     return {f"{run}/rows:{name}": table for run, state in states.items() for name, table in tables_of(state).items()}
-
-
-def _model_pieces(states: Mapping[int, State]) -> Iterator[Piece]:
-    for run, state in states.items():
-        yield Piece.of(f"{run}/model", state.model)
-        if state.buffers is not None:
-            yield Piece.of(f"{run}/buffers", state.buffers)
 
 
 def _row_pieces(name: str, table: RowTable, which: Ids) -> Iterator[Piece]:

@@ -1,4 +1,7 @@
-"""The commands. Exit codes: 0 fine, 1 the run failed, 2 bad input, 3 not reproduced, 130 stopped by the user."""
+"""The commands. Exit codes: 0 fine, 1 the run failed, 2 bad input, 3 not reproduced.
+
+130 stopped by Ctrl-C, 143 by SIGTERM.
+"""
 
 import json
 import os
@@ -10,16 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
-from turnout.cli.carrying_out import carry_out, print_comparison
-from turnout.cli.listing import found, listed, listing_text, shown_text
 from turnout.cli.plain_json import json_text
-from turnout.cli.plainly import said_plainly
-from turnout.cli.resume import go_on
+from turnout.cli.plainly import printable, said_plainly
 from turnout.cli.trace import trace_app
 from turnout.cli.ui import ui
 from turnout.errors import ConfigError
-from turnout.journal import load
-from turnout.study import compare, load_study, resolved, to_toml
+
+# A command imports what it needs when it is called: `turnout --help` must not wait for PyTorch.
 
 app = typer.Typer(
     name="turnout",
@@ -34,6 +34,9 @@ app.add_typer(trace_app)
 app.command()(ui)
 
 StudyName = Annotated[str, typer.Argument(metavar="FILE|NAME", help="a study file, or a name of `turnout ls studies`")]
+TargetText = Annotated[
+    str | None, typer.Option("--target", metavar="METRIC=VALUE", help="what costs are measured to: accuracy=0.85")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
@@ -46,6 +49,18 @@ def _found_here(allowed: bool) -> bool:
 
 AllowCode = Annotated[
     bool, typer.Option("--allow-code", callback=_found_here, help="let the study name code, as package.module:Name")
+]
+
+AllowNetwork = Annotated[
+    bool, typer.Option("--allow-network", help="let the study's track send numbers over the network; --track does too")
+]
+AcceptChangedData = Annotated[
+    bool, typer.Option("--accept-changed-data", help="go on where the data changed since the study began; it is noted")
+]
+
+Deterministic = Annotated[
+    bool,
+    typer.Option("--deterministic", help="run in one fixed way: the same bits on any number of cores, but slower"),
 ]
 
 
@@ -86,47 +101,67 @@ def run(
     track: Annotated[
         list[str] | None, typer.Option("--track", help="tensorboard, mlflow or wandb; may be repeated")
     ] = None,
+    deterministic: Deterministic = False,
     allow_code: AllowCode = False,
+    allow_network: AllowNetwork = False,
+    accept_changed_data: AcceptChangedData = False,
 ) -> None:
     """Run a study: every arm with every seed, then the comparison."""
+    from turnout.cli.carrying_out import carry_out
+    from turnout.study import load_study
+
     with said_plainly():
         overrides = [*(settings or ()), *([] if seeds is None else [f"seeds={seeds}"])]
         overrides += [f"track={json.dumps(track)}"] if track else []
-        value = load_study(study, overrides, allow_code=allow_code)
+        value = load_study(study, overrides, allow_code=allow_code, allow_network=allow_network or bool(track))
         folder = Path("runs") / value.name if out is None else out
-        carry_out(value, folder, engine)
+        carry_out(value, folder, engine, deterministic=deterministic, accept_changed_data=accept_changed_data)
 
 
 @app.command()
 def resume(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that turnout run wrote")],
+    deterministic: Deterministic = False,
     allow_code: AllowCode = False,
+    allow_network: AllowNetwork = False,
+    accept_changed_data: AcceptChangedData = False,
 ) -> None:
     """Go on with a study that was stopped, killed or cut off: it ends as if it never had been."""
+    from turnout.cli.resume import go_on
+
     with said_plainly():
-        go_on(_folder(run), allow_code=allow_code)
+        allowed = {"allow_code": allow_code, "allow_network": allow_network}
+        go_on(_folder(run), **allowed, deterministic=deterministic, accept_changed_data=accept_changed_data)
 
 
 @app.command()
 def check(study: StudyName, as_json: AsJson = False, allow_code: AllowCode = False) -> None:
     """Read a study and print it with every setting; no data is loaded."""
+    from turnout.study import load_study, outlooks, resolved, to_toml
+
     with said_plainly():
-        value = load_study(study, allow_code=allow_code)
+        value = load_study(study, allow_code=allow_code, allow_network=True)  # it is only read
         plain_study = resolved(value)
         if as_json:
             typer.echo(json_text(plain_study))
         else:
             arms, seeds = len(value.versions()), len(value.all_seeds)
             typer.echo(f"# {arms} arm{'s'[: arms > 1]} x {seeds} seed{'s'[: seeds > 1]}: nothing is wrong with it")
+            for line in outlooks(value):
+                typer.echo(printable(f"# {line}"))
             typer.echo(to_toml(plain_study), nl=False)
 
 
 @app.command()
 def ls(
-    axis: Annotated[str | None, typer.Argument(help="an axis, or recipes, losses, studies; all if left out")] = None,
+    axis: Annotated[
+        str | None, typer.Argument(help="an axis, or settings, recipes, losses, studies; all if left out")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what there is to choose from."""
+    from turnout.cli.listing import listed, listing_text
+
     with said_plainly():
         found = listed(axis)
         typer.echo(json_text(found) if as_json else listing_text(found))
@@ -139,7 +174,9 @@ def show(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a rule says of itself: intuition, formula, settings, reference; or a recipe, loss or study."""
+    """Show what a rule says of itself: intuition, formula, settings, reference; or a setting, recipe, loss or study."""
+    from turnout.cli.listing import found, shown_text
+
     with said_plainly():
         _found_here(":" in name)
         known = found(name)
@@ -151,15 +188,19 @@ def compare_runs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders that turnout run wrote")],
     metric: Annotated[str | None, typer.Option("--metric", help="what to compare; accuracy, else loss")] = None,
     baseline: Annotated[str | None, typer.Option("--baseline", help="the arm others are held against")] = None,
-    target: Annotated[float | None, typer.Option("--target", help="the value that costs are measured to")] = None,
+    target: TargetText = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the arms of one study, or of several."""
+    from turnout.cli.carrying_out import print_comparison
+    from turnout.journal import load
+    from turnout.study.compare import compare, recorded_target
+    from turnout.study.target import target_written
+
     with said_plainly():
         loaded = [load(_folder(run)) for run in runs]
-        if target is None and len(loaded) == 1:
-            target = loaded[0].study["config"].get("target")
-        found = compare(loaded, metric=metric, baseline=baseline, target=target)
+        goal = recorded_target(loaded) if target is None else target_written(target)
+        found = compare(loaded, metric=metric, baseline=baseline, target=goal)
         if as_json:
             typer.echo(json_text(found.as_dict()))
         else:
@@ -171,13 +212,31 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders that turnout run wrote")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="the file; report.html in the folder")] = None,
     figures: Annotated[Path | None, typer.Option("--figures", help="a folder for figures and tables as files")] = None,
+    target: TargetText = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one page that says what happened, in words first."""
-    from turnout.cli.report import report as write_report  # drawing is imported only when asked for
+    from turnout.cli.report import report as write_report
+    from turnout.study.target import target_written
 
     with said_plainly():
-        write_report([_folder(run) for run in runs], out, figures, as_json=as_json)
+        goal = None if target is None else target_written(target)
+        write_report([_folder(run) for run in runs], out, figures, goal, as_json=as_json)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a folder that turnout run wrote")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the file, NAME.safetensors")],
+    arm: Annotated[str | None, typer.Option("--arm", help="whose model; may be left out if there is one arm")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="of which seed; may be left out if there is one")] = None,
+    force: Annotated[bool, typer.Option("--force", help="overwrite the file if it exists")] = False,
+) -> None:
+    """Write a run's last model as PyTorch has it, for module.load_state_dict."""
+    from turnout.cli.export import export as write_model  # PyTorch is imported only when asked for
+
+    with said_plainly():
+        write_model(_folder(run), arm, seed, out, force=force)
 
 
 @app.command()
@@ -188,8 +247,8 @@ def reproduce(
     out: Annotated[Path | None, typer.Option("--out", help="where it goes; runs/reproduce/NAME-SCALE")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study of a paper and say which claims held; exit 3 if one did not."""
-    from turnout.cli.reproduce import list_studies, run_one  # the studies are imported only when asked for
+    """Run a study of a paper and say which claims held; exit 3 if a tested one did not."""
+    from turnout.cli.reproduce import list_studies, run_one
 
     with said_plainly():
         if name is None:

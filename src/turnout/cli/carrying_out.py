@@ -1,25 +1,32 @@
 """Carrying out a study at the command: the rounds as they come, the comparison, and what comes next."""
 
 import time
+import warnings
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
 
-from turnout.cli.plainly import STOPPED
-from turnout.cli.progress import Board, duration, live, plain
-from turnout.errors import JournalError, TurnoutError
+from turnout.cli.plainly import STOPPED, printable
+from turnout.errors import JournalError, RunsFailed, TurnoutError
 from turnout.journal import Journal
 from turnout.study import Comparison, Result, Study
+from turnout.study.progress import Board, duration, live, plain
+from turnout.study.running import engine_named, failure_text
 from turnout.study.stopping import Stopped
 
 FAILED = 1
 
 
-def carry_out(study: Study, folder: Path, engine: str) -> None:
+def carry_out(
+    study: Study, folder: Path, engine: str, *, deterministic: bool = False, accept_changed_data: bool = False
+) -> None:
     """Run what the folder does not hold yet, and print what was found."""
     started = time.monotonic()
-    result = _run(study, folder, engine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunsFailed)  # told at the end
+        result = _run(study, folder, engine, deterministic, accept_changed_data)
     if result.was_finished:
         typer.echo(f"{folder} already holds this study, finished. To run it anew, choose another folder with --out.")
     try:
@@ -30,24 +37,32 @@ def carry_out(study: Study, folder: Path, engine: str) -> None:
             typer.echo("No client ever took part.")
     took = "" if result.was_finished else f"done in {duration(time.monotonic() - started)}; "
     typer.echo(f"{took}next: turnout compare {folder}")
+    if result.failures:
+        text = failure_text(result.failures, len(result.loaded.runs))
+        typer.echo(printable(f"{text}\nTry them again with: turnout resume {folder}"), err=True)
+        raise typer.Exit(FAILED)
 
 
-def _run(study: Study, folder: Path, engine: str) -> Result:
-    console = Console()
+def _run(study: Study, folder: Path, engine: str, deterministic: bool, accept_changed_data: bool) -> Result:
+    console, worker = Console(), engine_named(engine, deterministic=deterministic)
     board = Board(study, f"{engine}   {folder}")
     board.skipped = _finished_rounds(folder)
     try:
         with (live if console.is_terminal else plain)(board, console) as on_progress:
-            return study.run(folder, engine=engine, on_progress=on_progress)
+            worker.watch.tell = board.tell
+            how: dict[str, Any] = {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
+            return study.run(folder, engine=worker, on_progress=on_progress, progress=False, **how)
+    except Stopped as error:
+        typer.echo(f"stopped: {error.saved} in {folder}. Go on with: turnout resume {folder}", err=True)
+        raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
-        kept = f"round {board.last_round} is saved" if isinstance(error, Stopped) else "its last checkpoint is kept"
-        told = f"{kept} in {folder}. Go on with: turnout resume {folder}"
+        told = f"its last checkpoint is kept in {folder}. Go on with: turnout resume {folder}"
         typer.echo(f"stopped: {told if board.started else 'nothing was run'}", err=True)
         raise typer.Exit(STOPPED) from error
     except TurnoutError as error:
-        if board.started is None or not isinstance(error, JournalError):
+        if board.started is None:
             raise
-        typer.echo(f"{error}\nThe run stopped. Go on with: turnout resume {folder}", err=True)
+        typer.echo(printable(f"{error}\nThe run stopped. Go on with: turnout resume {folder}"), err=True)
         raise typer.Exit(FAILED) from error
     except Exception:
         typer.echo(f"The run failed; what it wrote so far is in {folder}.", err=True)

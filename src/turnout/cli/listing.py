@@ -1,4 +1,4 @@
-"""What `turnout ls` and `turnout show` print."""
+"""What `turnout ls` and `turnout show` print. Nothing of it imports PyTorch, but a rule of the user's own may."""
 
 import textwrap
 import tomllib
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from turnout.catalogue import AXES, LOSSES, axis_named, catalogue, describe, did_you_mean, find
+from turnout.catalogue import AXES, axis_named, describe, did_you_mean, find
+from turnout.cli.study_settings import study_settings
 from turnout.errors import ConfigError
-from turnout.study import shipped_studies
+from turnout.rule_sources import ShippedRule, shipped_losses, shipped_rules
 from turnout.study.recipes import RECIPES
-from turnout.study.resolve import to_toml
+from turnout.study.shipped_files import shipped_studies
+from turnout.study.toml_text import to_toml
 
 WIDTH = 100
 Listing = dict[str, dict[str, Any]]
@@ -19,36 +21,23 @@ Facts = dict[str, Any]  # what is known of one name
 
 def listed(axis: str | None) -> Listing:
     """Return what an axis offers, or every axis: by axis, what it is about and each name with one line."""
-    others: dict[str, Callable[[], dict[str, Any]]] = {"recipes": _recipes, "losses": _losses, "studies": _studies}
-    if axis in others:
-        return {str(axis): others[str(axis)]()}
+    if axis in OTHERS:
+        return {str(axis): _listed_other(str(axis))}
     if axis is not None and not any(axis in (name, facts.section) for name, facts in AXES.items()):
-        names = [*AXES, *others]
+        names = [*AXES, *OTHERS]
         raise ConfigError(f"There is no axis {axis}.{did_you_mean(axis, names)} There are {', '.join(names)}.")
     chosen = list(AXES) if axis is None else [axis_named(axis)]
-    found = {name: {"about": AXES[name].about, "rules": _rules(name)} for name in chosen}
-    return found if axis is not None else found | {name: make() for name, make in others.items()}
+    found = {name: {"about": AXES[name].about, "rules": _summaries(name)} for name in chosen}
+    return found if axis is not None else found | {name: _listed_other(name) for name in OTHERS}
 
 
-def _rules(axis: str) -> dict[str, str]:
-    return {name: describe(rule).summary for name, rule in catalogue(axis).items()}
+def _listed_other(kind: str) -> dict[str, Any]:
+    about, tell = OTHERS[kind]
+    return {"about": about, "rules": {name: facts["summary"] for name, facts in tell().items()}}
 
 
-def _recipes() -> dict[str, Any]:
-    return {"about": "whole algorithms, for an arm", "rules": {name: recipe.about for name, recipe in RECIPES.items()}}
-
-
-def _losses() -> dict[str, Any]:
-    lines = {name: (loss.__doc__ or "").splitlines()[0] for name, loss in LOSSES.items()}
-    return {"about": "what is minimised", "rules": lines}
-
-
-def _studies() -> dict[str, Any]:
-    return {"about": "studies that come with turnout", "rules": {n: _first_comment(f) for n, f in _files().items()}}
-
-
-def _files() -> dict[str, str]:
-    return {name: file.read_text(encoding="utf-8") for name, file in shipped_studies().items()}
+def _summaries(axis: str) -> dict[str, str]:
+    return {name: rule.summary for name, rule in shipped_rules(axis).items()}
 
 
 def _first_comment(text: str) -> str:
@@ -78,15 +67,14 @@ def found(name: str) -> list[Facts]:
         rule = find(name)
         if not isinstance(rule, type):
             raise ConfigError(f"{name} is not a class, so it has no settings to show.")
-        return [_rule_facts("", name, rule)]
+        return [{"axis": "", "name": name, "class": f"{rule.__module__}:{rule.__qualname__}", **asdict(describe(rule))}]
     axis, _, short = name.rpartition("/")
-    others = {"recipes": _recipe_facts, "losses": _loss_facts, "studies": _study_facts}
     wanted = short.lower().replace("_", "-")
-    chosen = list(AXES) if not axis else [] if axis in others else [axis_named(axis)]
-    rules = {(a, n): rule for a in chosen for n, rule in catalogue(a).items()}
-    matches = [_rule_facts(a, n, rule) for (a, n), rule in rules.items() if wanted in (n, rule.__name__.lower())]
-    known = [n for _, n in rules]
-    for kind, tell in others.items():
+    chosen = list(AXES) if not axis else [] if axis in OTHERS else [axis_named(axis)]
+    rules = [rule for each in chosen for rule in shipped_rules(each).values()]
+    matches = [_rule_facts(rule) for rule in rules if wanted in (rule.name, rule.class_name.lower())]
+    known = [rule.name for rule in rules]
+    for kind, (_, tell) in OTHERS.items():
         if axis in ("", kind):
             facts = tell()
             known += facts
@@ -96,8 +84,9 @@ def found(name: str) -> list[Facts]:
     return matches
 
 
-def _rule_facts(axis: str, name: str, rule: type) -> Facts:
-    return {"axis": axis, "name": name, "class": f"{rule.__module__}:{rule.__qualname__}", **asdict(describe(rule))}
+def _rule_facts(rule: ShippedRule) -> Facts:
+    names = {"class": f"{rule.module}:{rule.class_name}", "python": rule.in_python}
+    return {"axis": rule.axis, "name": rule.name, **names, **asdict(rule.describe())}
 
 
 def _recipe_facts() -> dict[str, Facts]:
@@ -108,14 +97,26 @@ def _recipe_facts() -> dict[str, Facts]:
 
 
 def _loss_facts() -> dict[str, Facts]:
-    return {name: {"summary": line, "file": {"loss": name}} for name, line in _losses()["rules"].items()}
+    return {
+        name: {"summary": line, "file": {"loss": name}, "python": f"turnout.losses.{name.replace('-', '_')}"}
+        for name, line in shipped_losses().items()
+    }
 
 
 def _study_facts() -> dict[str, Facts]:
+    files = {name: file.read_text(encoding="utf-8") for name, file in shipped_studies().items()}
     return {
         name: {"summary": _first_comment(text), "text": text, "command": f"turnout run {name}"}
-        for name, text in _files().items()
+        for name, text in files.items()
     }
+
+
+OTHERS: dict[str, tuple[str, Callable[[], dict[str, Facts]]]] = {
+    "settings": ("settings of the study itself", study_settings),
+    "recipes": ("whole algorithms, for an arm", _recipe_facts),
+    "losses": ("what is minimised", _loss_facts),
+    "studies": ("studies that come with turnout", _study_facts),
+}
 
 
 def shown_text(facts: Facts) -> str:
@@ -123,19 +124,23 @@ def shown_text(facts: Facts) -> str:
     place = f"{facts['axis']}/{facts['name']}" if facts["axis"] else facts["name"]
     if "text" in facts:  # it opens with its summary
         return "\n\n".join([place, _indented(facts["text"]), f"to run it: {facts['command']}"])
-    blocks = [f"{place}\n{_wrapped(facts['summary'])}"]
-    if "file" in facts:
-        blocks += [_indented(to_toml(facts["sections"]))] if "sections" in facts else []
-        return "\n\n".join([*blocks, "in a study file:", _indented(to_toml(facts["file"]))])
-    blocks += [_wrapped(f"Intuition: {facts['intuition']}")] if facts["intuition"] else []
-    blocks += [_indented(facts["formula"])] if facts["formula"] else []
-    blocks += [_wrapped(facts["notes"])] if facts["notes"] else []
-    last = {"Reduces to": "reduces_to", "Differs from the paper": "differs"}
-    lines = [_wrapped(f"{label}: {facts[key]}") for label, key in last.items() if facts[key]]
-    blocks += ["\n".join(lines)] if lines else []
-    blocks.append(_settings_text(facts["settings"]))
-    blocks += [_wrapped(f"Reference: {facts['reference']}")] if facts["reference"] else []
+    blocks = [f"{place}\n{_wrapped(facts['summary'])}", *_docstring_blocks(facts)]
+    blocks += [_settings_text(facts["settings"])] if "settings" in facts else []
+    blocks += [_wrapped(f"Reference: {facts['reference']}")] if facts.get("reference") else []
+    blocks += [_indented(to_toml(facts["sections"]))] if "sections" in facts else []
+    blocks += [f"in Python: {facts['python']}"] if "python" in facts else []
+    blocks += [f"in a study file:\n\n{_indented(to_toml(facts['file']))}"] if "file" in facts else []
     return "\n\n".join(blocks)
+
+
+def _docstring_blocks(facts: Facts) -> list[str]:
+    """Return the parts of a rule's docstring that stand between its summary and its settings."""
+    blocks = [_wrapped(f"Intuition: {facts['intuition']}")] if facts.get("intuition") else []
+    blocks += [_indented(facts["formula"])] if facts.get("formula") else []
+    blocks += [_wrapped(facts["notes"])] if facts.get("notes") else []
+    last = {"Reduces to": "reduces_to", "Differs from the paper": "differs"}
+    lines = [_wrapped(f"{label}: {facts[key]}") for label, key in last.items() if facts.get(key)]
+    return [*blocks, "\n".join(lines)] if lines else blocks
 
 
 def _settings_text(settings: tuple[dict[str, Any], ...]) -> str:

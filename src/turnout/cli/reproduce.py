@@ -10,9 +10,11 @@ import typer
 
 from turnout.cli.plain_json import json_text
 from turnout.cli.plainly import STOPPED
-from turnout.cli.progress import duration
 from turnout.reproduce import Shipped, Verdict, reproduce, shipped, shipped_named
+from turnout.reproduce.claims import tally
 from turnout.study import Study
+from turnout.study.progress import duration
+from turnout.study.stopping import Stopped
 
 NOT_REPRODUCED = 3
 WIDEST = 120  # columns that a line is read in
@@ -47,7 +49,7 @@ def _row(study: Shipped) -> dict[str, Any]:
 
 
 def run_one(name: str, scale: str, seeds: int | None, out: Path | None, *, as_json: bool) -> None:
-    """Run one study, say which claims held, and exit 3 if one did not."""
+    """Run one study, say which claims held, and exit 3 if a tested one did not."""
     study = shipped_named(name)
     folder = out or PLACE / f"{name}-{scale}{'' if seeds is None else f'-{seeds}'}"
     started = time.monotonic()
@@ -63,7 +65,7 @@ def run_one(name: str, scale: str, seeds: int | None, out: Path | None, *, as_js
         verdict = reproduce(study, scale, folder, seeds=seeds, on_cell=on_cell)
     except KeyboardInterrupt as error:
         typer.echo(f"stopped: what is finished is kept in {folder}; the same command does the rest.", err=True)
-        raise typer.Exit(STOPPED) from error
+        raise typer.Exit(error.exit_code if isinstance(error, Stopped) else STOPPED) from error
     if as_json:
         typer.echo(json_text(verdict.as_dict()))
     else:
@@ -73,12 +75,10 @@ def run_one(name: str, scale: str, seeds: int | None, out: Path | None, *, as_js
 
 
 def _say(verdict: Verdict, folder: Path) -> None:
-    judged = [claim for claim in verdict.claims if claim.held is not None]
     typer.echo(f"\n{verdict.paper}: {verdict.what}\n\n{verdict.text()}\n")
     for note in [*(claim.statement.note for claim in verdict.claims), *verdict.notes]:
         if note:
             typer.echo(f"note: {note}")
-    held = sum(claim.held is True for claim in judged)
-    typer.echo(
-        f"{held} of {len(judged)} claims held, {verdict.seeds} seeds, scale {verdict.scale}; all of it is in {folder}"
-    )
+    held = tally([claim.outcome for claim in verdict.claims])
+    run = f"{verdict.seeds} seeds, scale {verdict.scale}"
+    typer.echo(f"claims that held: {held}; {run}; all of it is in {folder}")

@@ -19,7 +19,7 @@ def ui(
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="open the page in a browser")] = False,
 ) -> None:
     """Show a folder of runs in a browser, while they run; Ctrl-C ends it."""
-    from turnout.ui import Server  # drawing is imported only when asked for
+    from turnout.ui import Server
 
     with said_plainly(), Server(folder, host, port) as server:
         if not _is_loopback(str(server.server_address[0])):

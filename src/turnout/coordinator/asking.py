@@ -29,6 +29,10 @@ class Asker:
         """Return how many local steps each of these clients would get done this round; asks nobody."""
         return planned(self.plan, self.view, clients, np.ones_like(clients), None)[0].local_steps
 
+    def rates(self, clients: Ids) -> Floats:
+        """Return η_l of each of these clients in this round; asks nobody."""
+        return self.plan.local.settings(clients, self.view)["lr"]
+
     def seconds(self, clients: Ids) -> Floats | None:
         """Return how long the work of this round would take each of these clients; None without a clock."""
         clock, model = self.plan.fleet.clock, self.view.model
@@ -58,6 +62,30 @@ class Asker:
             uploads=uploads,
             sent=len(clients),
             sim_seconds=0.0 if timing is None else timing.round_seconds,
+        )
+
+    def train_alone(self, client: int) -> Train:
+        """Ask a client for the whole local work of a run's first round, at its rate, whatever the fleet allows.
+
+        Neither a schedule nor an adaptive effort has begun, no work is cut short and no control pulls to the others.
+        """
+        one, local = np.array([client]), self.plan.local
+        first = replace(self.view, round=1, restart=0, memory={})
+        steps, clock = local.asked(one, first), self.plan.fleet.clock
+        size = self.view.model.numel() * self.view.model.element_size()
+        return Train(
+            round=self.view.round,
+            streams=self.view.streams,
+            model=self.view.model,
+            buffers=self.view.buffers,
+            clients=one,
+            steps=steps,
+            local=local,
+            settings=local.settings(one, first),
+            coefficients=None,
+            buffer_weights=np.ones(1),
+            sent=1,
+            sim_seconds=0.0 if clock is None else float(clock.seconds(one, steps, size, self.view)[0]),
         )
 
     def train_on_server(self) -> Train:

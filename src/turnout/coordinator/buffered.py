@@ -15,13 +15,14 @@ from torch import Tensor
 
 from turnout.coordinator.asking import Asker, Meter
 from turnout.coordinator.plan import Plan, State
+from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
 from turnout.coordinator.settle import is_rowwise, settle
 from turnout.coordinator.training import planned
 from turnout.errors import ConfigError
 from turnout.local.batches import samples_used
 from turnout.protocols import Choice, Clock, Combined, Linear, Memory, View
 from turnout.requests import Costs, Record, Steps, Train, Trained
-from turnout.rows import Facts, Rows, Step
+from turnout.rows import Facts, Rows
 from turnout.streams import Floats, Ids
 
 COLUMNS = ("client", "draws", "version", "finish", "asked", "steps", "work", "lr", "loss")
@@ -54,10 +55,12 @@ def play(flight: list[tuple[float, int]], queue: Ids, seconds: Floats, now: floa
             events.sent_at.append(at)
             heapq.heappush(heap, (at + float(seconds[place]), int(queue[place])))
 
-    send(now)
-    while heap and len(events.arrived) < limits[0]:
+    while len(events.arrived) < limits[0]:
+        send(now)  # not after the last: the place it leaves is taken after the server step, with the new model
+        if not heap:
+            break
         events.arrived.append(heapq.heappop(heap))
-        send(events.arrived[-1][0])
+        now = events.arrived[-1][0]
     return events
 
 
@@ -70,7 +73,7 @@ def buffered_round(plan: Plan, view: View, state: State) -> Steps[Record]:
     pool = np.setdiff1d(up, flight["client"])
     choosing = settle(plan.selection.choose(pool, replace(view, memory=state.selection), ask))
     choice: Choice = yield from meter.watch(choosing, view.population.sizes)
-    state.selection = {**state.selection, **choice.memory}
+    notes = remember(state, "selection", choice.memory)
     order = view.streams.generator("asynchrony", view.round).permutation(len(choice.clients))
     facts, _ = planned(plan, view, choice.clients[order], choice.multiplicity[order], None)
     facts = facts.keep(facts.local_steps > 0)  # the others never answer
@@ -87,12 +90,18 @@ def buffered_round(plan: Plan, view: View, state: State) -> Steps[Record]:
         flight = _joined(flight, joined, trained)
     here = np.isin(flight["client"], [client for _, client in events.arrived])
     landed, state.flight = _part(flight, here), _part(flight, ~here)
+    before = begin(state)
     stepping = _server_step(plan, view, state, landed, ask)
     coefficients, metrics = yield from meter.watch(stepping, view.population.sizes)
+    wrong = commit(state, before)
+    if wrong is not None:
+        notes += (dropped(wrong, _answer_of(landed)),)
+        coefficients, metrics = np.zeros_like(coefficients), {}
     closed = events.arrived[-1][0] if events.arrived else state.sim_seconds + clock.idle_seconds
     costs = _costs(plan, view, landed, len(sent), closed - state.sim_seconds) + meter.costs(view.model)
     state.sim_seconds, state.round = closed, view.round
-    return replace(_record(view, up, flight, here, coefficients), metrics=metrics, costs=costs)
+    record = _record(view, up, flight, here, coefficients)
+    return replace(record, metrics=metrics, costs=costs, events=(*record.events, *notes))
 
 
 def _clock(plan: Plan, view: View) -> Clock:
@@ -152,20 +161,31 @@ def _server_step(
     state.last_losses[facts.clients] = used["loss"]
     if is_rowwise(plan.aggregation):
         weighed = used["rows"] * used["rows"].new_tensor(weight)[:, None]
-        rows = Rows(facts, weighed, None, used["loss"])
+        second = used["extra"] if used["extra"].shape[1] else None
+        rows = Rows(facts, weighed, second, used["loss"])
         combined: Combined = yield from settle(plan.aggregation.combine(rows, state.aggregation, view, ask))
     else:
         share = cast(Linear, plan.aggregation).coefficients(facts) * weight
         direction = used["rows"].new_tensor(share) @ used["rows"]
         combined = Combined(direction=direction, coefficients=share, memory=state.aggregation)
-    state.aggregation = combined.memory
-    norms = used["rows"].double().square().sum(1).cpu().numpy() if plan.server.wants_norms else None
-    step = Step(direction=combined.direction, coefficients=combined.coefficients, square_norms=norms, facts=facts)
-    moved = plan.server.advance(state.model, step, state.server)
-    state.model, state.server, state.measured = moved.model, moved.memory, moved.evaluate
+    squares = used["rows"].double().square().sum(1).cpu().numpy() if plan.server.wants_norms else None
+    moved = move(plan, state, combined, facts, squares)
+    if moved is None:
+        return coefficients, {"staleness": float(staleness.mean())} | combined.metrics
     coefficients[finite] = combined.coefficients
     metrics = {"staleness": float(staleness.mean())} | combined.metrics | moved.metrics
+    if view.round <= FIRST_ROUNDS:
+        metrics |= first_norms(combined.direction, facts.multiplicity, norms_of(used["rows"], squares))
     return coefficients, metrics
+
+
+def _answer_of(landed: Memory) -> Trained:
+    """Return the answers that were used as one."""
+    finite = torch.isfinite(landed["rows"]).all(1).cpu().numpy()
+    used = _part(landed, finite)
+    return Trained(
+        clients=used["client"], steps=used["steps"], loss=used["loss"], finite=finite[finite], delta=used["rows"]
+    )
 
 
 def _facts(view: View, landed: Memory) -> Facts:
@@ -202,7 +222,7 @@ def _record(view: View, up: Ids, flight: Memory, here: np.ndarray, coefficients:
         local_steps=np.where(used, seen["steps"], 0),
         coefficients=shares,
         losses=np.where(used, seen["loss"], np.nan),
-        rejected={int(client): "not finite" for client in seen["client"][came & ~used]},
+        rejected={int(client): str(flight["reasons"][str(client)]) for client in seen["client"][came & ~used]},
         events=() if len(came) else ("nobody was at work",),
         finished=view.round == view.rounds,
     )
@@ -227,17 +247,35 @@ def _bytes(model: Tensor) -> int:
 def _nothing(model: Tensor) -> Memory:
     kinds = {"finish": np.float64, "work": np.float64, "lr": np.float64, "loss": np.float64}
     columns: Memory = {name: np.zeros(0, dtype=kinds.get(name, np.int64)) for name in COLUMNS}
-    return {**columns, "rows": model.new_zeros(0, model.numel())}
+    return {**columns, "rows": model.new_zeros(0, model.numel()), "extra": model.new_zeros(0, 0), "reasons": {}}
 
 
 def _joined(flight: Memory, joined: Memory, trained: Trained) -> Memory:
     """Return the flight with those just sent off, in the order of ids."""
     more = {**joined, "loss": trained.loss}
     columns = {name: np.concatenate([flight[name], more[name]]) for name in COLUMNS}
-    rows = torch.cat([flight["rows"], cast(Tensor, trained.delta)])
-    order = np.argsort(columns["client"], kind="stable")
-    return {name: values[order] for name, values in columns.items()} | {"rows": rows[torch.from_numpy(order)]}
+    delta = cast(Tensor, trained.delta)
+    second = delta.new_zeros(len(delta), 0) if trained.extra is None else trained.extra
+    reasons = flight["reasons"] | {str(client): reason for client, reason in trained.reasons.items()}
+    both = {
+        **columns,
+        "rows": torch.cat([flight["rows"], delta]),
+        "extra": _stacked(flight["extra"], second),
+        "reasons": reasons,
+    }
+    return _part(both, np.argsort(columns["client"], kind="stable"))
 
 
-def _part(flight: Memory, mask: np.ndarray) -> Memory:
-    return {name: flight[name][mask] for name in COLUMNS} | {"rows": flight["rows"][torch.from_numpy(mask)]}
+def _stacked(upper: Tensor, lower: Tensor) -> Tensor:
+    """Return second rows below each other; those of answers that have none are zeros."""
+    width = max(upper.shape[1], lower.shape[1])
+    parts = [rows if rows.shape[1] else rows.new_zeros(len(rows), width) for rows in (upper, lower)]
+    return torch.cat(parts)
+
+
+def _part(flight: Memory, which: np.ndarray) -> Memory:
+    """Return some of the answers, by a mask or in an order."""
+    columns = {name: flight[name][which] for name in COLUMNS}
+    rows = {name: flight[name][torch.from_numpy(which)] for name in ("rows", "extra")}
+    names = set(map(str, columns["client"].tolist()))
+    return {**columns, **rows, "reasons": {name: why for name, why in flight["reasons"].items() if name in names}}

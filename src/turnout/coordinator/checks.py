@@ -15,6 +15,9 @@ def problems(plan: Plan) -> Iterator[str]:
         own = getattr(rule, "objections", None)
         if own is not None:
             yield from (f"{type(rule).__name__} on {axis}: {text}" for text in own(plan))
+    work_objections = getattr(plan.fleet.work, "objections", None)
+    if work_objections is not None:
+        yield from work_objections(plan)
     membership = plan.fleet.membership
     if membership is not None and getattr(membership, "reboots_fast", False) and is_rowwise(plan.aggregation):
         yield (
@@ -49,4 +52,17 @@ def problems_with(plan: Plan, population: Population) -> Iterator[str]:
         yield (
             f"{type(plan.assist).__name__} needs samples at the server; this federation has none. "
             "Set data.server_samples to 50 or more."
+        )
+    if population.holdout_sizes is not None:
+        yield from holdout_problems(plan, bool(population.holdout_sizes.any()))
+
+
+def holdout_problems(plan: Plan, has_holdout: bool) -> Iterator[str]:
+    """Yield why clients cannot be measured, where none of them holds samples out."""
+    every = plan.evaluate.clients_every
+    if every > 0 and not has_holdout:
+        yield (
+            f"evaluate.clients_every = {every} measures every client on its own hold-out, and this federation has "
+            "none. Set evaluate.clients_every to 0, or hold samples out: data.holdout = 0.1, or holdout=0.1 of "
+            "from_clients, from_dataset and from_flwr."
         )

@@ -1,6 +1,5 @@
 """The plan of one run: one choice per axis. And its state: one value that can be saved and restored."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,25 +12,34 @@ from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
 from turnout.memory import DEFAULT_BUDGET, new_rows
+from turnout.metrics import EVALUATED
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Memory, Population, Selection, Server
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
+from turnout.settings import Count, CountOrZero, Positive, rule
 from turnout.streams import Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("evaluate")
 class Cadence:
-    """When the model is measured."""
+    """When the model is measured, and by what."""
 
-    every: int = 1  # rounds between measurements on the test set; the last round is always measured
-    clients_every: int = 0  # rounds between measurements on every client's hold-out; 0 is only after the last round
+    every: Count = 1  # rounds between measurements on the test set; the last round is always measured
+    clients_every: CountOrZero = 0  # rounds between measurements on clients' hold-outs; 0 is only after the last round
+    metrics: tuple[Literal["loss", "accuracy"], ...] = ()  # ("accuracy",) insists on it; (): where labels allow it
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.clients_every < 0:
+        if self.clients_every and "accuracy" not in self.may_measure:
             raise ConfigError(
-                f"evaluate needs every >= 1 and clients_every >= 0; got {self.every} and {self.clients_every}. "
-                "Change evaluate.every or evaluate.clients_every."
+                f"evaluate.clients_every measures the accuracy of every client, and evaluate.metrics = "
+                f'{list(self.metrics)} leaves it out. Add "accuracy" to evaluate.metrics, or set '
+                "evaluate.clients_every to 0."
             )
+
+    @property
+    def may_measure(self) -> tuple[str, ...]:
+        """The metrics that are measured where the data and the model allow it; the loss always is."""
+        return tuple(name for name in EVALUATED if name == "loss" or not self.metrics or name in self.metrics)
 
     def is_due(self, round: int, rounds: int) -> bool:
         """Whether the test set is due after this round."""
@@ -42,20 +50,14 @@ class Cadence:
         return round == rounds or (self.clients_every > 0 and round > 0 and round % self.clients_every == 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("trust")
 class Trust:
     """What happens to answers that cannot be used, and to changes that are too long."""
 
-    policy: Literal["reject", "clip", "stop"] = "reject"
-    max_norm: float | None = None  # ‖Δ_i‖ beyond which a change is not believed; None: any finite one is
+    policy: Literal["reject", "clip", "stop"] = "reject"  # leave such an answer out, shorten it, or end the run
+    max_norm: Positive | None = None  # ‖Δ_i‖ beyond which a change is not believed; None: any finite one is
 
     def __post_init__(self) -> None:
-        if self.policy not in ("reject", "clip", "stop"):
-            raise ConfigError(
-                f'trust needs policy "reject", "clip" or "stop"; got {self.policy!r}. Change trust.policy.'
-            )
-        if self.max_norm is not None and not 0 < self.max_norm < math.inf:
-            raise ConfigError(f"trust needs a finite max_norm > 0; got {self.max_norm}. Change trust.max_norm.")
         if self.policy == "clip" and self.max_norm is None:
             raise ConfigError('trust.policy = "clip" needs a length to clip to. Set trust.max_norm.')
 

@@ -7,6 +7,7 @@ import numpy as np
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.training import Outcome
 from turnout.local.batches import samples_used
+from turnout.metrics import reported
 from turnout.protocols import Choice, Population, View
 from turnout.requests import Costs, Evaluated, Record
 from turnout.streams import Ids
@@ -64,7 +65,7 @@ def round_record(
         losses=losses,
         late=outcome.late,
         rejected=outcome.rejected,
-        metrics=outcome.metrics | ({} if measured is None else measured.metrics),
+        metrics={**reported(outcome.metrics), **({} if measured is None else measured.metrics)},
         client_accuracy=None if measured is None else measured.client_accuracy,
         costs=_training_costs(plan, view, choice, outcome) + extra,
         events=_events(plan, up, choice, outcome),

@@ -22,13 +22,16 @@ from turnout.coordinator.checks import check
 from turnout.coordinator.members import admitted, change_members
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.records import as_last, empty_record, round_record
-from turnout.coordinator.settle import is_observer, is_rowwise, settle
+from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
+from turnout.coordinator.settle import is_rowwise, settle
 from turnout.coordinator.training import Outcome, reusing, train_cohort
 from turnout.coordinator.trust import with_trust
 from turnout.local import SGD
+from turnout.metrics import reported
+from turnout.optional import is_observer, may_step_without_answers
 from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
 from turnout.requests import Costs, Evaluate, Evaluated, Steps, Trained
-from turnout.rows import Rows, Step, is_finite
+from turnout.rows import Rows
 from turnout.streams import SERVER, Streams
 
 
@@ -88,14 +91,18 @@ def _client_round(plan: Plan, population: Population, view: View, state: State) 
     ask = Asker(plan, _with(view, state.local), state)
     up = plan.fleet.availability.up(view)
     kept: Kept = yield from meter.watch(settle(plan.filtering.keep(up, _with(view, state.filtering), ask)), sizes)
-    state.filtering = {**state.filtering, **kept.memory}
+    events += remember(state, "filtering", kept.memory)
     choosing = settle(plan.selection.choose(kept.clients, _with(view, state.selection), ask))
     choice: Choice = yield from meter.watch(reusing(choosing, kept.trained), sizes)
-    state.selection = {**state.selection, **choice.memory}
+    events += remember(state, "selection", choice.memory)
     held = choice.trained if choice.trained is not None else kept.trained
+    before = begin(state)
     outcome = yield from train_cohort(plan, _with(view, state.local), choice, state, held)
-    outcome.metrics |= kept.metrics
-    yield from meter.watch(_advance(plan, view, state, outcome, ask), sizes)
+    metrics = yield from meter.watch(_advance(plan, view, state, outcome, ask), sizes)
+    wrong = commit(state, before)
+    if wrong is not None:
+        outcome.drop(dropped(wrong, outcome.answer))
+    outcome.metrics |= kept.metrics | (metrics if wrong is None else {})
     state.round, state.sim_seconds = view.round, state.sim_seconds + outcome.round_seconds + meter.seconds
     measured = yield from _measure(plan, view.population, state)
     record = round_record(plan, view, up, choice, outcome, measured, meter.costs(state.model))
@@ -106,8 +113,9 @@ def _buffered_round(plan: Plan, view: View, state: State) -> Steps[None]:
     """One server step of a server that does not wait."""
     record = yield from buffered_round(plan, view, state)
     measured = yield from _measure(plan, view.population, state)
+    record = replace(record, metrics=reported(record.metrics))
     if measured is not None:
-        metrics = record.metrics | measured.metrics
+        metrics = {**record.metrics, **measured.metrics}
         record = replace(record, metrics=metrics, client_accuracy=measured.client_accuracy)
     yield as_last(record, state)
 
@@ -122,11 +130,13 @@ def _server_round(plan: Plan, population: Population, view: View, state: State) 
     alone = replace(view, population=Population.of(np.array([view.population.server_size])))
     steps = solver.asked(np.zeros(1, dtype=np.int64), alone)
     answer: Trained = yield server_train(solver, view, np.array([SERVER]), steps)
-    what = "server round: its step was not finite and was dropped"
+    what, before = "server round", begin(state)
     if answer.finite.all():
         state.model, state.measured = state.model - cast(Tensor, answer.delta)[0], None
         state.buffers = answer.buffers if answer.buffers is not None else state.buffers
-        what = "server round"
+    wrong = commit(state, before) if answer.finite.all() else answer.reasons[SERVER]
+    if wrong is not None:
+        what = f"server round: its step was dropped ({wrong})"
     state.round, state.sim_seconds = view.round, state.sim_seconds + meter.seconds
     measured = yield from _measure(plan, view.population, state)
     seen = int(steps[0]) * (solver.batch_size or view.population.server_size)
@@ -142,33 +152,32 @@ def _server_round(plan: Plan, population: Population, view: View, state: State) 
     yield as_last(record, state)
 
 
-def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker) -> Steps[None]:
-    """Combine the answers and move the model; where nobody answered, it and what is measured stay as they are."""
+def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker) -> Steps[dict[str, float]]:
+    """Combine the answers and move the model; without answers it stays as it is, unless the aggregation steps alone.
+
+    Returns the rules' metrics.
+    """
     answer = outcome.answer if outcome.answer is not None else _of_nobody(plan, view)
     if answer is None:
-        return
+        return {}
     state.last_losses[answer.clients] = answer.loss
     if is_observer(plan.local) and len(outcome.facts):
         share = outcome.facts.weights * outcome.facts.multiplicity
         loss = float((share * answer.loss).sum() / share.sum())
         state.local = {**state.local, **plan.local.observe(state.local, view, loss)}
     combined: Combined = yield from _combine(plan, view, state, outcome, answer, ask)
-    state.aggregation, outcome.coefficients = combined.memory, combined.coefficients
-    step = Step(
-        direction=combined.direction,
-        coefficients=combined.coefficients,
-        square_norms=answer.square_norms,
-        facts=outcome.facts,
-    )
-    moved = plan.server.advance(state.model, step, state.server)
-    if not is_finite(moved.model):
-        outcome.events += ("the step was not finite and was dropped",)
-        return
-    state.model, state.server, state.measured = moved.model, moved.memory, moved.evaluate
+    outcome.coefficients = combined.coefficients
+    moved = move(plan, state, combined, outcome.facts, answer.square_norms)
+    if moved is None:
+        return combined.metrics
     state.buffers = answer.buffers if answer.buffers is not None else state.buffers
-    outcome.metrics |= combined.metrics | moved.metrics
+    metrics = combined.metrics | moved.metrics
     if "table" in state.local:  # controls are remembered beside what the aggregation keeps
-        outcome.metrics["memory_bytes"] = outcome.metrics.get("memory_bytes", 0.0) + _bytes_of_controls(state.local)
+        metrics["memory_bytes"] = metrics.get("memory_bytes", 0.0) + _bytes_of_controls(state.local)
+    if view.round <= FIRST_ROUNDS:
+        norms = norms_of(answer.delta, answer.square_norms)
+        metrics |= first_norms(combined.direction, outcome.facts.multiplicity, norms)
+    return metrics
 
 
 def _bytes_of_controls(memory: Memory) -> float:
@@ -178,8 +187,11 @@ def _bytes_of_controls(memory: Memory) -> float:
 
 
 def _of_nobody(plan: Plan, view: View) -> Trained | None:
-    """Return an answer with no rows, for an aggregation that steps although nobody of those who are up answered."""
-    if not getattr(plan.aggregation, "steps_alone", False) or len(plan.fleet.availability.up(view)) == 0:
+    """Return an answer with no rows, for an aggregation that steps although no client answered."""
+    rule = plan.aggregation
+    if not may_step_without_answers(rule):
+        return None
+    if not rule.steps_without_answers(anyone_up=len(plan.fleet.availability.up(view)) > 0):
         return None
     rows, none = view.model.new_zeros(0, view.model.numel()), np.zeros(0, dtype=np.int64)
     return Trained(clients=none, steps=none, loss=np.zeros(0), finite=np.zeros(0, dtype=bool), delta=rows)
@@ -207,5 +219,6 @@ def _measure(plan: Plan, population: Population, state: State) -> Steps[Evaluate
         buffers=state.buffers,
         per_client=plan.evaluate.clients_due(state.round, plan.rounds),
         clients=None if population.counted is None else np.flatnonzero(population.counted),
+        metrics=plan.evaluate.may_measure,
     )
     return measured

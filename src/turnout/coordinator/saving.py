@@ -10,6 +10,7 @@ from turnout.coordinator.plan import State
 from turnout.errors import ConfigError
 from turnout.memory import RowTable
 from turnout.protocols import Memory
+from turnout.rows import is_finite
 from turnout.strangers import MOST, count_of
 
 MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
@@ -44,9 +45,9 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
     if (start.buffers is None) != ("buffers" not in tensors):
         raise ValueError("buffers of another model")
     return State(
-        model=_fitting("model", tensors["model"], start.model),
-        buffers=None if start.buffers is None else _fitting("buffers", tensors["buffers"], start.buffers),
-        measured=_fitting("measured", tensors["measured"], start.model) if "measured" in tensors else None,
+        model=_finite("model", tensors["model"], start.model),
+        buffers=None if start.buffers is None else _finite("buffers", tensors["buffers"], start.buffers),
+        measured=_finite("measured", tensors["measured"], start.model) if "measured" in tensors else None,
         round=count_of(rest["round"], "round"),
         restart=count_of(rest["restart"], "restart"),
         sim_seconds=_seconds(rest["sim_seconds"]),
@@ -58,6 +59,13 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
 def _fitting(name: str, value: Tensor, like: Tensor) -> Tensor:
     if value.shape != like.shape or value.dtype != like.dtype:
         raise ValueError(f"{name} of {tuple(value.shape)} {value.dtype}, not {tuple(like.shape)} {like.dtype}")
+    return value
+
+
+def _finite(name: str, value: Tensor, like: Tensor) -> Tensor:
+    """Return a fitting tensor; one that is not finite is refused, for no server step leaves one behind."""
+    if not is_finite(_fitting(name, value, like)):
+        raise ValueError(f"{name} is not finite")
     return value
 
 

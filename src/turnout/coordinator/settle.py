@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from typing import Any, TypeGuard, TypeVar
 
-from turnout.protocols import Aggregation, Observer, Rowwise
+from turnout.protocols import Aggregation, Rowwise
 from turnout.requests import Request, Steps
 
 T = TypeVar("T")
@@ -20,8 +20,3 @@ def settle(result: T | Generator[Request, Any, T]) -> Steps[T]:
 def is_rowwise(rule: Aggregation) -> TypeGuard[Rowwise]:
     """Whether an aggregation needs the rows; a protocol's own isinstance is too slow for every round."""
     return hasattr(rule, "combine")
-
-
-def is_observer(rule: object) -> TypeGuard[Observer]:
-    """Whether a local rule adapts to how training goes."""
-    return hasattr(rule, "observe")

@@ -10,7 +10,9 @@ from torch import Tensor
 from turnout.coordinator.controls import controls_for, refresh_controls
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.settle import is_rowwise
+from turnout.local.batches import steps_per_epoch
 from turnout.memory import RowTable
+from turnout.optional import counts_work, knows_probability
 from turnout.protocols import Choice, Linear, Timing, View
 from turnout.requests import Costs, Steps, Train, Trained
 from turnout.rows import Facts
@@ -36,14 +38,20 @@ class Outcome:
     reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
     extra: Costs = field(default_factory=Costs)  # of control variates
 
+    def drop(self, event: str) -> None:
+        """Note that the step these answers made was dropped: none of them counts."""
+        self.events += (event,)
+        if self.coefficients is not None:
+            self.coefficients = np.zeros_like(self.coefficients)
+
 
 def planned(
     plan: Plan, view: View, clients: Ids, multiplicity: Ids, inclusion_prob: Floats | None
 ) -> tuple[Facts, dict[str, Floats]]:
     """Return what these clients are asked and will have done, and their solver's settings."""
-    local, population = plan.local, view.population
+    local, population, up = plan.local, view.population, plan.fleet.availability
     asked = local.asked(clients, view)
-    done = np.minimum(plan.fleet.work.done(asked, clients, view), asked)
+    done = _completed(plan, view, clients, asked)
     settings = local.settings(clients, view)
     facts = Facts(
         clients=clients,
@@ -56,8 +64,21 @@ def planned(
         multiplicity=multiplicity,
         inclusion_prob=inclusion_prob,
         num_clients=population.num_counted,
+        availability_prob=up.probability(clients, view) if knows_probability(up) else None,
     )
     return facts, settings
+
+
+def _completed(plan: Plan, view: View, clients: Ids, asked: Ids) -> Ids:
+    """Return how many of the asked steps each client completes; whole epochs where the fleet counts in them."""
+    work, local = plan.fleet.work, plan.local
+    if not (counts_work(work) and work.unit == "epochs"):
+        done: Ids = np.minimum(plan.fleet.work.done(asked, clients, view), asked)
+        return done
+    batch_size = None if local.batches == "full" else local.batch_size
+    per_epoch = steps_per_epoch(view.population.sizes[clients], batch_size)
+    epochs = -(-asked // per_epoch)  # one that is asked for in part counts as one
+    return np.asarray(np.minimum(work.done(epochs, clients, view) * per_epoch, asked))
 
 
 def on_time(plan: Plan, view: View, facts: Facts, settings: dict[str, Floats]) -> tuple[Facts, Timing | None]:
@@ -100,7 +121,7 @@ def train_cohort(plan: Plan, view: View, choice: Choice, state: State, held: Tra
             outcome.extra = yield from refresh_controls(plan, view, state, kept, answer)
             break
         bad = kept.clients[~answer.finite]
-        outcome.rejected |= {int(c): "not finite" for c in bad}
+        outcome.rejected |= {int(c): answer.reasons[int(c)] for c in bad}
         here &= ~np.isin(facts.clients, bad)
         at_hand = answer if answer.delta is not None else None  # a sum must be made again, rows only picked
     if outcome.answer is None:
@@ -178,6 +199,7 @@ def _taken(held: Trained, clients: Ids) -> Trained:
         extra=None if held.extra is None else held.extra[torch.from_numpy(place)],
         square_norms=delta.double().square().sum(1).cpu().numpy(),
         buffers=held.buffers,
+        reasons=held.reasons,
     )
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from turnout.coordinator.plan import Plan, Trust
 from turnout.errors import UpdateError
+from turnout.metrics import can_be_metric
 from turnout.requests import Evaluate, Evaluated, Probe, Probed, Record, Score, Scored, Steps, Train, Trained
 from turnout.rows import finite_rows, is_finite
 from turnout.streams import Floats, Ids
@@ -30,6 +31,7 @@ from turnout.streams import Floats, Ids
 T = TypeVar("T")
 MOST_NOTES = 20  # told of in a record
 MOST_EXAMPLES = 10**12
+TENSORS = ("reduced", "delta", "extra", "buffers", "controls", "control_sum")  # of an answer to Train
 
 
 @dataclass(slots=True)
@@ -37,20 +39,27 @@ class Findings:
     """What was wrong with the answers of a round."""
 
     refused: dict[int, str] = field(default_factory=dict)  # client -> reason
+    trained: set[int] = field(default_factory=set)  # those of them whose training was refused: the answer says why, too
     notes: list[str] = field(default_factory=list)
     clipped: int = 0
 
+    def refuse(self, reasons: Mapping[int, str]) -> None:
+        """Note whose training cannot be used."""
+        self.refused |= reasons
+        self.trained |= set(reasons)
+
     def told(self, record: Record) -> Record:
-        """Return the record with what was found: reasons of those rejected, and a word on everything else."""
+        """Return the record with what was found besides the clients that it rejects."""
         if not (self.refused or self.notes or self.clipped):
             return record
-        reasons = {client: self.refused.get(client, reason) for client, reason in record.rejected.items()}
-        others = [f"client {c}: {reason}" for c, reason in self.refused.items() if c not in record.rejected]
+        on_the_way = self.trained & (set(record.asked.tolist()) - set(record.answered.tolist()))
+        told = on_the_way | set(record.rejected)  # an answer on its way is rejected in the round in which it comes in
+        others = [f"client {c}: {reason}" for c, reason in self.refused.items() if c not in told]
         notes = [*self.notes, *others]
         if len(notes) > MOST_NOTES:
             notes = [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
         metrics = {**record.metrics, "clipped": float(self.clipped)} if self.clipped else record.metrics
-        return replace(record, rejected=reasons, events=(*record.events, *notes), metrics=metrics)
+        return replace(record, events=(*record.events, *notes), metrics=metrics)
 
 
 def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
@@ -66,6 +75,9 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
             answer = yield found.told(request)
             found = Findings()
             continue
+        if isinstance(request, Train | Probe) and len(request.clients) == 0:  # nobody to go to an engine for
+            answer = _of_nobody(request)
+            continue
         asked = request
         if isinstance(request, Train) and plan.trust.max_norm is not None:
             asked = replace(request, coefficients=None)  # a sum hides who made it long
@@ -78,6 +90,15 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
             )
 
 
+def _of_nobody(request: Train | Probe) -> Trained | Probed:
+    """Return the answer to a request that names no clients."""
+    nobody, no_rows = request.clients, request.model.new_zeros(0, request.model.numel())
+    if isinstance(request, Probe):
+        is_loss = request.what == "loss"
+        return Probed(clients=nobody, loss=np.zeros(0) if is_loss else None, gradient=None if is_loss else no_rows)
+    return Trained(clients=nobody, steps=request.steps, loss=np.zeros(0), finite=np.zeros(0, bool), delta=no_rows)
+
+
 def fitting(request: Any, answer: Any, trust: Trust, found: Findings) -> Any:
     """Return an answer that fits the request, made of what came as far as it can be used."""
     if isinstance(request, Train):
@@ -87,7 +108,9 @@ def fitting(request: Any, answer: Any, trust: Trust, found: Findings) -> Any:
     if isinstance(request, Score):
         return _scored(request, answer, found)
     assert isinstance(request, Evaluate)
-    if isinstance(answer, Evaluated) and all(isinstance(v, float) for v in answer.metrics.values()):
+    if isinstance(answer, Evaluated) and all(
+        can_be_metric(k) and isinstance(v, float) for k, v in answer.metrics.items()
+    ):
         return answer
     found.notes.append("the model could not be measured")
     return Evaluated(metrics={})
@@ -97,6 +120,7 @@ def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trai
     whole = _misfit(request, answer)
     if whole is not None:
         return _nothing(request, whole, found)
+    answer = _without_graph(answer)
     place, reasons = _places(request.clients, answer.clients, found)
     done = answer.steps[place]
     reasons |= {
@@ -117,9 +141,17 @@ def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trai
     sums = [vector for vector in (answer.reduced, answer.control_sum) if vector is not None]
     if not reasons and not (all(is_finite(s) for s in sums) and _norms_are_sound(answer)):
         return _nothing(request, "the sum it is part of is not finite", found)
-    found.refused |= reasons
-    passed: Trained = replace(answer, clients=request.clients, finite=_sound(request.clients, reasons))
+    found.refuse(reasons)
+    finite = _sound(request.clients, reasons)
+    passed: Trained = replace(answer, clients=request.clients, finite=finite, reasons=reasons)
     return passed
+
+
+def _without_graph(answer: Trained) -> Trained:
+    """Return the answer with tensors that belong to no graph: an engine may have left theirs on."""
+    tensors = {name: getattr(answer, name) for name in TENSORS}
+    tied = {name: value.detach() for name, value in tensors.items() if value is not None and value.requires_grad}
+    return replace(answer, **tied) if tied else answer
 
 
 def _vouched(request: Train, answer: Trained, rows: Tensor) -> bool:
@@ -177,7 +209,8 @@ def _norms_are_sound(answer: Trained) -> bool:
 
 def _nothing(request: Train, reason: str, found: Findings) -> Trained:
     """Return an answer of which nothing can be used."""
-    found.refused |= _marked(request.clients, reason)
+    reasons = _marked(request.clients, reason)
+    found.refuse(reasons)
     count, model = len(request.clients), request.model
     return Trained(
         clients=request.clients,
@@ -186,6 +219,7 @@ def _nothing(request: Train, reason: str, found: Findings) -> Trained:
         finite=np.zeros(count, dtype=bool),
         delta=model.new_full((count, model.numel()), torch.nan),
         square_norms=np.full(count, np.nan),
+        reasons=reasons,
     )
 
 
@@ -241,7 +275,7 @@ def _with_rows(
             for client, norm in zip(request.clients[long], norms[long], strict=True)
         }
         good &= ~long
-    found.refused |= reasons
+    found.refuse(reasons)
     if not good.all():
         delta = torch.where(torch.from_numpy(good).to(delta.device)[:, None], delta, delta.new_tensor(torch.nan))
     buffers, total = answer.buffers, answer.control_sum
@@ -258,6 +292,7 @@ def _with_rows(
         controls=answer.controls if has_controls else None,
         control_sum=answer.control_sum if has_controls else None,
         round=request.round,
+        reasons=reasons,
     )
 
 
@@ -284,6 +319,7 @@ def _probed(request: Probe, answer: Any, found: Findings) -> Probed:
     if rows is None:
         found.refused |= _marked(request.clients, "its gradient has the wrong shape or type")
         return Probed(clients=request.clients, gradient=request.model.new_zeros(shape), samples=_samples(answer))
+    rows = rows.detach()
     bad = ~np.isfinite(torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy())
     if bad.any():
         found.refused |= _marked(request.clients[bad], "its gradient is not finite")

@@ -7,9 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnout.data.federation import Federation, Held, Samples, checked
+from turnout.data.federation import Federation, Held, Samples, check_share, checked
+from turnout.data.holdout import drawn_for_holdout, train_sizes
 from turnout.errors import DataError
-from turnout.streams import GAMMA, Ids, Streams, mix
+from turnout.streams import Ids, Streams
 
 
 @runtime_checkable
@@ -32,6 +33,7 @@ def assemble(
     server_samples: int = 0,
     num_classes: int | None,
     client_names: tuple[str, ...] | None = None,
+    client_groups: tuple[str, ...] | None = None,
 ) -> Federation:
     """Build a federation over one store: nothing is copied but the server's samples.
 
@@ -45,8 +47,9 @@ def assemble(
         server_samples: how many samples the server takes from the clients; none is left empty.
         num_classes: None for regression.
         client_names: one per client, where clients have names.
+        client_groups: one per client, where clients belong to groups, such as regions.
     """
-    _check_parts(store, parts, holdout, client_names)
+    _check_parts(store, parts, holdout)
     sizes = np.array([len(part) for part in parts], dtype=np.int64)
     pooled = np.concatenate(parts).astype(np.int64)
     server = None
@@ -68,6 +71,7 @@ def assemble(
             num_classes=num_classes,
             example_shape=tuple(store.x.shape[1:]),
             client_names=client_names,
+            client_groups=client_groups,
             example=store.x[:1].clone(),
         )
     )
@@ -106,13 +110,6 @@ def laid_out(
     )
 
 
-def train_sizes(sizes: Ids, holdout: float) -> Ids:
-    """Return how many of each client's samples train: ⌊(1 − holdout)·n⌋, and at least one."""
-    whole = np.floor((1.0 - holdout) * sizes + 1e-9).astype(np.int64)
-    kept: Ids = np.minimum(sizes, np.maximum(whole, 1))
-    return kept
-
-
 def _drawn_for_server(sizes: Ids, count: int, streams: Streams) -> NDArray[np.bool_]:
     """Return which pooled samples the server takes; one random sample of every client is out of its reach."""
     most = int(np.maximum(sizes - 1, 0).sum())
@@ -130,30 +127,10 @@ def _drawn_for_server(sizes: Ids, count: int, streams: Streams) -> NDArray[np.bo
     return taken
 
 
-def drawn_for_holdout(sizes: Ids, counts: Ids, streams: Streams) -> NDArray[np.bool_]:
-    """Return which pooled samples are held out: `counts` of each client, drawn with its own key."""
-    if not counts.any():
-        return np.zeros(int(sizes.sum()), dtype=bool)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    within = (np.arange(len(owner)) - starts).astype(np.uint64)
-    keys = streams.keys("holdout", clients=np.arange(len(sizes)))[owner]
-    order = np.lexsort((mix(keys + (within + np.uint64(1)) * GAMMA), owner))
-    held_out = np.zeros(len(owner), dtype=bool)
-    held_out[order] = np.arange(len(owner)) - starts < counts[owner]
-    return held_out
-
-
-def _check_parts(store: Samples, parts: list[Ids], holdout: float, client_names: tuple[str, ...] | None) -> None:
+def _check_parts(store: Samples, parts: list[Ids], holdout: float) -> None:
     if not parts:
         raise DataError("A federation needs at least one client; got none. Set data.clients to 1 or more.")
-    if not 0.0 <= holdout < 1.0:
-        raise DataError(f"holdout must lie in [0, 1); got {holdout}. Set data.holdout to the share to keep, e.g. 0.1.")
-    if client_names is not None and len(client_names) != len(parts):
-        raise DataError(
-            f"client_names must name every client; got {len(client_names)} names for {len(parts)} clients. "
-            "Pass one name per client, or none."
-        )
+    check_share(holdout)
     pooled = np.concatenate(parts)
     if len(pooled) and not (pooled.min() >= 0 and pooled.max() < len(store)):
         raise DataError(

@@ -1,6 +1,6 @@
 """Federations from what you already have: a torch Dataset with client ids, or a Flower FederatedDataset."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from turnout.data.assemble import shared
-from turnout.data.federation import Federation, Samples, checked, from_clients
+from turnout.data.arrays import as_inputs, as_names, as_targets
+from turnout.data.assemble import assemble
+from turnout.data.federation import Federation, Samples, as_samples, class_count, from_clients, sample_set
 from turnout.data.partition.natural import by_id, id_names
 from turnout.errors import DataError
+from turnout.streams import Streams
 
 TestSet = Samples | tuple[Tensor, Tensor] | Dataset[Any]
 
@@ -40,6 +42,9 @@ def from_dataset(
     client_ids: ArrayLike,
     *,
     test: TestSet | None = None,
+    holdout: float = 0.0,
+    names: Sequence[object] | None = None,
+    groups: Sequence[object] | None = None,
     num_classes: int | None = None,
     name: str = "dataset",
 ) -> Federation:
@@ -49,6 +54,10 @@ def from_dataset(
         dataset: items are (x, y); tensors, arrays, numbers and images are understood.
         client_ids: one per item, of any kind that sorts; clients are numbered in rising order of id.
         test: the global test set.
+        holdout: the share of each client's samples kept for its own test, rounded up and drawn by key, the same for
+            every seed; one sample always trains.
+        names: what each client is called in frames and reports; left out, its id.
+        groups: a label of each client, such as its region.
         num_classes: left out, one more than the largest label; None stays for targets that are not labels.
         name: what the federation is called in reports.
     """
@@ -60,17 +69,17 @@ def from_dataset(
             "Pass a flat list of ids, as long as the dataset."
         )
     parts = by_id(ids)
-    test_set = None if test is None else _samples(test)
-    return checked(
-        Federation(
-            train=shared(store, np.concatenate(parts), np.array([len(part) for part in parts])),
-            test=test_set,
-            name=name,
-            num_classes=_classes(num_classes, store, test_set),
-            example_shape=tuple(store.x.shape[1:]),
-            client_names=id_names(ids),
-            example=store.x[:1].clone(),
-        )
+    test_set = sample_set(None if test is None else _samples(test), "The test", store)
+    return assemble(
+        name=name,
+        store=store,
+        parts=parts,
+        streams=Streams(0),
+        test=test_set,
+        holdout=holdout,
+        num_classes=class_count([store, test_set]) if num_classes is None else num_classes,
+        client_names=id_names(ids) if names is None else as_names(names, "names"),
+        client_groups=as_names(groups, "groups"),
     )
 
 
@@ -81,6 +90,9 @@ def from_flwr(
     label: str = "label",
     split: str = "train",
     test_split: str | None = "test",
+    holdout: float = 0.0,
+    names: Sequence[object] | None = None,
+    groups: Sequence[object] | None = None,
     num_classes: int | None = None,
 ) -> Federation:
     """Build a federation from a flwr_datasets.FederatedDataset: client i is its partition i.
@@ -91,12 +103,16 @@ def from_flwr(
         label: the column of targets.
         split: the split that is partitioned over clients.
         test_split: the split of the global test set; None for no test set.
+        holdout: the share of each client's samples kept for its own test, rounded up and drawn by key, the same for
+            every seed; one sample always trains.
+        names: what each client is called in frames and reports; left out, clients have numbers.
+        groups: a label of each client, such as its region.
         num_classes: left out, one more than the largest label.
     """
     if not isinstance(federated_dataset, FlowerDataset):
         raise DataError(
             f"from_flwr needs a flwr_datasets.FederatedDataset; got {type(federated_dataset).__name__}. "
-            "Install it with the extra turnout[flower] and pass the object itself."
+            "Install it with: pip install flwr-datasets, and pass the object itself."
         )
     if split not in federated_dataset.partitioners:
         raise DataError(
@@ -109,7 +125,9 @@ def from_flwr(
     clients = [_columns(rows, feature, label, f"partition {i}") for i, rows in enumerate(partitions)]
     rows = None if test_split is None else federated_dataset.load_split(test_split)
     test = None if rows is None else _columns(rows, feature, label, f"split {test_split!r}")
-    return from_clients(clients, test=test, num_classes=num_classes, name="flwr")
+    return from_clients(
+        clients, test=test, holdout=holdout, names=names, groups=groups, num_classes=num_classes, name="flwr"
+    )
 
 
 def _columns(rows: Iterable[Mapping[str, Any]], feature: str, label: str, where: str) -> Samples:
@@ -125,15 +143,15 @@ def _columns(rows: Iterable[Mapping[str, Any]], feature: str, label: str, where:
         raise DataError(
             f"Every client needs at least one sample; {where} has none. Use a partitioner with fewer clients."
         )
-    return Samples(_stacked(xs), torch.stack(ys))
+    return Samples(_stacked(xs, "Inputs"), _stacked(ys, "Targets"))
 
 
 def _samples(items: TestSet) -> Samples:
     """Return a Dataset, or a pair of tensors, as samples."""
     if isinstance(items, tuple):
-        return Samples(torch.as_tensor(items[0]), torch.as_tensor(items[1]))
+        return as_samples(items, "The test")
     if isinstance(items, TensorDataset) and len(items.tensors) == 2:
-        return Samples(*items.tensors)  # no copy
+        return as_samples(items.tensors, "The dataset's")  # no copy of tensors
     if not hasattr(items, "__len__"):
         raise DataError(
             f"from_dataset needs a Dataset with a length; got {type(items).__name__}. Use a map-style Dataset."
@@ -146,38 +164,27 @@ def _samples(items: TestSet) -> Samples:
         raise DataError(
             f"from_dataset needs items (x, y); item 0 is a {type(pairs[0]).__name__}. Wrap the Dataset to return pairs."
         )
-    return Samples(_stacked([_input(x) for x, _ in pairs]), torch.stack([_target(y) for _, y in pairs]))
+    xs, ys = [_input(x) for x, _ in pairs], [_target(y) for _, y in pairs]
+    return Samples(_stacked(xs, "Inputs"), _stacked(ys, "Targets"))
 
 
 def _input(value: Any) -> Tensor:
     """Return an input as a tensor; an image becomes channels-first numbers in [0, 1]."""
     if isinstance(value, Tensor):
         return value
-    array = np.array(value)
     if hasattr(value, "getbands"):  # a PIL image
-        pixels = torch.from_numpy(array.astype(np.float32) / 255.0)
+        pixels = torch.from_numpy(np.array(value).astype(np.float32) / 255.0)
         return pixels[None] if pixels.dim() == 2 else pixels.movedim(-1, 0)
-    if array.dtype.kind not in "biuf":
-        raise DataError(
-            f"Inputs must be tensors, arrays, numbers or images; got {type(value).__name__}. "
-            "Give the Dataset a transform that returns tensors."
-        )
-    return torch.from_numpy(array.astype(np.float32) if array.dtype == np.float64 else array)
+    return as_inputs([value], "Inputs")[0]
 
 
 def _target(value: Any) -> Tensor:
-    target = torch.as_tensor(value)
+    target = as_targets(value[None] if isinstance(value, Tensor) else [value], "Targets")[0]
     return target.float() if target.dtype == torch.float64 else target
 
 
-def _stacked(inputs: list[Tensor]) -> Tensor:
-    shapes = {tuple(value.shape) for value in inputs}
+def _stacked(values: list[Tensor], what: str) -> Tensor:
+    shapes = {tuple(value.shape) for value in values}
     if len(shapes) > 1:
-        raise DataError(f"Inputs must share one shape; got {sorted(shapes)[:4]}. Resize or pad them first.")
-    return torch.stack(inputs)
-
-
-def _classes(num_classes: int | None, store: Samples, test: Samples | None) -> int | None:
-    if num_classes is not None or store.y.is_floating_point() or store.y.dim() != 1:
-        return num_classes
-    return max(int(samples.y.max()) for samples in (store, test) if samples is not None and len(samples)) + 1
+        raise DataError(f"{what} must share one shape; got {sorted(shapes)[:4]}. Resize or pad them first.")
+    return torch.stack(values)

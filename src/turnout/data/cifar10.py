@@ -8,8 +8,6 @@ says how many there were.
 Reference: Krizhevsky. Learning multiple layers of features from tiny images. 2009.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from turnout.data.federation import Federation, Samples
@@ -18,6 +16,7 @@ from turnout.data.images import Images
 from turnout.data.once import once
 from turnout.data.sources import Dealt, deal
 from turnout.errors import DataError
+from turnout.settings import rule
 from turnout.streams import Streams
 
 ROWS, PIXELS = 10_000, 3 * 32 * 32
@@ -79,7 +78,7 @@ def standard_cifar10(folder: str | None) -> tuple[Samples, Samples, int]:
     return train.samples(MEAN, STD), test.samples(MEAN, STD), batches
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Cifar10(Dealt):
     """CIFAR-10, dealt to clients."""
 

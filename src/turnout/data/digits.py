@@ -5,14 +5,13 @@ Inputs are the 64 pixels as one row, in [0, 1]. A keyed fifth of the images is t
 Reference: Alpaydin, Kaynak. Optical recognition of handwritten digits. UCI, 1998.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
 from turnout.data.federation import Federation, Samples
 from turnout.data.once import once
 from turnout.data.sources import Dealt, deal
+from turnout.settings import rule
 from turnout.streams import Streams
 
 TEST_SHARE = 0.2
@@ -27,7 +26,7 @@ def all_digits() -> Samples:
     return Samples(torch.from_numpy((pixels / 16.0).astype(np.float32)), torch.from_numpy(labels.astype(np.int64)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Digits(Dealt):
     """scikit-learn's digits, dealt to clients."""
 

@@ -6,7 +6,6 @@ and standardised with the mean and deviation of the chosen split's training set.
 Reference: Cohen, Afshar, Tapson, van Schaik. EMNIST. 2017. arXiv:1702.05373.
 """
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +16,8 @@ from turnout.data.idx import image_file_bytes, label_file_bytes, read_images
 from turnout.data.images import Images
 from turnout.data.once import once
 from turnout.data.sources import Dealt, deal
-from turnout.errors import ConfigError, DataError
+from turnout.errors import DataError
+from turnout.settings import rule
 from turnout.streams import Streams
 
 
@@ -82,19 +82,12 @@ def standard_emnist(name: str, folder: str | None) -> tuple[Samples, Samples]:
     return train.samples((mean,), (std,)), test.samples((mean,), (std,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Emnist(Dealt):
     """EMNIST, dealt to clients."""
 
     split: Literal["balanced", "byclass", "bymerge", "letters", "digits"] = "balanced"  # which of its sets
     folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
-
-    def __post_init__(self) -> None:
-        Dealt.__post_init__(self)
-        if self.split not in SPLITS:
-            raise ConfigError(
-                f"Emnist needs split to be one of {', '.join(SPLITS)}; got {self.split}. Change data.split."
-            )
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

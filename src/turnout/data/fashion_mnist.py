@@ -5,13 +5,12 @@ Inputs are float32 of shape (1, 28, 28), scaled to [0, 1] and standardised with 
 Reference: Xiao, Rasul, Vollgraf. Fashion-MNIST. 2017. arXiv:1708.07747.
 """
 
-from dataclasses import dataclass
-
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet
 from turnout.data.idx import four_files, read_images
 from turnout.data.once import once
 from turnout.data.sources import Dealt, deal
+from turnout.settings import rule
 from turnout.streams import Streams
 
 SET = DataSet(title="Fashion-MNIST", folders=("fashion-mnist", "FashionMNIST/raw"))
@@ -34,7 +33,7 @@ def standard_fashion_mnist(folder: str | None) -> tuple[Samples, Samples]:
     return train.samples(MEAN, STD), test.samples(MEAN, STD)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class FashionMnist(Dealt):
     """Fashion-MNIST, dealt to clients."""
 

@@ -6,15 +6,18 @@ several partitions share one store. Memory is the samples plus a few words per c
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.data.arrays import as_inputs, as_names, as_targets
+from turnout.data.holdout import drawn_for_holdout, train_sizes
 from turnout.errors import DataError
 from turnout.rows import is_finite
-from turnout.streams import Floats, Ids
+from turnout.strangers import MOST_LETTERS
+from turnout.streams import Floats, Ids, Streams
 
 
 class Samples(NamedTuple):
@@ -115,7 +118,17 @@ class Federation:
     num_classes: int | None = None  # None for regression
     example_shape: tuple[int, ...] = ()
     client_names: tuple[str, ...] | None = None
+    client_groups: tuple[str, ...] | None = None  # a label of each client, such as its region
     example: Tensor = field(default_factory=lambda: torch.zeros(0))  # one input, to shape and trace models with
+
+    def __repr__(self) -> str:
+        """Return how much of what there is; the samples themselves are not shown."""
+        of = "targets are numbers" if self.num_classes is None else f"{self.num_classes} classes"
+        held = {"hold-out": self.holdout and int(self.holdout.sizes.sum()), "test": self.test and len(self.test)}
+        held["server"] = self.server and len(self.server)
+        others = "".join(f", {count} {name}" for name, count in held.items() if count)
+        counts = f"{self.num_clients} clients, {int(self.sizes.sum())} training{others} samples"
+        return f"Federation({self.name!r}: {counts} of shape {self.example_shape}, {of})"
 
     @property
     def num_clients(self) -> int:
@@ -172,15 +185,62 @@ def checked(federation: Federation) -> Federation:
             f"Every client needs at least one training sample; {len(empty)} of {len(sizes)} have none "
             f"(the first is client {empty[0]}). Use fewer clients, or a partition with min_size = 1 or more."
         )
+    _check_texts(federation)
     if not isinstance(federation.train, Held):
         return federation
-    sets = [("training", federation.train.x, federation.train.y)]
-    sets += [("hold-out", federation.holdout.x, federation.holdout.y)] if federation.holdout else []
-    sets += [("test", *federation.test)] if federation.test else []
-    sets += [("server", *federation.server)] if federation.server else []
-    for which, x, y in sets:
-        _check_values(which, x, y, federation)
+    train = Samples(federation.train.x, federation.train.y)
+    sets = [("training", train)]
+    sets += [("hold-out", Samples(federation.holdout.x, federation.holdout.y))] if federation.holdout else []
+    sets += [("test", federation.test)] if federation.test is not None else []
+    sets += [("server", federation.server)] if federation.server is not None else []
+    for which, samples in sets:
+        _check_alike(which, samples, train)
+        _check_values(which, *samples, federation)
     return federation
+
+
+def _check_texts(federation: Federation) -> None:
+    """Raise if names or groups are not one per client, or two clients share a name."""
+    names, count = federation.client_names, federation.num_clients
+    for what, texts in (("names", names), ("groups", federation.client_groups)):
+        if texts is not None and len(texts) != count:
+            raise DataError(
+                f"Client {what} must be one per client; got {len(texts)} for {count} clients. "
+                f"Pass {count} {what}, or none."
+            )
+        long = next((text for text in texts or () if not text.isprintable() or len(text) > MOST_LETTERS), None)
+        if long is not None:
+            raise DataError(
+                f"Client {what} must be at most {MOST_LETTERS} printable characters each; got {long!r:.60}. "
+                "Shorten it, and take line breaks out."
+            )
+    if names is not None and len(set(names)) < count:
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"Client names must differ; {twice!r} names {names.count(twice)} clients. Rename the others.")
+
+
+def _check_alike(which: str, samples: Samples, train: Samples) -> None:
+    """Raise if a set of samples cannot be measured with a model of the training samples."""
+    if len(samples.x) != len(samples.y) or not len(samples):
+        raise DataError(
+            f"The {which} set needs one target per input, and at least one; got {len(samples.x)} inputs and "
+            f"{len(samples.y)} targets. Check the arrays you pass, or leave the set out."
+        )
+    for what, own, needed in (("inputs", samples.x, train.x), ("targets", samples.y, train.y)):
+        if own.shape[1:] != needed.shape[1:]:
+            raise DataError(
+                f"The {which} {what} must have the shape of the training {what}, {tuple(needed.shape[1:])} a sample; "
+                f"got {tuple(own.shape[1:])}. Prepare both in the same way."
+            )
+    if samples.y.is_floating_point() != train.y.is_floating_point():
+        raise DataError(
+            f"The {which} targets must be of the kind of the training targets, {_kind(train.y)}; got "
+            f"{_kind(samples.y)}. Convert one of them."
+        )
+
+
+def _kind(y: Tensor) -> str:
+    return "real numbers" if y.is_floating_point() else "labels"
 
 
 def _check_values(which: str, x: Tensor, y: Tensor, federation: Federation) -> None:
@@ -201,49 +261,127 @@ def _check_values(which: str, x: Tensor, y: Tensor, federation: Federation) -> N
 
 
 def from_clients(
-    clients: Sequence[tuple[Tensor, Tensor]],
+    clients: Sequence[tuple[Any, Any]],
     *,
-    test: Samples | tuple[Tensor, Tensor] | None = None,
-    server: Samples | tuple[Tensor, Tensor] | None = None,
+    test: Samples | tuple[Any, Any] | None = None,
+    server: Samples | tuple[Any, Any] | None = None,
+    holdout: float | Sequence[tuple[Any, Any] | None] = 0.0,
+    names: Sequence[object] | None = None,
+    groups: Sequence[object] | None = None,
     num_classes: int | None = None,
     name: str = "clients",
 ) -> Federation:
-    """Build a federation from one (x, y) pair per client."""
-    if not clients:
+    """Build a federation from one (x, y) pair per client.
+
+    Args:
+        clients: (x, y) of each client: tensors, arrays or lists.
+        test: the global test set, (x, y).
+        server: what the server itself holds, (x, y).
+        holdout: the share of each client's samples kept for its own test, rounded up and drawn by key, the same for
+            every seed; one sample always trains. Or one (x, y) pair per client, None for a client without.
+        names: what each client is called in frames and reports; left out, clients have numbers.
+        groups: a label of each client, such as its region.
+        num_classes: left out, one more than the largest label; None stays for targets that are not labels.
+        name: what the federation is called in reports.
+    """
+    if not len(clients):
         raise DataError("from_clients needs at least one client; got an empty list. Pass one (x, y) pair per client.")
-    for place, pair in enumerate(clients):
-        if not _is_pair(pair):
-            size = f" of {len(pair)}" if isinstance(pair, tuple | list) else ""
-            raise DataError(
-                f"from_clients needs one (x, y) pair per client; client {place} came as {type(pair).__name__}{size}. "
-                "Pass a list of pairs."
-            )
-    shapes = {tuple(torch.as_tensor(x).shape[1:]) for x, _ in clients}
+    pairs = [as_samples(given, f"Client {place}'s") for place, given in enumerate(clients)]
+    shapes = {tuple(x.shape[1:]) for x, _ in pairs}
     if len(shapes) > 1:
         raise DataError(f"Clients must share one input shape; got {sorted(shapes)}. Reshape or pad the inputs first.")
-    x = torch.cat([torch.as_tensor(x).detach() for x, _ in clients])
-    y = torch.cat([torch.as_tensor(y).detach() for _, y in clients])
-    offsets = np.concatenate([[0], np.cumsum([len(y) for _, y in clients])]).astype(np.int64)
-    labelled = not y.is_floating_point() and y.dim() == 1
-    if num_classes is None and labelled:
-        sets = [y] + [torch.as_tensor(s[1]) for s in (test, server) if s is not None]
-        num_classes = int(max(int(s.max()) for s in sets if len(s))) + 1
+    given = _joined(pairs)
+    train, held_out = _split(given, holdout) if isinstance(holdout, float | int) else (given, _own(holdout, given))
+    test, server = sample_set(test, "The test", given), sample_set(server, "The server's", given)
     return checked(
         Federation(
-            train=Held(x, y, offsets),
-            test=_samples(test),
-            server=_samples(server),
+            train=train,
+            holdout=held_out,
+            test=test,
+            server=server,
             name=name,
-            num_classes=num_classes,
-            example_shape=tuple(x.shape[1:]),
-            example=x[:1].clone(),
+            num_classes=class_count([given, held_out, test, server]) if num_classes is None else num_classes,
+            example_shape=tuple(given.x.shape[1:]),
+            client_names=as_names(names, "names"),
+            client_groups=as_names(groups, "groups"),
+            example=given.x[:1].clone(),
         )
     )
 
 
-def _is_pair(given: object) -> bool:
-    return isinstance(given, Samples) or (isinstance(given, tuple | list) and len(given) == 2)
+def as_samples(given: Any, whose: str) -> Samples:
+    """Return an (x, y) pair as samples, or raise one message about what it is instead."""
+    if not isinstance(given, tuple | list) or len(tuple(given)) != 2:
+        size = f" of {len(given)}" if isinstance(given, tuple | list) else ""
+        raise DataError(
+            f"{whose} samples must be a pair (x, y); got {type(given).__name__}{size}. Pass (inputs, targets)."
+        )
+    x, y = as_inputs(given[0], f"{whose} inputs"), as_targets(given[1], f"{whose} targets")
+    if len(x) != len(y):
+        raise DataError(
+            f"{whose} samples need one target per input; got {len(x)} inputs and {len(y)} targets. "
+            "Check the arrays you pass."
+        )
+    return Samples(x, y)
 
 
-def _samples(pair: Samples | tuple[Tensor, Tensor] | None) -> Samples | None:
-    return None if pair is None else Samples(torch.as_tensor(pair[0]), torch.as_tensor(pair[1]))
+def sample_set(given: Any, whose: str, like: Held | Samples) -> Samples | None:
+    """Return a set of samples with inputs in the precision of the clients'; None stays None."""
+    if given is None:
+        return None
+    x, y = as_samples(given, whose)
+    is_real = x.is_floating_point() and like.x.is_floating_point()
+    return Samples(x.to(like.x.dtype) if is_real else x, y)
+
+
+def class_count(sets: Sequence[Held | Samples | None]) -> int | None:
+    """Return one more than the largest label of some sets of samples, the first of which decides whether it has any."""
+    labels = [samples.y for samples in sets if samples is not None]
+    if labels[0].is_floating_point() or labels[0].dim() != 1:
+        return None
+    return max(int(y.max()) for y in labels if len(y) and not y.is_floating_point()) + 1
+
+
+def check_share(holdout: float) -> None:
+    """Raise if a hold-out is no share of a client's samples."""
+    if not 0.0 <= holdout < 1.0:
+        raise DataError(f"holdout must lie in [0, 1); got {holdout}. Set data.holdout to the share to keep, e.g. 0.1.")
+
+
+def _joined(pairs: Sequence[Samples]) -> Held:
+    """Return the samples of all clients one after another."""
+    offsets = np.concatenate([[0], np.cumsum([len(pair) for pair in pairs])]).astype(np.int64)
+    return Held(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]), offsets)
+
+
+def _split(held: Held, holdout: float) -> tuple[Held, Held | None]:
+    """Return each client's training samples and its hold-out, a share that is drawn by key."""
+    check_share(holdout)
+    kept = train_sizes(held.sizes, holdout)
+    drawn = drawn_for_holdout(held.sizes, held.sizes - kept, Streams(0))
+    if not drawn.any():
+        return held, None
+    offsets = [np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64) for sizes in (kept, held.sizes - kept)]
+    rows = [torch.from_numpy(np.flatnonzero(mask)) for mask in (~drawn, drawn)]
+    train, held_out = (Held(held.x[r], held.y[r], o) for r, o in zip(rows, offsets, strict=True))
+    return train, held_out
+
+
+def _own(holdout: Sequence[Any], train: Held) -> Held | None:
+    """Return the hold-outs that were given, one pair per client."""
+    count = len(train.sizes)
+    if isinstance(holdout, str) or not hasattr(holdout, "__len__") or len(holdout) != count:
+        got = f"{len(holdout)} entries" if isinstance(holdout, tuple | list) else f"{holdout!r:.60}"
+        raise DataError(
+            f"holdout must be a share in [0, 1), or one (x, y) pair per client; got {got} for {count} clients. "
+            "Pass None for a client that has none."
+        )
+    none = Samples(train.x[:0], train.y[:0])
+    found = [sample_set(given, f"Client {place}'s hold-out", train) for place, given in enumerate(holdout)]
+    for place, samples in enumerate(found):
+        if samples is not None and samples.x.shape[1:] != train.x.shape[1:]:
+            raise DataError(
+                f"The hold-out inputs must have the shape of the training inputs, {tuple(train.x.shape[1:])} a sample; "
+                f"client {place}'s have {tuple(samples.x.shape[1:])}. Prepare both in the same way."
+            )
+    return _joined([samples or none for samples in found]) if any(found) else None

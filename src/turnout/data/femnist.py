@@ -8,7 +8,6 @@ Reference: Caldas et al. LEAF. 2018. arXiv:1812.01097.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +18,10 @@ from numpy.typing import NDArray
 from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, find_folder
-from turnout.data.sources import check_clients, check_shares, kept
+from turnout.data.sources import kept
 from turnout.errors import DataError
 from turnout.limits import read_bounded
+from turnout.settings import Clients, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Ids, Streams
 
 SIDE, CLASSES = 28, 62
@@ -95,18 +95,14 @@ def pooled(writers: list[Writer]) -> Samples:
     return Samples(torch.from_numpy(x), torch.from_numpy(np.concatenate([writer.y for writer in writers])))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Femnist:
     """FEMNIST, a client a writer."""
 
-    clients: int | None = None  # a keyed subset of the writers; left out, all
-    holdout: float = 0.0  # the share of each client's samples kept for its own test
-    server_samples: int = 0  # how many the server holds, taken from the clients
+    clients: Clients | None = None  # a keyed subset of the writers; left out, all
+    holdout: ShareBelowOne = 0.0  # the share of each client's samples kept for its own test
+    server_samples: CountOrZero = 0  # how many the server holds, taken from the clients
     folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
-
-    def __post_init__(self) -> None:
-        check_clients("Femnist", self.clients)
-        check_shares("Femnist", self.holdout, self.server_samples)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

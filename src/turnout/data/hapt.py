@@ -25,9 +25,10 @@ from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, find_folder
 from turnout.data.partition.natural import by_id, id_names
-from turnout.data.sources import check_clients, check_shares, kept
-from turnout.errors import ConfigError, DataError
+from turnout.data.sources import kept
+from turnout.errors import DataError
 from turnout.limits import read_bounded
+from turnout.settings import Clients, Count, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Ids, Streams
 
 WINDOW = 128  # samples
@@ -147,26 +148,16 @@ def windows(recording: Recording, hop: int) -> tuple[NDArray[np.float32], Ids, I
     return np.ascontiguousarray(x), recording.label[first] - 1, recording.user[first]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Hapt:
     """Activity recognition, a client a person."""
 
-    clients: int | None = None  # a keyed subset of the people who are not in the test set; left out, all
-    test_people: int = 9  # whose samples are the global test set, and who are no clients
-    hop: int = 64  # samples between the starts of two windows
-    holdout: float = 0.0  # the share of each client's samples kept for its own test
-    server_samples: int = 0  # how many the server holds, taken from the clients
+    clients: Clients | None = None  # a keyed subset of the people who are not in the test set; left out, all
+    test_people: CountOrZero = 9  # whose samples are the global test set, and who are no clients
+    hop: Count = 64  # samples between the starts of two windows
+    holdout: ShareBelowOne = 0.0  # the share of each client's samples kept for its own test
+    server_samples: CountOrZero = 0  # how many the server holds, taken from the clients
     folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
-
-    def __post_init__(self) -> None:
-        check_clients("Hapt", self.clients)
-        check_shares("Hapt", self.holdout, self.server_samples)
-        if self.test_people < 0:
-            raise ConfigError(
-                f"Hapt needs test_people >= 0; got {self.test_people}. Set data.test_people to 0 or more."
-            )
-        if self.hop < 1:
-            raise ConfigError(f"Hapt needs hop >= 1; got {self.hop}. Set data.hop to 1 or more, or leave it out.")
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -11,15 +11,12 @@ Aᵀ(Ax − b); the mean squared error's is 2/n_i times that, so their step 0.1 
 Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
 from turnout.data.federation import Federation, Held, Samples, checked
-from turnout.data.synthetic import check_settings, check_spread
-from turnout.errors import ConfigError
 from turnout.limits import check_memory
+from turnout.settings import Clients, Count, NonNegative, Width, rule
 from turnout.streams import Floats, Streams
 
 
@@ -32,21 +29,15 @@ def equations(rng: np.random.Generator, size: int, dim: int, centres: tuple[floa
     return rows / np.linalg.norm(rows, axis=1, keepdims=True), values / np.linalg.norm(values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class LinearRegression:
     """Over-parameterised least squares."""
 
-    clients: int = 20  # N
-    samples: int = 30  # of each client
-    dim: int = 1000  # d
-    alpha: float = 0.1  # α
-    beta: float = 0.1  # β
-
-    def __post_init__(self) -> None:
-        check_settings("LinearRegression", self.clients, self.samples)
-        check_spread("LinearRegression", self.alpha, self.beta)
-        if self.dim < 1:
-            raise ConfigError(f"LinearRegression needs dim >= 1; got {self.dim}. Change data.dim.")
+    clients: Clients = 20  # N
+    samples: Count = 30  # of each client
+    dim: Width = 1000  # d
+    alpha: NonNegative = 0.1  # α
+    beta: NonNegative = 0.1  # β
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

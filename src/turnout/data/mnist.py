@@ -5,14 +5,13 @@ Inputs are float32 of shape (1, 28, 28), scaled to [0, 1] and standardised with 
 Reference: LeCun, Bottou, Bengio, Haffner. Gradient-based learning applied to document recognition. Proc. IEEE 1998.
 """
 
-from dataclasses import dataclass
-
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet
 from turnout.data.idx import four_files, read_images
 from turnout.data.images import Images
 from turnout.data.once import once
 from turnout.data.sources import Dealt, deal
+from turnout.settings import rule
 from turnout.streams import Streams
 
 SET = DataSet(title="MNIST", folders=("mnist", "MNIST/raw"))
@@ -40,7 +39,7 @@ def standard_mnist(folder: str | None) -> tuple[Samples, Samples]:
     return train.samples(MEAN, STD), test.samples(MEAN, STD)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Mnist(Dealt):
     """MNIST, dealt to clients."""
 

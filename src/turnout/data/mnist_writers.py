@@ -6,8 +6,6 @@ other people. Inputs are as in `Mnist`.
 Reference: Yadav, Bottou. Cold case: the lost MNIST digits. NeurIPS 2019. arXiv:1905.10498.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +15,9 @@ from turnout.data.files import DataSet, File, read
 from turnout.data.idx import parse_idx
 from turnout.data.mnist import standard_mnist
 from turnout.data.partition.natural import by_id, id_names
-from turnout.data.sources import check_clients, check_shares, kept
+from turnout.data.sources import kept
 from turnout.errors import DataError
+from turnout.settings import Clients, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Streams
 
 ADDRESS = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
@@ -44,18 +43,14 @@ def read_rows(file: File, folder: str | None) -> NDArray[np.int64]:
     return parse_idx(read(SET, (file,), folder)[file.name], f"QMNIST: {file.name}").astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class MnistWriters:
     """MNIST, a client a writer."""
 
-    clients: int | None = None  # a keyed subset of the writers; left out, all 539
-    holdout: float = 0.0  # the share of each client's samples kept for its own test
-    server_samples: int = 0  # how many the server holds, taken from the clients
+    clients: Clients | None = None  # a keyed subset of the writers; left out, all 539
+    holdout: ShareBelowOne = 0.0  # the share of each client's samples kept for its own test
+    server_samples: CountOrZero = 0  # how many the server holds, taken from the clients
     folder: str | None = None  # holds `mnist` and `mnist-writers`, or the files of both
-
-    def __post_init__(self) -> None:
-        check_clients("MnistWriters", self.clients)
-        check_shares("MnistWriters", self.holdout, self.server_samples)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -13,7 +13,7 @@ Reduces to: x_∞ = x* when every τ_i is 1.
 Reference: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481 (section 3).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from turnout.data.federation import Federation, Held, Samples, checked
 from turnout.errors import ConfigError
 from turnout.limits import check_memory
+from turnout.settings import Clients, Count, Number, Positive, Width, rule
 from turnout.streams import Floats, Streams
 
 PYTHON_FLOAT = 48  # bytes of a number and its place in a list, where parabolas are written out
@@ -45,15 +46,15 @@ def point_model(dim: int) -> Point:
     return Point(dim)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Quadratics:
     """Parabolas, given or drawn: h_i ~ U(0.5, 2) and e_i ~ N(0, 1)."""
 
-    curvatures: tuple[float, ...] | None = None  # h_i
-    targets: tuple[tuple[float, ...], ...] | None = None  # e_i
-    num_examples: tuple[int, ...] | None = None  # n_i; left out, one each
-    clients: int = 10  # used when curvatures and targets are left out
-    dim: int = 2  # likewise
+    curvatures: tuple[Positive, ...] | None = None  # h_i
+    targets: tuple[tuple[Number, ...], ...] | None = None  # e_i
+    num_examples: tuple[Count, ...] | None = None  # n_i; left out, one each
+    clients: Clients = 10  # used when curvatures and targets are left out
+    dim: Width = 2  # likewise
 
     def __post_init__(self) -> None:
         if (self.curvatures is None) != (self.targets is None):
@@ -61,16 +62,12 @@ class Quadratics:
                 "Quadratics needs curvatures and targets together; got only one of them. "
                 "Give both, or neither to have them drawn."
             )
-        if self.clients < 1 or self.dim < 1:
-            raise ConfigError(
-                f"Quadratics needs clients >= 1 and dim >= 1; got {self.clients} and {self.dim}. "
-                "Change data.clients or data.dim."
-            )
         if self.curvatures is not None and self.targets is not None:
             _check_given(self.curvatures, self.targets)
-        if self.num_examples is not None and (len(self.num_examples) != self.num_clients or min(self.num_examples) < 1):
+            _check_sizes(self, self.targets)
+        if self.num_examples is not None and len(self.num_examples) != self.num_clients:
             raise ConfigError(
-                f"Quadratics needs num_examples >= 1 for each of {self.num_clients} clients; got {self.num_examples}. "
+                f"Quadratics needs num_examples for each of {self.num_clients} clients; got {self.num_examples}. "
                 "Change data.num_examples."
             )
 
@@ -140,9 +137,19 @@ class Quadratics:
         return np.array(self.curvatures, dtype=float), np.array(self.targets, dtype=float)
 
 
+def _check_sizes(rule: Quadratics, targets: tuple[tuple[float, ...], ...]) -> None:
+    defaults = {entry.name: entry.default for entry in fields(rule)}
+    for name, given, has in (("clients", rule.clients, len(targets)), ("dim", rule.dim, len(targets[0]))):
+        if given not in (defaults[name], has):
+            raise ConfigError(
+                f"Quadratics has {name} = {has} by its targets; got {name} = {given}. Drop data.{name}, or "
+                "data.targets and data.curvatures."
+            )
+
+
 def _check_given(curvatures: tuple[float, ...], targets: tuple[tuple[float, ...], ...]) -> None:
-    if len(curvatures) == 0 or min(curvatures) <= 0:
-        raise ConfigError(f"Quadratics needs curvatures > 0; got {curvatures}. Change data.curvatures.")
+    if len(curvatures) == 0:
+        raise ConfigError("Quadratics needs one curvature or more; got none. Change data.curvatures.")
     if len(targets) != len(curvatures) or len({len(target) for target in targets}) != 1:
         raise ConfigError(
             f"Quadratics needs one target per curvature, all of one length; got {len(curvatures)} curvatures and "

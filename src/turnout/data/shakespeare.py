@@ -15,7 +15,7 @@ vocabulary become spaces.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629; Caldas et al. LEAF. 2018. arXiv:1812.01097.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from turnout.data.assemble import assemble, shared
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, File, find_folder, read
-from turnout.data.sources import check_clients, check_shares, kept
+from turnout.data.sources import kept
 from turnout.errors import ConfigError, DataError
 from turnout.limits import read_bounded
+from turnout.settings import Clients, Count, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Ids, Streams
 
 VOCABULARY = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -115,32 +116,24 @@ def encode(text: str) -> NDArray[np.int64]:
     return codes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Shakespeare:
     """Next-character prediction, a client a role."""
 
     edition: Literal["tiny", "plays"] = "tiny"  # one file of some plays, or the folder of all plays
-    clients: int | None = None  # a keyed subset of the roles; left out, all
-    stride: int = 1  # characters between the starts of two windows
-    min_characters: int = 1000  # roles that say less are left out
-    test_share: float = 0.1  # of each role's text, its end
-    holdout: float = 0.0  # of each role's text, before the test stretch
-    server_samples: int = 0  # how many the server holds, taken from the clients
+    clients: Clients | None = None  # a keyed subset of the roles; left out, all
+    stride: Count = 1  # characters between the starts of two windows
+    min_characters: CountOrZero = 1000  # roles that say less are left out
+    test_share: ShareBelowOne = 0.1  # of each role's text, its end
+    holdout: ShareBelowOne = 0.0  # of each role's text, before the test stretch
+    server_samples: CountOrZero = 0  # how many the server holds, taken from the clients
     folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
 
     def __post_init__(self) -> None:
-        check_clients("Shakespeare", self.clients)
-        check_shares("Shakespeare", self.holdout, self.server_samples)
-        if self.edition not in ("tiny", "plays"):
+        if self.test_share + self.holdout >= 1.0:
             raise ConfigError(
-                f"Shakespeare needs edition to be tiny or plays; got {self.edition}. Change data.edition."
-            )
-        if self.stride < 1:
-            raise ConfigError(f"Shakespeare needs stride >= 1; got {self.stride}. Set data.stride to 1 or more.")
-        if not (self.test_share >= 0.0 and self.test_share + self.holdout < 1.0):
-            raise ConfigError(
-                f"Shakespeare needs test_share >= 0 and test_share + holdout < 1; got {self.test_share} and "
-                f"{self.holdout}. Change data.test_share or data.holdout."
+                f"Shakespeare needs test_share + holdout < 1; got {self.test_share} and {self.holdout}. "
+                "Change data.test_share or data.holdout."
             )
 
     def build(self, streams: Streams) -> Federation:

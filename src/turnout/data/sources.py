@@ -1,6 +1,6 @@
 """What loaders share: checks of their settings, keyed subsets, and dealing by a partition rule."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 import numpy as np
@@ -10,53 +10,35 @@ from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.partition import Iid, Partition
 from turnout.errors import ConfigError, DataError
+from turnout.settings import Clients, Count, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Ids, Streams
 
 ServerFrom = Literal["clients", "test"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Dealt:
     """The settings of a data set that is dealt to clients by a partition rule."""
 
-    clients: int = 100  # N
+    clients: Clients = 100  # N
     partition: Partition = field(default_factory=Iid)  # who holds what
-    holdout: float = 0.0  # the share of each client's samples kept for its own test
-    server_samples: int = 0  # how many the server holds
+    holdout: ShareBelowOne = 0.0  # the share of each client's samples kept for its own test
+    server_samples: CountOrZero = 0  # how many the server holds
     server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
-    samples: int | None = None  # of the training set; left out, all
+    samples: Count | None = None  # of the training set; left out, all
 
     def __post_init__(self) -> None:
         title = type(self).__name__
-        if self.clients < 1:
-            raise ConfigError(f"{title} needs clients >= 1; got {self.clients}. Set data.clients to 1 or more.")
         if self.samples is not None and self.samples < self.clients:
             raise ConfigError(
                 f"{title} needs samples >= clients; got {self.samples} < {self.clients}. "
                 f"Set data.samples to {self.clients} or more, or leave it out to use all."
             )
-        check_shares(title, self.holdout, self.server_samples)
         if self.server_from == "test" and self.server_samples == 0:
             raise ConfigError(
                 f'{title} with server_from = "test" needs server_samples >= 1; got 0. Set data.server_samples to 100, '
                 "for example, or leave data.server_from out."
             )
-
-
-def check_shares(title: str, holdout: float, server_samples: int) -> None:
-    """Raise one message if the hold-out or the server's share is out of range."""
-    if not 0.0 <= holdout < 1.0:
-        raise ConfigError(f"{title} needs 0 <= holdout < 1; got {holdout}. Set data.holdout to a share such as 0.1.")
-    if server_samples < 0:
-        raise ConfigError(
-            f"{title} needs server_samples >= 0; got {server_samples}. Set data.server_samples to 0 or more."
-        )
-
-
-def check_clients(title: str, clients: int | None) -> None:
-    """Raise one message if a natural federation is asked for no clients."""
-    if clients is not None and clients < 1:
-        raise ConfigError(f"{title} needs clients >= 1; got {clients}. Set data.clients, or leave it out to use all.")
 
 
 def kept(count: int, wanted: int | None, streams: Streams, *, purpose: str, what: str) -> Ids:

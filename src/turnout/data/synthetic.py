@@ -18,17 +18,17 @@ Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 
-from turnout.data.assemble import drawn_for_holdout, laid_out, train_sizes
+from turnout.data.assemble import laid_out
 from turnout.data.federation import Federation
-from turnout.errors import ConfigError
+from turnout.data.holdout import drawn_for_holdout, train_sizes
 from turnout.limits import check_memory
+from turnout.settings import Clients, Count, NonNegative, Range, ShareBelowOne, rule
 from turnout.streams import Floats, Ids, Streams
 
 DIM = 60
@@ -36,6 +36,7 @@ CLASSES = 10
 MEAN_SIZE = 50 + math.exp(4 + 2)  # of a client whose size is drawn
 OVERHEAD_BYTES = 1000  # of a client: its mean, its places, Python's own
 VARIANCES: Floats = np.power(np.arange(1, DIM + 1, dtype=np.float64), -1.2)  # the diagonal of Σ
+LegacySeed = Annotated[int, Range(least=0, most=2**32 - 1)]  # of numpy's old generator
 
 
 class Client(NamedTuple):
@@ -98,16 +99,6 @@ def federated(name: str, clients: Iterable[Client], sizes: Ids, holdout: float, 
     return laid_out(name=name, x=x, y=y, train=train, holdout=sizes - train, num_classes=CLASSES)
 
 
-def check_settings(rule: str, clients: int, samples: int | None, holdout: float = 0.0) -> None:
-    """Raise unless there are clients, samples and a sensible hold-out."""
-    if clients < 1:
-        raise ConfigError(f"{rule} needs clients >= 1; got {clients}. Change data.clients.")
-    if samples is not None and samples < 1:
-        raise ConfigError(f"{rule} needs samples >= 1; got {samples}. Change data.samples, or leave it out.")
-    if not 0.0 <= holdout < 1.0:
-        raise ConfigError(f"{rule} needs 0 <= holdout < 1; got {holdout}. Change data.holdout.")
-
-
 def check_room(rule: str, clients: int, samples: float) -> None:
     """Raise unless this many samples of this many clients can be held."""
     held = clients * (OVERHEAD_BYTES + samples * (DIM * 4 + 8))  # inputs of float32, labels of int64
@@ -115,29 +106,16 @@ def check_room(rule: str, clients: int, samples: float) -> None:
     check_memory(held, f"{rule} with {clients:,} clients of about {samples:,.0f} samples", advice)
 
 
-def check_spread(rule: str, alpha: float, beta: float) -> None:
-    """Raise unless α and β can be standard deviations."""
-    if not (0 <= alpha < math.inf and 0 <= beta < math.inf):
-        raise ConfigError(
-            f"{rule} needs alpha >= 0 and beta >= 0, standard deviations; got {alpha} and {beta}. "
-            "Change data.alpha or data.beta."
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Synthetic:
     """SYNTHETIC(α, β): 60 inputs, 10 classes."""
 
-    alpha: float = 1.0  # α
-    beta: float = 1.0  # β
-    clients: int = 30  # N
-    samples: int | None = None  # n_k of every client, hold-out included; left out, log-normal
-    holdout: float = 0.1  # the share of each client's samples kept for its own test
-    legacy_seed: int | None = None  # draw as the authors' script does after this seed
-
-    def __post_init__(self) -> None:
-        check_settings("Synthetic", self.clients, self.samples, self.holdout)
-        check_spread("Synthetic", self.alpha, self.beta)
+    alpha: NonNegative = 1.0  # α
+    beta: NonNegative = 1.0  # β
+    clients: Clients = 30  # N
+    samples: Count | None = None  # n_k of every client, hold-out included; left out, log-normal
+    holdout: ShareBelowOne = 0.1  # the share of each client's samples kept for its own test
+    legacy_seed: LegacySeed | None = None  # draw as the authors' script does after this seed
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -10,7 +10,6 @@ Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,13 +19,14 @@ from turnout.data.synthetic import (
     DIM,
     MEAN_SIZE,
     Client,
+    LegacySeed,
     check_room,
-    check_settings,
     federated,
     labelled,
     legacy_generator,
     lognormal_sizes,
 )
+from turnout.settings import Clients, Count, ShareBelowOne, rule
 from turnout.streams import Ids, Streams
 
 
@@ -38,17 +38,14 @@ def iid_clients(rng: np.random.RandomState, sizes: Ids) -> Iterator[Client]:
         yield labelled(rng, int(size), weight, bias, np.zeros(DIM))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class SyntheticIid:
     """The IID variant of SYNTHETIC: 60 inputs, 10 classes."""
 
-    clients: int = 30  # N
-    samples: int | None = None  # n_k of every client, hold-out included; left out, log-normal
-    holdout: float = 0.1  # the share of each client's samples kept for its own test
-    legacy_seed: int | None = None  # draw as the authors' script does after this seed
-
-    def __post_init__(self) -> None:
-        check_settings("SyntheticIid", self.clients, self.samples, self.holdout)
+    clients: Clients = 30  # N
+    samples: Count | None = None  # n_k of every client, hold-out included; left out, log-normal
+    holdout: ShareBelowOne = 0.1  # the share of each client's samples kept for its own test
+    legacy_seed: LegacySeed | None = None  # draw as the authors' script does after this seed
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

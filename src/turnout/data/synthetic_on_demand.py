@@ -12,16 +12,16 @@ Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from turnout.data.federation import Federation, Samples, Slab, checked
-from turnout.data.synthetic import CLASSES, DIM, MEAN_SIZE, VARIANCES, check_room, check_settings, check_spread
-from turnout.errors import ConfigError
+from turnout.data.synthetic import CLASSES, DIM, MEAN_SIZE, VARIANCES, check_room
 from turnout.limits import check_memory
+from turnout.settings import Clients, Count, NonNegative, When, rule
 from turnout.streams import Ids, Streams, words
 
 Singles = NDArray[np.float32]
@@ -84,26 +84,17 @@ class Generated:
         return Samples(torch.from_numpy(x.reshape(-1, DIM)), torch.from_numpy(y.reshape(-1)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class SyntheticOnDemand:
     """SYNTHETIC(α, β) for as many clients as you like: 60 inputs, 10 classes."""
 
-    clients: int = 1_000_000  # N
-    alpha: float = 1.0  # α
-    beta: float = 1.0  # β
-    samples: int | None = None  # n_k of every client; left out, log-normal
-    max_samples: int = 10_000  # where log-normal sizes are cut
-    test_clients: int = 100  # how many clients the test set is drawn from
-    test_samples: int = 20  # of each of them
-
-    def __post_init__(self) -> None:
-        check_settings("SyntheticOnDemand", self.clients, self.samples)
-        check_spread("SyntheticOnDemand", self.alpha, self.beta)
-        for name in ("max_samples", "test_clients", "test_samples"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"SyntheticOnDemand needs {name} >= 1; got {getattr(self, name)}. Change data.{name}."
-                )
+    clients: Clients = 1_000_000  # N
+    alpha: NonNegative = 1.0  # α
+    beta: NonNegative = 1.0  # β
+    samples: Count | None = None  # n_k of every client; left out, log-normal
+    max_samples: Annotated[Count, When(samples=None)] = 10_000  # where log-normal sizes are cut
+    test_clients: Clients = 100  # how many clients the test set is drawn from
+    test_samples: Count = 20  # of each of them
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation; only the sizes and the test set are made now."""

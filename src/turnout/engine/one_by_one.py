@@ -15,6 +15,7 @@ from turnout.data.federation import Slab
 from turnout.engine.results import Row
 from turnout.engine.sinks import clip_rows
 from turnout.engine.task import Task
+from turnout.engine.watch import Watch
 from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches
 from turnout.local.sgd import SGD
@@ -52,7 +53,8 @@ class Worker:
     A module that `draws` from PyTorch's global generator finds it keyed by client: only one such worker runs at a time.
     """
 
-    def __init__(self, task: Task, pixels_last: bool = False, draws: bool = False) -> None:
+    def __init__(self, task: Task, pixels_last: bool = False, draws: bool = False, watch: Watch | None = None) -> None:
+        self.watch = watch or Watch()
         self.layout, self.loss, self.pixels_last, self.draws = task.layout, task.loss, pixels_last, draws
         self.module = copy.deepcopy(task.module)
         self.generator = torch.Generator()
@@ -97,6 +99,7 @@ class Worker:
         move, state = self._mover(request, place)
         total = 0.0
         for step in range(int(request.steps[place])):
+            self.watch.check()
             inside = drawn.positions[0, step, : drawn.counts[0, step]] + slab.starts[place]
             where = torch.from_numpy(inside if slab.order is None else slab.order.numpy()[inside].astype(np.int64))
             where = where.to(slab.x.device)

@@ -1,12 +1,16 @@
 """The reference engine: one client after another, any module. The vectorised engine is tested against it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
 
 from turnout.engine.measure import Gauge
 from turnout.engine.one_by_one import Worker
 from turnout.engine.results import Gather
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.trial import draws_globally
+from turnout.engine.watch import Watch
 from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
 
 
@@ -17,15 +21,25 @@ class Sequential:
 
     def __init__(self) -> None:
         self.tools: dict[tuple[int, int], tuple[Worker, Gauge]] = {}
+        self.device = torch.device("cpu")
+        self.watch = Watch()
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer per question, in order."""
         return [self._answer(task, request) for task, request in questions]
 
+    def chosen_ways(self) -> dict[str, dict[str, Any]]:
+        """Return nothing: there is one way to run."""
+        return {}
+
+    def use_ways(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+        """Leave it: there is one way to run."""
+
     def _answer(self, task: Task, request: Train | Probe | Score | Evaluate) -> Answer:
+        self.watch.begin(request)
         key = (id(task.module), id(task.loss))
         if key not in self.tools:
-            self.tools[key] = (Worker(task, draws=draws_globally(task)), Gauge(task))
+            self.tools[key] = (Worker(task, draws=draws_globally(task), watch=self.watch), Gauge(task, self.watch))
         worker, gauge = self.tools[key]
         if isinstance(request, Evaluate):
             return gauge.evaluate([task], [request])[0]

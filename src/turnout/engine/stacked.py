@@ -21,6 +21,7 @@ from turnout.engine.lowering import Batch, Program
 from turnout.engine.scratch import Scratch
 from turnout.engine.sinks import Collected, FusedSGD, RowSettings
 from turnout.engine.tally import Tally
+from turnout.engine.watch import Watch
 from turnout.local.batches import Batches, draw_batches
 from turnout.local.sgd import SGD
 from turnout.models.layout import Layout
@@ -72,7 +73,9 @@ class BlockResult:
         return self.controls.following[at]
 
 
-def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room) -> BlockResult:
+def train_block(
+    program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room, watch: Watch
+) -> BlockResult:
     """Train a block of rows and return what they came to, which is good until the scratch is used again."""
     local, rows, bases = jobs.requests[0].local, len(jobs), _bases(layout, jobs)
     unwritten = _unwritten(program, jobs, bases)
@@ -95,6 +98,7 @@ def train_block(program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, 
     if deferred is not None:
         run, batches = deferred.run, iter(deferred.batches)
     for step, batch in enumerate(batches):
+        watch.check()
         if len(batch.y) != len(now[0]):
             now = [p[: len(batch.y)] for p in params]
         sink.enter(now, step)

@@ -1,13 +1,15 @@
 """What an engine needs to know to answer: the data, the model's code and the loss."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import nn
 
 from turnout.data.federation import Federation, Slab
+from turnout.engine.watch import Watch
 from turnout.errors import ConfigError
 from turnout.losses import Loss
 from turnout.models.layout import Layout
@@ -57,10 +59,34 @@ def samples_of(task: Task, request: Train) -> Slab:
 
 
 class Engine(Protocol):
-    """Whoever does the work. All questions that are open at once come in one call."""
+    """Whoever does the work. All questions that are open at once come in one call.
 
-    name: str
+    To add to an engine rather than write one, derive from `turnout.engine.PassingOn`.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called; a folder remembers it."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors lie."""
+        ...
+
+    @property
+    def watch(self) -> Watch:
+        """Whoever waits for it. It calls `watch.check` between batches, and `watch.tell` says what it does."""
+        ...
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return one answer per question, in order."""
+        """Return one answer per question, in order; raise Interrupted if the watch asks for it."""
+        ...
+
+    def chosen_ways(self) -> dict[str, dict[str, Any]]:
+        """Return how it chose to run each kind of work, as plain values; a journal keeps them. Empty: no choice."""
+        ...
+
+    def use_ways(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+        """Run as was chosen before; raise a LookupError, TypeError or ValueError for what `chosen_ways` never gives."""
         ...

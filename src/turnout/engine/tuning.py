@@ -163,15 +163,20 @@ def cache_folder() -> Path:
 
 
 @lru_cache(maxsize=1)
-def machine() -> str:
-    """Return a short name of this machine's kind."""
+def processor() -> str:
+    """Return the model of this machine's processor."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
     except OSError:
-        pass
-    return f"{model}, {cores()} cores, {most_threads()} threads, torch {torch.__version__}"
+        return model
+
+
+@lru_cache(maxsize=1)
+def machine() -> str:
+    """Return a short name of this machine's kind."""
+    return f"{processor()}, {cores()} cores, {most_threads()} threads, torch {torch.__version__}"
 
 
 def cores() -> int:

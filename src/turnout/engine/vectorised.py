@@ -7,10 +7,10 @@ bound by arithmetic run one client at a time on several workers instead. Which w
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,8 @@ from turnout.engine.scratch import Scratch
 from turnout.engine.stacked import train_block
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.trial import draws_globally, mixes_samples, try_out
-from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, evenly, most_threads, tuning_key
+from turnout.engine.tuning import Remembered, Way, candidates, choose, cores, evenly, most_threads, tuning_key, way_of
+from turnout.engine.watch import CHOOSING, Watch
 from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
 
 SMALL = 50_000  # parameters below which operations are too small to share between threads
@@ -40,9 +41,9 @@ SMALL = 50_000  # parameters below which operations are too small to share betwe
 class Prepared:
     """A module made ready: how to stack it, how to measure it, and workers to run it on."""
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.gauge = Gauge(task)
+    def __init__(self, task: Task, watch: Watch) -> None:
+        self.task, self.watch = task, watch
+        self.gauge = Gauge(task, watch)
         self.program = _program(task)
         self.draws = self.program is None and draws_globally(task)  # from one generator: not side by side
         self.idle: dict[bool, list[Worker]] = {False: [], True: []}  # by whether they take pixels last
@@ -50,7 +51,7 @@ class Prepared:
     def on_worker(self, pixels_last: bool, run: Callable[[Worker], None]) -> None:
         """Run something on a worker that nobody else is using."""
         idle = self.idle[pixels_last]
-        worker = idle.pop() if idle else Worker(self.task, pixels_last, self.draws)
+        worker = idle.pop() if idle else Worker(self.task, pixels_last, self.draws, self.watch)
         try:
             run(worker)
         finally:
@@ -82,7 +83,11 @@ def _program(task: Task) -> Program | None:
 
 
 class Vectorised:
-    """Clients as rows. `block`, `workers` and `threads` fix what is otherwise measured."""
+    """Clients as rows. `block`, `workers` and `threads` fix what is otherwise measured.
+
+    With `deterministic`, nothing is measured or remembered: how to run follows from the model and the cohort alone, on
+    the CPU with one worker and one thread.
+    """
 
     name = "vectorised"
 
@@ -94,8 +99,11 @@ class Vectorised:
         workers: int | None = None,
         threads: int | None = None,
         stack: bool | None = None,
+        deterministic: bool = False,
     ) -> None:
-        self.device = pick_device(device)
+        self.deterministic = deterministic
+        self.device = torch.device("cpu") if deterministic else pick_device(device)
+        self.watch = Watch()
         if self.device.type == "cpu":
             keep_freed_memory()
         self.fixed = (block, workers, threads, stack)
@@ -118,11 +126,21 @@ class Vectorised:
                 answers[at] = answer
         return answers
 
+    def chosen_ways(self) -> dict[str, dict[str, Any]]:
+        """Return how it chose to run each kind of work."""
+        return {key: asdict(way) for key, way in sorted(self.ways.items())}
+
+    def use_ways(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+        """Run as was chosen before."""
+        self.ways |= {key: way_of(way) for key, way in ways.items()}
+
     def _answer_group(self, tasks: list[Task], requests: list[Any]) -> Sequence[Answer]:
         prepared = self._prepare(tasks[0])
         first = requests[0]
+        self.watch.begin(first)
         if isinstance(first, Evaluate):
-            with operation_threads(1 if prepared.task.layout.size < SMALL else most_threads()):
+            alone = self.deterministic or prepared.task.layout.size < SMALL
+            with operation_threads(1 if alone else most_threads()):
                 return prepared.gauge.evaluate(tasks, requests)
         if isinstance(first, Probe):
             return [prepared.gauge.probe(task, request) for task, request in zip(tasks, requests, strict=True)]
@@ -135,7 +153,7 @@ class Vectorised:
     def _prepare(self, task: Task) -> Prepared:
         key = (id(task.module), id(task.loss))
         if key not in self.prepared:
-            self.prepared[key] = Prepared(task)  # holds the task, so the ids stay taken
+            self.prepared[key] = Prepared(task, self.watch)  # holds the task, so the ids stay taken
         return self.prepared[key]
 
     def _train(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Way) -> list[Trained]:
@@ -159,7 +177,7 @@ class Vectorised:
             low, high = bounds[number]
             block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
             part = parts[number]
-            part.add_block(train_block(program, gather.layout, block, self._scratch(), part.room(block)))
+            part.add_block(train_block(program, gather.layout, block, self._scratch(), part.room(block), self.watch))
 
         self._side_by_side(run, len(bounds), way.workers)
         for part in parts:
@@ -198,7 +216,9 @@ class Vectorised:
             return
         if self.pool is None:
             self.pool = ThreadPoolExecutor(max(workers, cores()), thread_name_prefix="turnout")
-        for done in [self.pool.submit(run, number) for number in range(count)]:
+        running = [self.pool.submit(run, number) for number in range(count)]
+        wait(running)  # all of them: whoever failed, nobody works on unseen
+        for done in running:
             done.result()
 
     def _way(self, prepared: Prepared, requests: list[Train], slabs: list[Slab]) -> Way:
@@ -212,16 +232,20 @@ class Vectorised:
         if any(value is not None for value in self.fixed):
             return Way(can_stack, block or rows, workers or 1, threads or 1)
         has_controls = requests[0].controls is not None
+        held = 1 + ("momentum" in local.features) + has_controls  # what a row keeps in cache
+        size = 4 * layout.size * held
+        if self.deterministic:
+            return candidates(rows, size, can_stack, 1, 1, prepared.task.of_images)[0]
         work = (sorted(local.features), has_controls, local.batch_size, rows.bit_length())
         key = tuning_key([slot.shape for slot in layout.slots], type(prepared.program), type(local), *work)
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
-            held = 1 + ("momentum" in local.features) + has_controls  # what a row keeps in cache
-            size = 4 * layout.size * held
             options = candidates(rows, size, can_stack, cores(), most_threads(), prepared.task.of_images)
+            self.watch.tell(CHOOSING)
             train = partial(self._train, prepared)
             way, _ = choose(options, Rehearsal(4 * layout.size, requests, slabs, train).seconds)
             self.remembered.put(key, way)
+            self.watch.begin(requests[0])
         self.ways[key] = way
         return way
 

@@ -8,26 +8,25 @@ Reduces to: no filter when least = 1.
 Reference: none needed.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from turnout.errors import ConfigError
 from turnout.protocols import Ask, Kept, View
+from turnout.settings import Count, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("filtering")
 class DataSize:
     """Keep clients that hold enough, and not too much."""
 
-    least: int = 1  # samples
-    most: int | None = None  # samples; none: no limit
+    least: Count = 1  # samples
+    most: Count | None = None  # samples; none: no limit
 
     def __post_init__(self) -> None:
-        if self.least < 1 or (self.most is not None and self.most < self.least):
+        if self.most is not None and self.most < self.least:
             raise ConfigError(
-                f"DataSize needs 1 <= least <= most; got {self.least} and {self.most}. Change filtering.least or most."
+                f"DataSize needs least <= most; got {self.least} and {self.most}. Change filtering.least or most."
             )
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Kept:

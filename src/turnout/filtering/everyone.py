@@ -8,13 +8,12 @@ Reduces to: the base algorithm.
 Reference: none needed.
 """
 
-from dataclasses import dataclass
-
 from turnout.protocols import Ask, Kept, View
+from turnout.settings import rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True)
+@rule("filtering")
 class Everyone:
     """Keep the whole pool."""
 

@@ -8,6 +8,10 @@ Intuition: a client that makes the average worse today is left out until the nex
         randomised     accept with probability a⁺/(a⁺+b⁺), or 1 when both are 0
         accept: X ← X∪{u};   reject: Y ← Y∖{u}        in the end X = Y is kept
 
+Average models that are equal up to rounding share one loss: where clients are alike, a and b are then exactly 0, or
+exactly equal, and `ties` and the second line decide, not the last bit of a sum. Equal means that the averages of the
+changes are nearer to each other than a millionth of their length.
+
 A look happens in the first round, every h-th round, and whenever another set of clients is up; in between the kept
 clients that are up stay. A look trains everyone considered once, and the round uses those very rows.
 
@@ -23,17 +27,18 @@ Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini. FilFL: client filtering.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Kept, Population, View
 from turnout.requests import Scored, Steps, Trained
+from turnout.settings import Clients, Count, Number, When, rule
 from turnout.streams import Ids
+
+EQUAL = 1e-6  # average changes nearer than this share of their length are equal up to rounding
 
 
 def accepts(gain_in: float, gain_out: float, mode: str, coin: float, *, ties: bool = False) -> bool:
@@ -42,6 +47,21 @@ def accepts(gain_in: float, gain_out: float, mode: str, coin: float, *, ties: bo
         return gain_in >= gain_out if ties else gain_in > gain_out
     joins, leaves = max(gain_in, 0.0), max(gain_out, 0.0)
     return coin < (1.0 if joins + leaves == 0 else joins / (joins + leaves))
+
+
+class Average(NamedTuple):
+    """The average change of a set of clients, and the loss of the model it makes."""
+
+    change: Tensor
+    loss: float
+
+    def shared_with(self, *others: "Average") -> "Average":
+        """Return this average with the loss of the first of the others that is equal up to rounding, if any is."""
+        size = self.change.norm()
+        for other in others:
+            if (self.change - other.change).norm() <= EQUAL * torch.maximum(size, other.change.norm()):
+                return Average(self.change, other.loss)
+        return self
 
 
 class Ledger:
@@ -54,16 +74,20 @@ class Ledger:
         self.num_inside, self.num_outside = 0, len(deltas)
 
     def with_row(self, row: int) -> Tensor:
-        """Return the average model of X ∪ {u}."""
-        return self._average(self.inside + self.deltas[row], self.num_inside + 1)
+        """Return the average change of X ∪ {u}."""
+        return (self.inside + self.deltas[row]) / (self.num_inside + 1)
 
     def without_row(self, row: int) -> Tensor:
-        """Return the average model of Y ∖ {u}."""
-        return self._average(self.outside - self.deltas[row], self.num_outside - 1)
+        """Return the average change of Y ∖ {u}."""
+        return (self.outside - self.deltas[row]) / (self.num_outside - 1)
 
     def all(self) -> Tensor:
-        """Return the average model of Y."""
-        return self._average(self.outside, self.num_outside)
+        """Return the average change of Y."""
+        return self.outside / self.num_outside
+
+    def models(self, *changes: Tensor) -> Tensor:
+        """Return the models after these average changes, one a row."""
+        return torch.stack([self.model - change.to(self.model.dtype) for change in changes])
 
     def accept(self, row: int) -> None:
         """Put u into X."""
@@ -75,27 +99,18 @@ class Ledger:
         self.outside -= self.deltas[row]
         self.num_outside -= 1
 
-    def _average(self, total: Tensor, count: int) -> Tensor:
-        return self.model - (total / count).to(self.model.dtype)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("filtering")
 class Greedy:
     """Greedy client filtering."""
 
     mode: Literal["deterministic", "randomised"] = "deterministic"  # χ
-    every: int = 5  # h
-    most: int | None = None  # n: clients considered in a look; left out, all who are up
+    every: Count = 5  # h
+    most: Clients | None = None  # n: clients considered in a look; left out, all who are up
     on: Literal["server", "client"] = "server"  # V: what the server holds (its own, or public), or a drawn hold-out
     empty: Literal["offset", "global", "-inf"] = "offset"  # what R(∅) is
-    offset: float = 10.0  # C₀, with empty = "offset"
-    ties: bool = False  # deterministic mode accepts a = b, as the authors' code does
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ConfigError(f"Greedy needs every >= 1; got {self.every}. Change filtering.every.")
-        if self.most is not None and self.most < 1:
-            raise ConfigError(f"Greedy needs most >= 1; got {self.most}. Change filtering.most, or leave it out.")
+    offset: Annotated[Number, When(empty="offset")] = 10.0  # C₀, with empty = "offset"
+    ties: Annotated[bool, When(mode="deterministic")] = False  # a = b is accepted, as in the authors' code
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield why it cannot filter these clients."""
@@ -126,7 +141,8 @@ class Greedy:
         taken = yield from self._look(rows, order, view, ask)
         kept = np.sort(order[taken])
         metrics = {"filter_kept": float(len(kept)), "filter_considered": float(len(order))}
-        return Kept(clients=kept, trained=trained, memory={"kept": kept, "pool": pool}, metrics=metrics)
+        memory = {"kept": kept, "pool": pool} if len(order) else {}  # where nobody answered, the next round looks again
+        return Kept(clients=kept, trained=trained, memory=memory, metrics=metrics)
 
     def _look(self, rows: Tensor, order: Ids, view: View, ask: Ask) -> Steps[np.ndarray]:
         """Return which of the rows are accepted, in their order."""
@@ -138,24 +154,34 @@ class Greedy:
             return ~taken
         coins = view.streams.uniforms("filter", view.round, order)[:, 0]
         ledger = Ledger(view.model, rows)
-        base = self.offset if self.empty == "offset" else 0.0
-        first: Scored = yield ask.score(torch.stack([ledger.all(), view.model]), self.on, whose)
-        value_out = base - first.loss[0]  # R(Y)
-        value_in = nothing = 0.0 if self.empty == "offset" else -first.loss[1]  # R(∅)
+        changes = [ledger.all(), torch.zeros_like(ledger.outside)]
+        first: Scored = yield ask.score(ledger.models(*changes), self.on, whose)
+        at_out, nobody = (Average(change, loss) for change, loss in zip(changes, first.loss, strict=True))  # Y and ∅
+        at_in = nobody  # X
         for row in range(len(order)):
             last = ledger.num_outside == 1
-            pair = [ledger.with_row(row)] + ([] if last else [ledger.without_row(row)])
-            scored: Scored = yield ask.score(torch.stack(pair), self.on, whose)
-            joined = base - scored.loss[0]
-            left = nothing if last else base - scored.loss[1]
+            changes = [ledger.with_row(row)] + ([] if last else [ledger.without_row(row)])
+            scored: Scored = yield ask.score(ledger.models(*changes), self.on, whose)
+            joined = Average(changes[0], scored.loss[0]).shared_with(at_in, at_out)
+            left = nobody if last else Average(changes[1], scored.loss[1]).shared_with(at_in, at_out, joined)
+            gain_in = self._reward(joined) - (self._reward(at_in) if ledger.num_inside else self._nothing(nobody))
+            gain_out = (self._nothing(nobody) if last else self._reward(left)) - self._reward(at_out)
             forced = self.empty == "-inf" and (ledger.num_inside == 0 or last)
-            if forced or accepts(joined - value_in, left - value_out, self.mode, coins[row], ties=self.ties):
+            if forced or accepts(gain_in, gain_out, self.mode, coins[row], ties=self.ties):
                 ledger.accept(row)
-                taken[row], value_in = True, joined
+                taken[row], at_in = True, joined
             else:
                 ledger.reject(row)
-                value_out = left
+                at_out = left
         return taken
+
+    def _reward(self, average: Average) -> float:
+        """Return R of a set that is not empty."""
+        return (self.offset if self.empty == "offset" else 0.0) - average.loss
+
+    def _nothing(self, nobody: Average) -> float:
+        """Return R(∅)."""
+        return 0.0 if self.empty == "offset" else -nobody.loss
 
     def _judge(self, order: Ids, view: View) -> int | None:
         """Draw the client whose hold-out decides; None where nobody holds anything out."""

@@ -8,22 +8,16 @@ Reduces to: no filter when least = 1.
 Reference: none needed.
 """
 
-from dataclasses import dataclass
-
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Kept, View
+from turnout.settings import StepCount, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("filtering")
 class MinimumSteps:
     """Keep clients whose local work is at least so many steps."""
 
-    least: int = 1  # steps
-
-    def __post_init__(self) -> None:
-        if self.least < 1:
-            raise ConfigError(f"MinimumSteps needs least >= 1; got {self.least}. Change filtering.least.")
+    least: StepCount = 1  # steps
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Kept:
         """Return the clients of the pool that would get enough done."""

@@ -10,25 +10,21 @@ Reduces to: no filter when factor is infinite.
 Reference: none needed.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Kept, View
 from turnout.requests import Steps, Trained
+from turnout.settings import Range, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("filtering")
 class UpdateNorm:
     """Keep clients whose change is not much larger than the median change."""
 
-    factor: float = 3.0  # times the median change
-
-    def __post_init__(self) -> None:
-        if not self.factor >= 1:
-            raise ConfigError(f"UpdateNorm needs factor >= 1; got {self.factor}. Change filtering.factor.")
+    factor: Annotated[float, Range(least=1)] = 3.0  # times the median change
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
         """Train the pool and return those whose change is within bounds."""

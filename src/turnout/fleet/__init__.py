@@ -1,6 +1,6 @@
 """Who is up, how much of the asked work they do, how long it takes, and who comes and goes."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from turnout.errors import ConfigError
 from turnout.fleet.availability import (
@@ -22,6 +22,7 @@ from turnout.fleet.trace_files import read_trace, write_trace
 from turnout.fleet.traces import Trace
 from turnout.fleet.work import Complete, Fraction, RuanTraces, Stragglers
 from turnout.protocols import Availability, Clock, Membership, Work
+from turnout.settings import rule
 
 __all__ = [
     "Always",
@@ -50,12 +51,12 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet")
 class Fleet:
     """The devices: when they are up, how much they get done, how long it takes, who comes and goes."""
 
-    availability: Availability = field(default_factory=Always)
-    work: Work = field(default_factory=Complete)
+    availability: Availability = field(default_factory=Always)  # which clients are up in a round
+    work: Work = field(default_factory=Complete)  # how much of the asked work each client gets done
     clock: Clock | None = None  # none: rounds take no time
     membership: Membership | None = None  # none: everyone is there from the first round to the last
 

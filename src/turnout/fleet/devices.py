@@ -4,20 +4,19 @@ A setting is one number for all, one per client, or a lognormal spread. Recorded
 each client is, for the whole run, one of FLASH's phone models and one of its network users, drawn by key.
 """
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.limits import read_json
 from turnout.protocols import Population, View
+from turnout.settings import Positive, Range, rule
 from turnout.streams import Floats, Ids
 
 BYTES_PER_KB = 1024.0
@@ -27,19 +26,12 @@ SCORES = "flash_ai_benchmark_333_phones.json"
 SPEEDS = "flash_network_speed_19_users.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.clock")
 class Lognormal:
     """A spread of one value per client: median · exp(sigma · z), z standard normal, the same in every round."""
 
-    median: float
-    sigma: float = 0.5  # 0: everyone has the median
-
-    def __post_init__(self) -> None:
-        if not 0 < self.median < math.inf or not 0 <= self.sigma < math.inf:
-            raise ConfigError(
-                f"Lognormal needs median > 0 and sigma >= 0; got {self.median} and {self.sigma}. "
-                "Change median or sigma of the fleet's clock."
-            )
+    median: Positive
+    sigma: Annotated[float, Range(least=0, ceiling=20)] = 0.5  # 0: everyone has the median
 
 
 Amount = float | tuple[float, ...] | Lognormal
@@ -47,14 +39,9 @@ Amount = float | tuple[float, ...] | Lognormal
 
 def normals(uniforms: Floats) -> Floats:
     """Return standard normals of uniforms in [0, 1), by the inverse of the distribution."""
+    from scipy.special import ndtri  # a quarter of a second to import: only where it is used
+
     return np.asarray(ndtri(np.clip(uniforms, 2.0**-54, None)))
-
-
-def check_amount(amount: Amount, rule: str, name: str) -> None:
-    """Refuse amounts that are not positive; an infinite bandwidth is a transfer that takes no time."""
-    values = (amount,) if isinstance(amount, float | int) else () if isinstance(amount, Lognormal) else amount
-    if any(not value > 0 for value in values):
-        raise ConfigError(f"{rule} needs {name} > 0; got {min(values)}. Change fleet.clock.{name}.")
 
 
 def amounts(amount: Amount, name: str, clients: Ids, view: View) -> Floats:
@@ -76,7 +63,7 @@ class _Recorded:
     up: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.clock.phones")
 class Phones:
     """Recorded phones and networks (FLASH)."""
 
@@ -114,6 +101,8 @@ class Phones:
 
 def speeds(mean_and_deviation: Floats, uniforms: Floats) -> Floats:
     """Return normal speeds, drawn as if anew until they are at least a tenth of the mean."""
+    from scipy.special import ndtr  # a quarter of a second to import: only where it is used
+
     mean, deviation = mean_and_deviation.T
     safe = np.maximum(deviation, 1e-12 * mean)
     below = ndtr((LEAST_SHARE - 1.0) * mean / safe)

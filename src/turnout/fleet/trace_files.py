@@ -16,12 +16,15 @@ longer than its last visit.
 import warnings
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from turnout.errors import DataError
 from turnout.fleet.traces import MOST_CLIENTS, STATES, Codes, Intervals, Origin, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd  # half a second to import: at run time only where a trace is read or written
 
 COLUMNS = ("client", "start", "end", "state")
 PARQUET = (".parquet", ".pq")
@@ -91,7 +94,9 @@ def _state_codes(written: "pd.Series[str]") -> Codes:
     return np.array([*known, -1], dtype=np.int8)[words.codes.to_numpy()]  # the last entry is for nothing at all
 
 
-def _csv(file: Path) -> pd.DataFrame:
+def _csv(file: Path) -> "pd.DataFrame":
+    import pandas as pd
+
     kinds = {"client": np.int64, "start": np.float64, "end": np.float64, "state": "category"}
     try:
         with warnings.catch_warnings():
@@ -132,8 +137,10 @@ def _odd_line(file: Path) -> int:
         return next(odd, 2)
 
 
-def _not_a_number(file: Path, text: pd.DataFrame) -> DataError:
+def _not_a_number(file: Path, text: "pd.DataFrame") -> DataError:
     """Return the message about the first entry that is not the number it should be."""
+    import pandas as pd
+
     found = []
     for name in COLUMNS[:3]:
         numbers = pd.to_numeric(text[name], errors="coerce")
@@ -149,10 +156,14 @@ def _not_a_number(file: Path, text: pd.DataFrame) -> DataError:
 
 
 def _shown(entry: object) -> str:
+    import pandas as pd
+
     return repr(entry) if isinstance(entry, str) else "nothing" if pd.isna(entry) else str(entry)  # type: ignore[call-overload]
 
 
-def _parquet(file: Path) -> pd.DataFrame:
+def _parquet(file: Path) -> "pd.DataFrame":
+    import pandas as pd
+
     try:
         from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
@@ -194,6 +205,8 @@ def _need_columns(place: str, names: list[str]) -> None:
 
 def write_trace(trace: Trace, path: str | Path) -> None:
     """Write a trace as CSV, or as Parquet if the name ends so."""
+    import pandas as pd
+
     owner = np.repeat(np.arange(trace.num_clients), np.diff(trace.offsets))
     names = pd.Categorical.from_codes(trace.states, categories=pd.Index(STATES))
     frame = pd.DataFrame({"client": owner, "start": trace.starts, "end": trace.ends, "state": names})

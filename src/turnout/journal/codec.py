@@ -11,7 +11,7 @@ bits 0 and 1 the kind, bits 2 and 3 the width, bit 4 whether the body is compres
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,15 +20,17 @@ from numpy.typing import NDArray
 
 from turnout.errors import JournalError
 from turnout.requests import Record
+from turnout.strangers import MOST_LETTERS, name_of
 from turnout.streams import Floats, Ids
 
 EVERYONE, BITMAP, UP, DOWN = range(4)
 WIDTHS = ("<u1", "<u2", "<u4", "<i8")
 ZIPPED = 16
 WORTH_ZIPPING = 200  # bytes; below this, compressing costs more than it saves
-MOST_BYTES = 1 << 29  # of a body, unpacked
-MOST_CLIENTS = 1 << 27
+MOST_CLIENTS = 1 << 25
+MOST_BYTES = 8 * MOST_CLIENTS  # of a body, unpacked, where nothing else says how many numbers it holds
 INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps")
+MOST_ENTRY_BYTES = 8 * len(INTEGERS) + 1 + 2 * 8  # of a client that was asked
 
 
 def pack(tag: int, body: bytes) -> bytes:
@@ -40,14 +42,14 @@ def pack(tag: int, body: bytes) -> bytes:
     return bytes((tag,)) + body
 
 
-def unpack(blob: bytes) -> tuple[int, bytes]:
-    """Return the tag, without the mark of compression, and the body as it was."""
+def unpack(blob: bytes, most_bytes: int = MOST_BYTES) -> tuple[int, bytes]:
+    """Return the tag, without the mark of compression, and the body as it was; a longer one is not unpacked."""
     tag, body = blob[0], blob[1:]
     if not tag & ZIPPED:
         return tag, body
     unzip = zlib.decompressobj()
-    body = unzip.decompress(body, MOST_BYTES)
-    if not unzip.eof:
+    body = unzip.decompress(body, most_bytes + 1)  # 0 would be any number
+    if not unzip.eof or len(body) > most_bytes:
         raise ValueError("its compressed body breaks off, or is far too long")
     return tag & ~ZIPPED, body
 
@@ -97,20 +99,25 @@ def encode_ids(ids: Ids, num_clients: int) -> bytes:
 
 def decode_ids(blob: bytes, num_clients: int) -> Ids:
     """Return the client ids that `encode_ids` packed."""
+    return np.flatnonzero(decode_mask(blob, num_clients))
+
+
+def decode_mask(blob: bytes, num_clients: int) -> NDArray[np.bool_]:
+    """Return whether each client is among those that `encode_ids` packed."""
     with _decoding():
-        tag, body = unpack(blob)
-        kind, width = tag & 3, tag >> 2
         if not 0 <= num_clients <= MOST_CLIENTS:
             raise ValueError(f"{num_clients} clients")
+        tag, body = unpack(blob, 8 * num_clients)
+        kind, width = tag & 3, tag >> 2
         if kind == EVERYONE:
-            return np.arange(num_clients)
+            return np.ones(num_clients, dtype=np.bool_)
         if kind == BITMAP:
-            bits = np.unpackbits(np.frombuffer(body, dtype=np.uint8), count=num_clients)
-            return np.flatnonzero(bits)
+            return np.unpackbits(np.frombuffer(body, dtype=np.uint8), count=num_clients).view(np.bool_)
         few = np.cumsum(np.frombuffer(body, dtype=WIDTHS[width]).astype(np.int64) + 1) - 1
         if len(few) and (few[0] < 0 or few[-1] >= num_clients or not (few[1:] > few[:-1]).all()):
             raise ValueError(f"ids that are not those of {num_clients} clients")
-        return few if kind == UP else _others(few, num_clients)
+        mask = _mask(few, num_clients)
+        return mask if kind == UP else ~mask
 
 
 def encode_clients(record: Record) -> bytes | None:
@@ -128,19 +135,25 @@ def encode_clients(record: Record) -> bytes | None:
     return pack(width << 2, b"".join(body))
 
 
-def decode_clients(blob: bytes, num_clients: int | None = None) -> dict[str, NDArray[Any]]:
+def decode_clients(blob: bytes, num_clients: int, count: int) -> dict[str, NDArray[Any]]:
     """Return what `encode_clients` packed: one array per fact, one entry per client that was asked.
 
-    With a number of clients, ids that are none of theirs are refused.
+    Args:
+        blob: what was packed.
+        num_clients: how many there are; ids that are none of theirs are refused.
+        count: how many were asked; a blob of more, or of fewer, is refused before it is unpacked any further.
     """
     with _decoding():
-        tag, body = unpack(blob)
+        if not 0 <= count <= MOST_CLIENTS:
+            raise ValueError(f"{count} clients asked")
+        tag, body = unpack(blob, count * MOST_ENTRY_BYTES)
         kind = np.dtype(WIDTHS[tag >> 2])
-        count = len(body) // (len(INTEGERS) * kind.itemsize + 1 + 2 * 8)
+        if len(body) != count * (len(INTEGERS) * kind.itemsize + 1 + 2 * 8):
+            raise ValueError(f"other facts than those of {count} clients")
         numbers = np.frombuffer(body, dtype=kind, count=len(INTEGERS) * count).reshape(len(INTEGERS), count)
         rest = body[numbers.nbytes :]
         floats = np.frombuffer(rest[count:], dtype="<f8").reshape(2, count)
-        if num_clients is not None and count and not 0 <= numbers[0].min() <= numbers[0].max() < num_clients:
+        if count and not 0 <= numbers[0].min() <= numbers[0].max() < num_clients:
             raise ValueError(f"ids that are not those of {num_clients} clients")
     return {
         **dict(zip(INTEGERS, numbers.astype(np.int64), strict=True)),
@@ -156,11 +169,14 @@ def encode_counts(counts: Ids) -> bytes:
     return pack(width << 2, counts.astype(WIDTHS[width]).tobytes())
 
 
-def decode_counts(blob: bytes) -> Ids:
-    """Return the whole numbers that `encode_counts` packed, in one row."""
+def decode_counts(blob: bytes, most: int = MOST_CLIENTS) -> Ids:
+    """Return the whole numbers that `encode_counts` packed, in one row; more than `most` are refused."""
     with _decoding():
-        tag, body = unpack(blob)
-        return np.frombuffer(body, dtype=WIDTHS[tag >> 2]).astype(np.int64)
+        tag, body = unpack(blob, 8 * most)
+        found = np.frombuffer(body, dtype=WIDTHS[tag >> 2])
+        if len(found) > most:
+            raise ValueError(f"more than {most} numbers")
+        return found.astype(np.int64)
 
 
 def encode_floats(values: Floats | None) -> bytes | None:
@@ -168,10 +184,29 @@ def encode_floats(values: Floats | None) -> bytes | None:
     return None if values is None else pack(0, np.asarray(values, dtype="<f8").tobytes())
 
 
-def decode_floats(blob: bytes) -> Floats:
-    """Return the numbers that `encode_floats` packed."""
+def decode_floats(blob: bytes, count: int) -> Floats:
+    """Return the numbers that `encode_floats` packed; another number of them than `count` is refused."""
     with _decoding():
-        return np.frombuffer(unpack(blob)[1], dtype="<f8").astype(np.float64)
+        if not 0 <= count <= MOST_CLIENTS:
+            raise ValueError(f"{count} numbers")
+        found = np.frombuffer(unpack(blob, 8 * count)[1], dtype="<f8").astype(np.float64)
+        if len(found) != count:
+            raise ValueError(f"{len(found)} numbers in place of {count}")
+        return found
+
+
+def encode_texts(texts: Sequence[str] | None) -> bytes | None:
+    """Return texts of one line each as bytes; None stays None."""
+    return None if texts is None else pack(0, "\n".join(texts).encode())
+
+
+def decode_texts(blob: bytes, count: int) -> tuple[str, ...]:
+    """Return so many texts that `encode_texts` packed."""
+    with _decoding():
+        texts = tuple(name_of(text) for text in unpack(blob, 4 * count * (MOST_LETTERS + 1))[1].decode().split("\n"))
+        if len(texts) != count:
+            raise ValueError(f"{len(texts)} texts for {count} clients")
+        return texts
 
 
 def _answered(record: Record) -> NDArray[np.bool_]:

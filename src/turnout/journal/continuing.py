@@ -3,43 +3,64 @@
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnout.checkpoint import Stored, verify
 from turnout.errors import JournalError
-from turnout.journal.schema import FILE, TABLES, VERSION, is_empty, transaction
-from turnout.journal.sealing import broken, seal
+from turnout.journal.changed_data import Data, with_changes, without_digests
+from turnout.journal.schema import FILE, TABLES, VERSION, check_version, transaction
+from turnout.journal.sealing import broken, checksum_of, seal
 
-FREE = ("checkpoint", "track")  # settings that change nothing in what is found
+FREE = ("checkpoint", "track", "target")  # settings that change no run
 
 
-def start(database: sqlite3.Connection, folder: Path | None, study: tuple[str, str, str]) -> dict[str, Any] | None:
-    """Make the tables; or check what the same study left, and take out the rounds after its checkpoints.
+class Told(NamedTuple):
+    """What the journal is told of a study, as it is kept."""
 
-    Returns the facts that were there; None where the study has just begun.
-    """
+    name: str
+    config: str  # JSON
+    facts: str  # JSON
+
+
+def fill(database: sqlite3.Connection, study: Told) -> None:
+    """Make the tables of a new journal, and tell it of its study."""
     with transaction(database, "BEGIN IMMEDIATE"):
-        if is_empty(database):
-            for statement in TABLES.split(";"):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {VERSION}")
-            database.execute("INSERT INTO study (name, config, facts) VALUES (?, ?, ?)", study)
-            seal(database, "study")
-            return None
-        assert folder is not None
-        _check_sound(database, folder)
-        name, config, facts = database.execute("SELECT name, config, facts FROM study").fetchone()
-        difference = _difference((name, json.loads(config)), (study[0], json.loads(study[1])))
-        if difference:
-            raise JournalError(
-                f"{folder} already holds {difference}; nothing was changed. Choose another folder with --out."
-            )
-        _rewind(database)
-        earlier: dict[str, Any] = json.loads(facts)
-        both = json.dumps(earlier | json.loads(study[2]))
-        database.execute("UPDATE study SET config = ?, facts = ?", (study[1], both))
+        for statement in TABLES.split(";"):
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version = {VERSION}")
+        database.execute("INSERT INTO study (name, config, facts) VALUES (?, ?, ?)", study)
         seal(database, "study")
-        return earlier
+
+
+class Earlier(NamedTuple):
+    """The facts of a study that goes on."""
+
+    facts: dict[str, Any]  # as they were
+    noted: dict[str, Any]  # with a note of each run whose data has changed
+
+
+def check_can_go_on(database: sqlite3.Connection, folder: Path, study: Told, data: Data) -> Earlier:
+    """Raise unless a folder holds the same study, undamaged, on the same data; nothing is written."""
+    check_version(database, str(folder / FILE))
+    database.create_function("checksum_of", -1, checksum_of, deterministic=True)
+    _check_sound(database, folder)
+    name, config, facts = database.execute("SELECT name, config, facts FROM study").fetchone()
+    difference = _difference((name, json.loads(config)), (study.name, json.loads(study.config)))
+    if difference:
+        raise JournalError(
+            f"{folder} already holds {difference}; nothing was changed. Choose another folder with --out."
+        )
+    earlier: dict[str, Any] = json.loads(facts)
+    return Earlier(earlier, with_changes(database, earlier, data, f"{folder}: nothing was changed, for"))
+
+
+def go_on(database: sqlite3.Connection, study: Told, earlier: Earlier) -> None:
+    """Take out the rounds after the checkpoints, and add how the study is run now."""
+    with transaction(database, "BEGIN IMMEDIATE"):
+        _rewind(database)
+        both = json.dumps(earlier.noted | json.loads(study.facts))
+        database.execute("UPDATE study SET config = ?, facts = ?", (study.config, both))
+        seal(database, "study")
 
 
 def files_of(database: sqlite3.Connection) -> list[Stored]:
@@ -73,6 +94,7 @@ def _rewind(database: sqlite3.Connection) -> None:
 def _difference(old: tuple[str, dict[str, Any]], new: tuple[str, dict[str, Any]]) -> str | None:
     if old[0] != new[0]:
         return f"another study, {old[0]!r}"
-    keys = sorted({*old[1], *new[1]} - set(FREE))
-    changed = [key for key in keys if old[1].get(key) != new[1].get(key)]
+    before, now = without_digests(old[1]), without_digests(new[1])
+    keys = sorted({*before, *now} - set(FREE))
+    changed = [key for key in keys if before.get(key) != now.get(key)]
     return f"the study {old[0]!r} with other settings ({', '.join(changed)})" if changed else None

@@ -8,38 +8,40 @@ import math
 import sqlite3
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from turnout.checkpoint import Save, Stored
+from turnout.checkpoint import LastModel, Save, Stored
 from turnout.checkpoint.keeper import clean
 from turnout.errors import JournalError
+from turnout.journal.changed_data import CHANGED, NO_DATA, Data, check_clients, with_changes
+from turnout.journal.claim_folder import claim
 from turnout.journal.codec import encode_clients, encode_floats, encode_ids
-from turnout.journal.continuing import files_of, start
+from turnout.journal.continuing import Told, files_of, fill, go_on
 from turnout.journal.holdings import HELD, Holdings
-from turnout.journal.schema import FILE, ROUND_COLUMNS, Lock, open_for_reading, open_for_writing, transaction
+from turnout.journal.opening import open_for_writing, open_in_memory, reading
+from turnout.journal.schema import ROUND_COLUMNS, transaction
 from turnout.journal.sealing import checksum_of, seal
 from turnout.requests import Record
 from turnout.strangers import as_written
 
 INSERT_ROUND = f"INSERT INTO round VALUES ({', '.join('?' * ROUND_COLUMNS)})"
-BEGUN = (
-    "arm",
-    "seed",
-    "rounds",
-    "config",
-    "facts",
-    "status",
-    "started",
-    "party",
-    *HELD,
-)  # what `begin` writes of a run
+BEGUN = ("arm", "seed", "rounds", "config", "facts", "status", "started", "party")  # what `begin` writes of a run
+UNKNOWN = "the reason is not on record"  # why a run failed
 MEASURED = ("loss", "accuracy")  # the metrics with a column of their own
+
+
+class Failure(NamedTuple):
+    """Why a run failed, and the party it is in when it is tried again."""
+
+    message: str
+    party: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class RunInfo:
     config: dict[str, Any]  # resolved, JSON-able
     holdings: Holdings | None = None  # None: unknown
     party: int = 0  # runs of one party advance together and are saved together
+    data: str | None = None  # a digest of what its clients hold; None: unknown
 
 
 class Journal:
@@ -64,7 +67,9 @@ class Journal:
     def __init__(self, database: sqlite3.Connection, folder: Path | None, held: ExitStack) -> None:
         self.folder = folder
         self.earlier: dict[str, Any] | None = None  # the facts that were there, of a study that goes on
+        self.last_models: dict[int, LastModel] = {}  # of a study that is kept in memory, by run
         self._database = database
+        self._accepts_changed_data = False
         self._last_write: dict[int, float] = {}
         self._close = weakref.finalize(self, held.close)
         try:
@@ -74,7 +79,9 @@ class Journal:
             raise
 
     @classmethod
-    def create(cls, folder: Path | None, *, study: str, config: dict[str, Any], facts: dict[str, Any]) -> "Journal":
+    def create(
+        cls, folder: Path | None, *, study: str, config: dict[str, Any], facts: dict[str, Any], data: Data = NO_DATA
+    ) -> "Journal":
         """Start a journal, or go on with the same study: unfinished runs are taken back to their checkpoints.
 
         What is there is checked first; a folder that is damaged or holds another study is left as it is.
@@ -84,37 +91,34 @@ class Journal:
             study: the study's name.
             config: the resolved study; a folder that holds another is refused.
             facts: versions, machine, engine.
+            data: digests of the data of the first runs; a folder that began with other data is refused, or noted.
         """
-        with ExitStack() as held:
+        told = Told(study, _canonical(config), json.dumps(facts))
+        with ExitStack() as held, told_plainly(folder):
             if folder is None:
-                database = open_for_writing(":memory:")
-            else:
-                folder = Path(folder)
-                with told_plainly(folder):
-                    _check_folder(folder)
-                    folder.mkdir(parents=True, exist_ok=True)
-                    held.callback(Lock(folder).release)
-                    database = open_for_writing(folder / FILE)
+                database = open_in_memory()
+                held.callback(database.close)
+                fill(database, told)
+                return cls(database, None, held.pop_all())
+            lock, earlier = claim(Path(folder), told, data, held)
+            lock.sign()
+            database = open_for_writing(Path(folder))
             held.callback(database.close)
-            with told_plainly(folder):
-                with as_written(f"The journal in {folder}"):
-                    earlier = start(database, folder, (study, _canonical(config), json.dumps(facts)))
-                if folder is not None:
-                    clean(folder, {stored.name for stored in files_of(database)})
-            journal = cls(database, folder, held.pop_all())
-            journal.earlier = earlier
+            if earlier is not None:
+                go_on(database, told, earlier)
+            clean(Path(folder), {stored.name for stored in files_of(database)})
+            journal = cls(database, Path(folder), held.pop_all())
+            journal.earlier = None if earlier is None else earlier.facts
+            journal._accepts_changed_data = data.is_accepted
             return journal
 
     @classmethod
     def open(cls, folder: Path) -> "Journal":
         """Open a journal for reading; another process may be writing it."""
-        path = Path(folder) / FILE
-        if not path.is_file():
-            raise JournalError(f"{folder} holds no {FILE}. Name the folder that turnout run wrote to.")
-        with ExitStack() as held, told_plainly(Path(folder), "read"):
-            database = open_for_reading(path)
-            held.callback(database.close)
-            return cls(database, Path(folder), held.pop_all())
+        folder = Path(folder)
+        with ExitStack() as held, told_plainly(folder, "read"):
+            database = held.enter_context(reading(folder))
+            return cls(database, folder, held.pop_all())
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -123,6 +127,7 @@ class Journal:
 
     def begin(self, info: RunInfo) -> int:
         """Start a run, or go on with it, and return its id."""
+        self._note_changed_data(info)
         with self._transaction():
             found = self.read("SELECT id, status FROM run WHERE arm = ? AND seed = ?", (info.arm, info.seed))
             if found and (found[0][0] in self._last_write or found[0][1] == "finished"):
@@ -131,6 +136,7 @@ class Journal:
                     "Give each arm a name of its own, and forget a run before starting it again."
                 )
             run = self._insert(info) if not found else int(found[0][0])
+            self._hold(run, info)
             self._database.execute("UPDATE run SET status = 'running', ended = NULL WHERE id = ?", (run,))
             seal(self._database, "run", "id = ?", (run,))
         self._last_write[run] = time.perf_counter()
@@ -138,15 +144,30 @@ class Journal:
 
     def _insert(self, info: RunInfo) -> int:
         values = (info.arm, info.seed, info.rounds, _canonical(info.config), json.dumps(self._facts), "running", _now())
-        bodies = (None, None, None) if info.holdings is None else info.holdings.encoded()
         self._database.execute("INSERT OR IGNORE INTO arm (name) VALUES (?)", (info.arm,))
         seal(self._database, "arm", "name = ?", (info.arm,))
         run = self._database.execute(
-            f"INSERT INTO run ({', '.join(BEGUN)}) VALUES ({', '.join('?' * len(BEGUN))})",
-            (*values, info.party, *(self._kept(body) for body in bodies)),
+            f"INSERT INTO run ({', '.join(BEGUN)}) VALUES ({', '.join('?' * len(BEGUN))})", (*values, info.party)
         ).lastrowid
         assert run is not None
         return run
+
+    def _hold(self, run: int, info: RunInfo) -> None:
+        """Keep what a run's clients hold, and a digest of it."""
+        if info.holdings is not None:
+            check_clients(self._database, self.folder, run, len(info.holdings.sizes))
+            pairs = zip(HELD, info.holdings.encoded(), strict=True)
+            kept = {name: self._kept(body) for name, body in pairs} | {"data": info.data}
+            columns = ", ".join(f"{name} = ?" for name in kept)
+            self._database.execute(f"UPDATE run SET {columns} WHERE id = ?", (*kept.values(), run))
+
+    def _note_changed_data(self, info: RunInfo) -> None:
+        """Raise, or note where that is accepted, that a run goes on with other data than it began with."""
+        digests = {} if info.data is None else {(info.arm, info.seed): info.data}
+        data = Data(digests, self._accepts_changed_data)
+        noted = with_changes(self._database, self._facts, data, f"{self.folder}:")
+        if noted != self._facts:
+            self.set_fact(CHANGED, noted[CHANGED])
 
     def _kept(self, body: bytes | None) -> int | None:
         """Keep an array and return its id; equal arrays are kept once."""
@@ -156,8 +177,13 @@ class Journal:
         self._database.execute("INSERT OR IGNORE INTO array (digest, body) VALUES (?, ?)", (digest, body))
         return int(self.read("SELECT id FROM array WHERE digest = ?", (digest,))[0][0])
 
-    def write(self, entries: Sequence[tuple[int, Record]], save: Save | None = None) -> None:
-        """Write one record for each run given, and what was saved with them, in one transaction."""
+    def write(
+        self,
+        entries: Sequence[tuple[int, Record]],
+        save: Save | None = None,
+        failed: Mapping[int, Failure] = MappingProxyType({}),
+    ) -> None:
+        """Write one record for each run given, what was saved with them, and which runs failed, in one transaction."""
         now = time.perf_counter()
         rows = [_row(run, record, now - self._last_write.get(run, now)) for run, record in entries]
         with self._synced(save is not None), self._transaction():
@@ -167,6 +193,9 @@ class Journal:
             for run, record in entries:
                 if record.finished:
                     self._end(run, "finished")
+            for run, failure in failed.items():
+                self._database.execute("UPDATE run SET party = ? WHERE id = ?", (failure.party, run))
+                self._end(run, "failed", failure.message)
         self._last_write.update((run, now) for run, _ in entries)
 
     def _refer(self, save: Save) -> None:
@@ -187,13 +216,14 @@ class Journal:
             named = [(save.models.name, run) for run in save.ended]
             self._database.executemany("UPDATE run SET model = ? WHERE id = ?", named)
 
-    def finish(self, run: int, status: str = "finished") -> None:
+    def finish(self, run: int, status: str = "finished", failure: str | None = None) -> None:
         """Mark a run as ended; only those that are "finished" are kept whole when the study is run again."""
         with self._transaction():
-            self._end(run, status)
+            self._end(run, status, failure)
 
-    def _end(self, run: int, status: str) -> None:
-        values = (status, _now(), json.dumps(self._facts), run)
+    def _end(self, run: int, status: str, failure: str | None = None) -> None:
+        facts = self._facts if failure is None else {**self._facts, "failure": failure}
+        values = (status, _now(), json.dumps(facts), run)
         self._database.execute("UPDATE run SET status = ?, ended = ?, facts = ? WHERE id = ?", values)
         seal(self._database, "run", "id = ?", (run,))
 
@@ -204,9 +234,24 @@ class Journal:
             stored = {file.name: file for file in files_of(self._database)}
             return tuple(stored[name] for (names,) in known for name in json.loads(names))
 
+    def checkpoint_round(self, party: int) -> int:
+        """Return the round that a party's checkpoint was made after."""
+        return int(self.read("SELECT round FROM checkpoint WHERE party = ?", (party,))[0][0])
+
     def finished_runs(self) -> set[tuple[str, int]]:
         """Return the (arm, seed) of every finished run."""
         return set(self.read("SELECT arm, seed FROM run WHERE status = 'finished'"))
+
+    def failures(self) -> dict[tuple[str, int], str]:
+        """Return why runs failed, by (arm, seed)."""
+        found = self.read("SELECT arm, seed, facts FROM run WHERE status = 'failed'")
+        with as_written(f"The journal in {self.folder}"):
+            return {(arm, seed): str(dict(json.loads(facts)).get("failure", UNKNOWN)) for arm, seed, facts in found}
+
+    def runs_alone(self, party: int) -> dict[tuple[str, int], int]:
+        """Return the (arm, seed) and party of every run whose party has this number or a higher one."""
+        found = self.read("SELECT arm, seed, party FROM run WHERE party >= ?", (party,))
+        return {(arm, seed): number for arm, seed, number in found}
 
     def forget(self, run: int) -> None:
         """Take a run and its rounds out, so that it can be started again."""
@@ -322,21 +367,6 @@ def told_plainly(folder: Path | None, verb: str = "written") -> Iterator[None]:
             f"The journal {where} cannot be {verb}: {error}. What was written before is kept. "
             "Check the disk and the permissions of the folder, and try again."
         ) from error
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise if the folder holds things that are not turnout's."""
-    if folder.exists() and not folder.is_dir():
-        raise JournalError(f"{folder} is a file; nothing was changed. Choose a folder with --out.")
-    if not folder.is_dir() or (folder / FILE).exists():
-        return
-    others = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    if others:
-        shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
-        raise JournalError(
-            f"{folder} holds other files ({shown}) and no journal; nothing was changed. "
-            "Choose an empty or new folder with --out."
-        )
 
 
 def _canonical(config: dict[str, Any]) -> str:

@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
+from torch import Tensor, nn
 
-from turnout.checkpoint import Stored, tensors_of, verify
+from turnout.checkpoint import LastModel, Stored, read_model, verify
 from turnout.errors import JournalError
 from turnout.journal.codec import INTEGERS, MOST_CLIENTS, decode_clients, decode_floats, decode_ids
 from turnout.journal.holdings import HELD, Holdings
-from turnout.journal.journal import MEASURED, Journal
+from turnout.journal.journal import MEASURED, UNKNOWN, Journal
+from turnout.journal.rebuilding import rebuilt, told_runs
 from turnout.journal.schema import VERSION
+from turnout.journal.totals import FRAME_BYTES, check_expansion, check_held
+from turnout.metrics import can_be_metric
 from turnout.strangers import as_written, name_of
 from turnout.streams import Ids
 
@@ -31,6 +34,7 @@ ROUND_COLUMNS = ("evaluated", *MEASURED, "num_clients", *COUNTS, *COSTS)
 CLIENT_COLUMNS = (*INTEGERS, "answered", "coefficient", "loss")
 YEARS = (1970, 9998)  # of a run; pandas reads others that cannot be written as a date
 MOST_METRICS = 1000
+MOST_NOTES, MOST_IN_A_NOTE = 100, 10_000  # and letters
 MOST_SPENT = 1e15  # bytes, steps or seconds of a round: sums of a thousand such still fit
 IN_ORDER = "FROM run JOIN arm ON run.arm = arm.name"
 
@@ -41,7 +45,8 @@ class Loaded:
 
     `rounds` has one row per run and round: what was measured (`evaluated` says whether it was: a NaN in such a row is
     a model that diverged), how many were up, asked and answered, what the round cost, and the cost so far as
-    `cumulative_…`. Byte counts also come summed, as `bytes`.
+    `cumulative_…`. Byte counts also come summed, as `bytes`. `rejected` holds a {"client", "reason"} per answer that
+    was not used.
     """
 
     study: dict[str, Any]  # name, config, facts, version
@@ -50,36 +55,72 @@ class Loaded:
     metrics: tuple[str, ...]  # the columns of `rounds` that were measured
     source: Path | Journal
 
+    def __repr__(self) -> str:
+        name, where = self.study["name"], "in memory" if isinstance(self.source, Journal) else self.source
+        runs = f"{len(self.arms)} arms, {len(self.finished)} of {len(self.runs)} runs finished"
+        return f"Loaded({name!r}: {runs}, {len(self.rounds)} rounds, {where})"
+
     @property
     def arms(self) -> tuple[str, ...]:
         """The arms, in the study's order."""
         return tuple(dict.fromkeys(self.runs["arm"]))
 
+    @property
+    def failures(self) -> dict[tuple[str, int], str]:
+        """Why runs failed, by arm and seed."""
+        failed = self.runs[self.runs["status"] == "failed"]
+        found = zip(failed["arm"], failed["seed"], failed["facts"], strict=True)
+        return {(arm, int(seed)): str(facts.get("failure", UNKNOWN)) for arm, seed, facts in found}
+
     @cached_property
     def clients(self) -> pd.DataFrame:
-        """One row per client asked in a round: what it was asked, did, lost and counted for."""
+        """One row per client asked in a round: what it was asked, did, lost and counted for.
+
+        Clients of data that has names or groups have them in the columns `name` and `group`.
+        """
         keys, facts = [], []
-        for arm, seed, round, blob in self._blobs("clients"):
+        for arm, seed, round, num_clients, asked, blob in self._blobs("clients"):
             keys.append((arm, seed, round))
-            facts.append(decode_clients(blob))
+            facts.append(decode_clients(blob, num_clients, asked))
         columns: dict[str, Any] = {
             name: np.concatenate([fact[name] for fact in facts]) if facts else [] for name in CLIENT_COLUMNS
         }
-        return _long(keys, [len(fact["client"]) for fact in facts], columns)
+        return self._named(_long(keys, [len(fact["client"]) for fact in facts], columns))
 
     @cached_property
     def client_accuracy(self) -> pd.DataFrame:
-        """One row per client and measured round: its accuracy on its own hold-out, NaN where it has none."""
+        """One row per client and measured round: its accuracy on its own hold-out, NaN where it has none.
+
+        Clients of data that has names or groups have them in the columns `name` and `group`.
+        """
         keys, values = [], []
-        for arm, seed, round, blob in self._blobs("client_accuracy"):
+        for arm, seed, round, num_clients, _, blob in self._blobs("client_accuracy"):
             keys.append((arm, seed, round))
-            values.append(decode_floats(blob))
+            check_expansion(self.source, len(keys) * num_clients * FRAME_BYTES)
+            values.append(decode_floats(blob, num_clients))
         lengths = [len(each) for each in values]
         columns: dict[str, Any] = {
             "client": np.concatenate([np.arange(length) for length in lengths]) if values else [],
             "accuracy": np.concatenate(values) if values else [],
         }
-        return _long(keys, lengths, columns)
+        return self._named(_long(keys, lengths, columns))
+
+    def _named(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a frame of clients with their names and groups, in runs whose data has them."""
+        texts = {key: self._texts(*key) for key in zip(self.runs["arm"], self.runs["seed"], strict=True)}
+        rows: dict[Any, Any] = dict(frame.groupby(["arm", "seed"], sort=False).indices) if len(frame) else {}
+        for place, column in enumerate(("name", "group")):
+            if any(own[place] is not None for own in texts.values()):
+                values = np.full(len(frame), None, dtype=object)
+                for key, mine in rows.items():
+                    if (known := texts[key][place]) is not None:
+                        values[mine] = np.array(known, dtype=object)[frame["client"].to_numpy()[mine]]
+                frame[column] = values
+        return frame
+
+    def _texts(self, arm: str, seed: int) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+        held = self.holdings(arm, seed)
+        return (None, None) if held is None else (held.client_names, held.client_groups)
 
     def up(self, arm: str, seed: int, round: int) -> Ids:
         """Return the clients that were up, ascending."""
@@ -106,49 +147,75 @@ class Loaded:
                 f"The journal holds no run of arm {arm!r} with seed {seed}. "
                 f"It has the arms {', '.join(self.arms)}; see .runs for their seeds."
             )
-        return None if found[0][0] is None else Holdings.decoded(*found[0])
+        if found[0][0] is None:
+            return None
+        with as_written(f"The journal in {self.source}"):
+            return Holdings.decoded(*found[0])
 
-    def model(self, arm: str, seed: int) -> Tensor:
-        """Return the last model of a finished run, as a flat vector."""
-        return self._last(arm, seed)["model"]
+    def state_dict(self, arm: str, seed: int) -> dict[str, Tensor]:
+        """Return the last model of a finished run as PyTorch has it, for `module.load_state_dict`.
 
-    def buffers(self, arm: str, seed: int) -> Tensor | None:
-        """Return the buffers that belong to the last model of a finished run, as a flat vector; None if it has none."""
-        return self._last(arm, seed).get("buffers")
+        It is the model whose final loss and accuracy are on record: with FedExP the mean of the last two iterates.
+        Running statistics are the trained ones; integer buffers and frozen parameters are as the module had them.
+        """
+        return self.last_model(arm, seed).state_dict()
 
-    def _last(self, arm: str, seed: int) -> dict[str, Tensor]:
-        if isinstance(self.source, Journal):
-            raise JournalError("This study was kept in memory, and its models in the models of its result.")
+    def module(self, arm: str, seed: int) -> nn.Module:
+        """Return the last model of a finished run as a module in evaluation mode; for models that turnout ships."""
+        last = self.last_model(arm, seed)
+        (config,) = self.runs.query("arm == @arm and seed == @seed")["config"]
+        return rebuilt(config, last, self._where)
+
+    @property
+    def finished(self) -> tuple[tuple[str, int], ...]:
+        """The (arm, seed) of every finished run."""
+        runs = self.runs[self.runs["status"] == "finished"]
+        return tuple((str(arm), int(seed)) for arm, seed in zip(runs["arm"], runs["seed"], strict=True))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the study noted of its own set-up, such as that every seed starts from the same weights."""
+        return tuple(self.study["facts"].get("notes", ()))
+
+    @property
+    def _where(self) -> str:
+        return "This study, which is in memory," if isinstance(self.source, Journal) else str(self.source)
+
+    def last_model(self, arm: str, seed: int) -> LastModel:
+        """Return the last model of a finished run, and what its module was built for."""
         query = (
             "SELECT run.id, file.name, sha256, bytes FROM run LEFT JOIN file ON file.name = run.model "
-            "WHERE arm = ? AND seed = ?"
+            "WHERE arm = ? AND seed = ? AND status = 'finished'"
         )
         with _reading(self.source) as journal:
             found = journal.read(query, (arm, int(seed)))
-        if not found or found[0][1] is None:
+        if not found:
             raise JournalError(
-                f"{self.source} holds no finished run of arm {arm!r} with seed {seed}. "
-                f"See .runs for what there is, or go on with turnout resume {self.source}."
+                f"{self._where} holds no finished run of arm {arm!r} with seed {seed}. {told_runs(self.finished)}"
             )
-        run, stored = found[0][0], Stored(*found[0][1:])
-        verify(self.source, stored)
-        tensors = tensors_of(self.source, stored.name, f"{run}/")
-        if "model" not in tensors:
-            raise JournalError(f"{self.source / stored.name} holds no model of run {run}. Bring back a good copy.")
-        return tensors
+        ((run, *stored),) = found
+        if isinstance(self.source, Journal):
+            return self.source.last_models[run]
+        if stored[0] is None:
+            raise JournalError(f"{self.source} holds no model of arm {arm!r} with seed {seed}. Bring back a good copy.")
+        verify(self.source, Stored(*stored))
+        return read_model(self.source, stored[0], run)
 
-    def _blobs(self, column: str) -> Iterator[tuple[str, int, int, bytes]]:
-        """Yield the blobs of the rounds this was loaded with, and of no later ones."""
+    def _blobs(self, column: str) -> Iterator[tuple[str, int, int, int, int, bytes]]:
+        """Yield the blobs of the rounds this was loaded with, and of no later ones, and how many clients they tell of.
+
+        Each comes with its arm, seed and round, how many clients there are, and how many were asked.
+        """
         last = self.rounds.groupby(["arm", "seed"], sort=False)["round"].max()
         with _reading(self.source) as journal:
             for run, arm, seed in zip(self.runs["id"], self.runs["arm"], self.runs["seed"], strict=True):
                 if (arm, seed) in last.index:
                     query = (
-                        f"SELECT round, {column} FROM round WHERE run = ? AND round <= ? AND {column} IS NOT NULL "
-                        "ORDER BY round"
+                        f"SELECT round, num_clients, asked_count, {column} FROM round WHERE run = ? AND round <= ? "
+                        f"AND {column} IS NOT NULL ORDER BY round"
                     )
-                    for round, blob in journal.read(query, (int(run), int(last[arm, seed]))):
-                        yield arm, seed, round, blob
+                    for found in journal.read(query, (int(run), int(last[arm, seed]))):
+                        yield (arm, seed, *found)
 
 
 def load(folder: str | Path) -> Loaded:
@@ -170,13 +237,18 @@ def _loaded(journal: Journal, source: Path | Journal) -> Loaded:
             f"SELECT {', '.join((*KEYS, *ROUND_COLUMNS, *TEXTS))} {IN_ORDER} JOIN round ON round.run = run.id "
             "ORDER BY position, seed, round"
         )
+        held = journal.read(
+            "SELECT DISTINCT body, num_clients FROM round JOIN run ON run.id = round.run JOIN array ON array.id = sizes"
+        )
     with as_written(f"The journal in {source.folder if isinstance(source, Journal) else source}"):
         frame, metrics = _rounds_frame(rounds)
+        check_expansion(source, FRAME_BYTES * int(frame["asked"].sum()))
+        check_held(held)
         return Loaded(
             study={
                 "name": name_of(name),
                 "config": _json(config, dict),
-                "facts": _json(facts, dict),
+                "facts": _with_notes(_json(facts, dict)),
                 "version": VERSION,
             },
             runs=_runs_frame(runs),
@@ -191,6 +263,16 @@ def _json(text: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"a {type(value).__name__} in place of a {kind.__name__}")
     return value
+
+
+def _with_notes(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts; notes that turnout would not write are refused, for they are printed."""
+    notes = facts.get("notes", [])
+    if not isinstance(notes, list) or len(notes) > MOST_NOTES:
+        raise ValueError("notes that are no list, or too many")
+    if not all(isinstance(note, str) and note.isprintable() and len(note) <= MOST_IN_A_NOTE for note in notes):
+        raise ValueError("a note that no study has")
+    return facts
 
 
 def _runs_frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
@@ -230,7 +312,7 @@ def _rounds_frame(rows: list[tuple[Any, ...]]) -> tuple[pd.DataFrame, tuple[str,
     frame["events"] = pd.Series([tuple(map(str, each)) for each in events], dtype="object")
     frame["rejected"] = pd.Series([_by_client(each) for each in rejected], dtype="object")
     names = tuple(dict.fromkeys(name_of(name) for each in others for name in each))
-    if len(names) > MOST_METRICS or {*names} & {*frame.columns}:
+    if len(names) > MOST_METRICS or not all(map(can_be_metric, names)) or {*names} & {*MEASURED}:
         raise ValueError("measures of names that are taken, or too many of them")
     for name in names:
         frame[name] = [float(each.get(name, "nan")) for each in others]
@@ -242,8 +324,9 @@ def _rounds_frame(rows: list[tuple[Any, ...]]) -> tuple[pd.DataFrame, tuple[str,
     return frame, (*measured, *names)
 
 
-def _by_client(rejected: dict[str, str]) -> dict[int, str]:
-    return {int(client): str(reason) for client, reason in rejected.items()}  # JSON's keys are text
+def _by_client(rejected: dict[str, str]) -> tuple[dict[str, Any], ...]:
+    """Return (client, reason) as records, which Parquet can hold where it cannot hold a mapping."""
+    return tuple({"client": int(client), "reason": str(reason)} for client, reason in rejected.items())
 
 
 def _long(keys: list[tuple[str, int, int]], lengths: list[int], columns: dict[str, Any]) -> pd.DataFrame:

@@ -1,19 +1,14 @@
-"""The tables of a journal, and how its database is opened."""
+"""The tables of a journal, and what tells a journal from another database."""
 
-import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 from turnout.errors import JournalError
-from turnout.journal.sealing import checksum_of
 
 FILE = "journal.sqlite"
-LOCK, PID = ".lock", ".pid"
-VERSION = 3
-BUSY_MILLISECONDS = 10_000
+VERSION = 4
 
 TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);
@@ -34,6 +29,9 @@ CREATE TABLE run (
     sizes INTEGER REFERENCES array (id),
     label_counts INTEGER REFERENCES array (id),
     seconds_per_step INTEGER REFERENCES array (id),
+    client_names INTEGER REFERENCES array (id),
+    client_groups INTEGER REFERENCES array (id),
+    data TEXT,
     party INTEGER NOT NULL,
     model TEXT REFERENCES file (name),
     checksum BLOB,
@@ -68,116 +66,27 @@ CREATE TABLE round (
 ROUND_COLUMNS = 22
 
 
-class Lock:
-    """One writer per folder. The system releases it when the process ends, however it ends.
-
-    The lock is an SQLite transaction on an empty file: it works wherever SQLite does, between processes and within
-    one, and forked workers do not inherit it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._who = folder / PID
-        self._held = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
-        try:
-            self._held.execute("BEGIN EXCLUSIVE")
-            self._who.unlink(missing_ok=True)  # a link in a stranger's folder would be written through
-            self._who.write_text(f"{os.getpid()}\n")
-        except BaseException as error:
-            self._held.close()
-            if not (isinstance(error, sqlite3.OperationalError) and "locked" in str(error)):
-                raise
-            raise JournalError(
-                f"{folder} is being written by another run{_process(self._who)}; nothing was changed. "
-                "Wait until it ends, or choose another folder with --out."
-            ) from None
-
-    def release(self) -> None:
-        """Let others write."""
-        with suppress(OSError):
-            self._who.unlink(missing_ok=True)
-        self._held.close()
-
-
-def _process(who: Path) -> str:
-    """Return which process it is, where it has said so."""
-    try:
-        return f", process {int(who.read_text())}"
-    except (OSError, ValueError):
-        return ""
-
-
-def open_for_writing(target: Path | str) -> sqlite3.Connection:
-    """Open or create a database that one process writes while others read."""
-    database = _connect(str(target), uri=False)
-    try:
-        check_version(database, str(target))
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.create_function("checksum_of", -1, checksum_of, deterministic=True)
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open a journal that may be being written; works on a read-only disk too."""
-    address = path.absolute().as_uri()
-    database = _connect(address + "?mode=rw", uri=True)
-    try:
-        try:
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:  # no place for SQLite's own files beside it
-            database.close()
-            database = _connect(address + "?immutable=1", uri=True)
-        check_version(database, str(path))
-        if is_empty(database):
-            raise JournalError(f"{path} holds no study yet. Start one with turnout run.")
-        database.execute("PRAGMA query_only = ON")
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def is_empty(database: sqlite3.Connection) -> bool:
-    """Whether the tables are still to be made."""
-    return not database.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-
-
-def _connect(target: str, *, uri: bool) -> sqlite3.Connection:
-    database = sqlite3.connect(target, isolation_level=None, check_same_thread=False, uri=uri)
-    try:
-        database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
-        database.execute("PRAGMA trusted_schema = OFF")  # a stranger's tables call no functions
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
 def check_version(database: sqlite3.Connection, where: str) -> None:
     """Raise if this is another program's database, or a later turnout's."""
     try:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         known = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'study'").fetchone()
-        foreign = not known and not is_empty(database)
     except sqlite3.OperationalError:  # the disk's fault, not the file's
         raise
     except sqlite3.DatabaseError as error:
         raise JournalError(
             f"{where} cannot be read as a journal ({error}); nothing was changed. Choose another folder with --out."
         ) from None
-    if foreign:
+    if not known:
         raise JournalError(
             f"{where} is a database but not a journal; nothing was changed. Choose another folder with --out."
         )
-    if known and version < VERSION:
+    if version < VERSION:
         raise JournalError(
             f"{where} was written by an earlier turnout: its format is {version}, this turnout reads {VERSION}; "
             "nothing was changed. Run the study again, in another folder with --out."
         )
-    if version == VERSION and known and has_other_tables(database):
+    if version == VERSION and has_other_tables(database):
         raise JournalError(
             f"{where} has other tables than turnout makes; nothing was changed. "
             "Bring back a good copy, or run the study again in another folder with --out."

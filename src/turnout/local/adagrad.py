@@ -17,15 +17,15 @@ Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from turnout.local.moments import Adaptive, preconditioned_step, squares
 from turnout.protocols import Memory, SlotUpdate
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local")
 class Adagrad(Adaptive):
     """Adagrad for a number of epochs or steps."""
 

@@ -18,33 +18,30 @@ Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
+from turnout.errors import ConfigError
 from turnout.local.moments import Adaptive, preconditioned_step, squares
 from turnout.protocols import Memory, SlotUpdate
+from turnout.settings import ShareBelowOne, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local")
 class Adam(Adaptive):
     """Adam for a number of epochs or steps."""
 
-    beta1: float = 0.9  # β1
-    beta2: float = 0.99  # β2
+    beta1: ShareBelowOne = 0.9  # β1
+    beta2: ShareBelowOne = 0.99  # β2
     bias_correction: bool = False  # divide m and v by what is missing while they are young
 
     def __post_init__(self) -> None:
         Adaptive.__post_init__(self)
-        began_well = self.initial_accumulator == 0 or not self.bias_correction
-        need = "= 0 with bias_correction, which takes v to begin there"
-        self._check(
-            (
-                ("beta1", self.beta1, 0 <= self.beta1 < 1, "in [0, 1)"),
-                ("beta2", self.beta2, 0 <= self.beta2 < 1, "in [0, 1)"),
-                ("initial_accumulator", self.initial_accumulator, began_well, need),
+        if self.bias_correction and self.initial_accumulator > 0:
+            raise ConfigError(
+                f"Adam needs initial_accumulator = 0 with bias_correction, which takes v to begin there; got "
+                f"{self.initial_accumulator}. Change local.initial_accumulator."
             )
-        )
 
     def numbers(self) -> dict[str, float]:
         """Return τ_a, v₀ where it is not 0, and the two β."""

@@ -8,8 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from turnout.limits import check_memory
 from turnout.protocols import Batching
 from turnout.streams import GAMMA, Bits, Ids, mix, unit
+
+BYTES_PER_DRAW = 16  # at least: a position and where it is read from
 
 
 class Batches(NamedTuple):
@@ -46,6 +49,9 @@ def draw_batches(keys: Bits, sizes: Ids, steps: Ids, batch_size: int | None, bat
         positions = np.broadcast_to(once, (len(sizes), longest, width))
         counts = np.where(np.arange(longest)[None, :] < steps[:, None], sizes[:, None], 0)
         return Batches(positions, counts, bool((sizes == width).all()))
+    needed = BYTES_PER_DRAW * (len(sizes) * longest * batch_size + float(steps @ np.minimum(sizes, batch_size)))
+    work = f"Training with {longest:,} steps of {batch_size:,} samples"
+    check_memory(needed, work, "Lower local.steps, local.epochs or local.batch_size.")
     if batching == "replaced":
         return _replaced(keys, sizes, steps, batch_size, longest)
     return _shuffled(keys, sizes, steps, batch_size, longest)

@@ -7,7 +7,6 @@ The preconditioner of step k is P_k = 1/(√v_k + τ_a). Beside the step, its we
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from turnout.local.solver import Solver
 from turnout.protocols import Memory, SlotUpdate
+from turnout.settings import Accumulator, Positive, rule
 from turnout.streams import Floats, Ids
 
 Correction = Literal["none", "local", "joint"]
@@ -59,24 +59,15 @@ def corrected(delta: Tensor, state: Memory, correction: Correction) -> tuple[Ten
     return delta * inverse, inverse if correction == "joint" else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local")
 class Adaptive(Solver):
     """The settings of every adaptive solver, and what it sends."""
 
     preconditioned: ClassVar[bool] = True
     control: ClassVar[Literal["none"]] = "none"
-    adaptivity: float = 1e-3  # τ_a
-    initial_accumulator: float = 0.0  # v₀
+    adaptivity: Positive = 1e-3  # τ_a
+    initial_accumulator: Accumulator = 0.0  # v₀
     correction: Correction = "none"  # "local" and "joint" take the preconditioner out of what is sent
-
-    def __post_init__(self) -> None:
-        Solver.__post_init__(self)
-        self._check(
-            (
-                ("adaptivity", self.adaptivity, self.adaptivity > 0, "> 0"),
-                ("initial_accumulator", self.initial_accumulator, self.initial_accumulator >= 0, ">= 0"),
-            )
-        )
 
     def numbers(self) -> dict[str, float]:
         """Return τ_a, and v₀ where it is not 0."""

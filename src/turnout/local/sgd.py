@@ -21,7 +21,6 @@ Karimireddy et al. (SCAFFOLD). ICML 2020. arXiv:1910.06378.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -30,6 +29,7 @@ from torch import Tensor
 
 from turnout.local.solver import Solver
 from turnout.protocols import Memory, SlotUpdate
+from turnout.settings import NonNegative, PositiveShare, ShareBelowOne, rule
 from turnout.streams import Floats, Ids
 
 
@@ -66,26 +66,15 @@ def sgd_step(slot: SlotUpdate) -> None:
         param.add_(direction, alpha=-rate)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local")
 class SGD(Solver):
     """Stochastic gradient descent for a number of epochs or steps."""
 
-    momentum: float = 0.0  # ρ
-    weight_decay: float = 0.0  # λ
-    prox_strength: float = 0.0  # μ
-    lr_decay: float = 1.0  # γ, per local step
+    momentum: ShareBelowOne = 0.0  # ρ
+    weight_decay: NonNegative = 0.0  # λ
+    prox_strength: NonNegative = 0.0  # μ
+    lr_decay: PositiveShare = 1.0  # γ, per local step
     control: Literal["none", "average", "gradient"] = "none"  # SCAFFOLD's controls; "average" is its option II
-
-    def __post_init__(self) -> None:
-        Solver.__post_init__(self)
-        self._check(
-            (
-                ("momentum", self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
-                ("weight_decay", self.weight_decay, self.weight_decay >= 0, ">= 0"),
-                ("prox_strength", self.prox_strength, self.prox_strength >= 0, ">= 0"),
-                ("lr_decay", self.lr_decay, 0 < self.lr_decay <= 1, "in (0, 1]"),
-            )
-        )
 
     def numbers(self) -> dict[str, float]:
         """Return the settings that are switched on, beside the rate."""

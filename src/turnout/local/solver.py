@@ -1,8 +1,8 @@
 """What every solver shares: the rate, the mini-batches, and how much work is asked for."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -10,7 +10,10 @@ from turnout.errors import ConfigError
 from turnout.local.batches import steps_per_epoch
 from turnout.local.schedule import Constant
 from turnout.protocols import Batching, Memory, View
+from turnout.settings import Count, Positive, StepCount, When, rule
 from turnout.streams import Floats, Ids
+
+Work = StepCount | tuple[StepCount, StepCount]
 
 
 class Schedule(Protocol):
@@ -37,34 +40,21 @@ class WatchfulEffort(Effort, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local")
 class Solver:
     """The settings of every solver; how it moves a parameter is the solver's own."""
 
-    lr: float  # η_l
+    lr: Positive  # η_l
     schedule: Schedule = field(default_factory=Constant)  # how lr changes from round to round
-    batch_size: int | None = None  # B; none is all local samples
+    batch_size: Annotated[Count | None, When(batches=("shuffled", "replaced"))] = None  # B; none is all local samples
     batches: Batching = "shuffled"  # each epoch a new order; or draws with replacement; or all samples at every step
-    epochs: int | tuple[int, int] | None = None  # E, or a range drawn from per client and round, both ends included
-    steps: int | tuple[int, int] | None = None  # τ, or a range
+    epochs: Work | None = None  # E, or a range drawn from per client and round, both ends included
+    steps: Work | None = None  # τ, or a range
     effort: Effort | None = None  # a rule for τ, instead of epochs or steps
-    clip_norm: float | None = None  # the longest a mini-batch's gradient may be; none: as long as it is
+    clip_norm: Positive | None = None  # largest allowed norm of a mini-batch's gradient; none disables clipping
 
     def __post_init__(self) -> None:
         self._check_work()
-        self._check(
-            (
-                ("lr", self.lr, self.lr > 0, "> 0"),
-                ("batch_size", self.batch_size, self.batch_size is None or self.batch_size >= 1, ">= 1"),
-                ("clip_norm", self.clip_norm, self.clip_norm is None or self.clip_norm > 0, "> 0"),
-            )
-        )
-
-    def _check(self, settings: Iterable[tuple[str, float | None, bool, str]]) -> None:
-        """Refuse the first setting, of (name, value, is it well, what is needed), that cannot be."""
-        for name, value, is_well, need in settings:
-            if not is_well:
-                raise ConfigError(f"{type(self).__name__} needs {name} {need}; got {value}. Change local.{name}.")
 
     def _check_work(self) -> None:
         called = type(self).__name__
@@ -83,9 +73,9 @@ class Solver:
                 "Set local.epochs = 1, for example, or give local.effort a rule."
             )
         low, high = _range(self.epochs if self.steps is None else self.steps)
-        if not 1 <= low <= high:
+        if low > high:
             raise ConfigError(
-                f"{called} needs a range of work from 1 up; got [{low}, {high}]. "
+                f"{called} needs a range of work that ascends; got [{low}, {high}]. "
                 "Set local.epochs (or local.steps) to a whole number, or to [least, most]."
             )
 
@@ -132,6 +122,6 @@ def _is_watchful(effort: Effort | None) -> TypeGuard[WatchfulEffort]:
     return hasattr(effort, "observe")
 
 
-def _range(work: int | tuple[int, int] | None) -> tuple[int, int]:
+def _range(work: Work | None) -> tuple[int, int]:
     assert work is not None
     return (work, work) if isinstance(work, int) else (int(work[0]), int(work[1]))

@@ -16,29 +16,20 @@ Reference: Zaheer, Reddi, Sachan, Kale, Kumar. NeurIPS 2018; Wang et al. 2021. a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from turnout.local.moments import Adaptive, preconditioned_step, squares
 from turnout.protocols import Memory, SlotUpdate
+from turnout.settings import ShareBelowOne, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local")
 class Yogi(Adaptive):
     """Yogi for a number of epochs or steps."""
 
-    beta1: float = 0.9  # β1
-    beta2: float = 0.99  # β2
-
-    def __post_init__(self) -> None:
-        Adaptive.__post_init__(self)
-        self._check(
-            (
-                ("beta1", self.beta1, 0 <= self.beta1 < 1, "in [0, 1)"),
-                ("beta2", self.beta2, 0 <= self.beta2 < 1, "in [0, 1)"),
-            )
-        )
+    beta1: ShareBelowOne = 0.9  # β1
+    beta2: ShareBelowOne = 0.99  # β2
 
     def numbers(self) -> dict[str, float]:
         """Return τ_a, v₀ where it is not 0, and the two β."""

@@ -10,14 +10,14 @@ Differs from the paper: PyTorch's LSTM has two biases per gate where TensorFlow'
 Reference: Caldas et al. LEAF: a benchmark for federated settings. 2018. arXiv:1812.01097.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from turnout.errors import ConfigError
 from turnout.models.initialise import drawn
-from turnout.models.shapes import check_widths
+from turnout.settings import Range, Width, rule
 
 
 class LastStepLSTM(nn.Module):
@@ -36,19 +36,14 @@ class LastStepLSTM(nn.Module):
         return outputs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class CharLSTM:
     """A stacked LSTM over characters."""
 
-    embedding: int = 8  # numbers that stand for a character
-    hidden: int = 256  # units of each layer
-    layers: int = 2  # of LSTM, one on the other
-    vocabulary: int | None = None  # how many characters there are; left out, as many as outputs
-
-    def __post_init__(self) -> None:
-        for setting in ("embedding", "hidden", "layers"):
-            check_widths("CharLSTM", setting, (getattr(self, setting),))
-        check_widths("CharLSTM", "vocabulary", () if self.vocabulary is None else (self.vocabulary,))
+    embedding: Width = 8  # numbers that stand for a character
+    hidden: Width = 256  # units of each layer
+    layers: Annotated[int, Range(least=1, ceiling=1000)] = 2  # of LSTM, one on the other
+    vocabulary: Width | None = None  # how many characters there are; left out, as many as outputs
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for sequences of character numbers."""

@@ -8,14 +8,13 @@ Reduces to: the LEAF network for FEMNIST when dense = 2048.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from turnout.models.initialise import drawn
 from turnout.models.mlp import perceptron
-from turnout.models.shapes import check_widths, image_size
+from turnout.models.shapes import image_size
+from turnout.settings import Width, rule
 
 
 def same_cnn(image: tuple[int, int, int], dense: int, num_outputs: int) -> nn.Sequential:
@@ -33,14 +32,11 @@ def same_cnn(image: tuple[int, int, int], dense: int, num_outputs: int) -> nn.Se
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class CNN:
     """Two convolutions and one hidden layer."""
 
-    dense: int = 512  # width of the hidden layer
-
-    def __post_init__(self) -> None:
-        check_widths("CNN", "dense", (self.dense,))
+    dense: Width = 512  # width of the hidden layer
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for images of this shape."""

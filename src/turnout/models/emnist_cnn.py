@@ -8,13 +8,12 @@ Reduces to: the same network without dropout at evaluation.
 Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.00295.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from turnout.models.initialise import drawn
 from turnout.models.shapes import image_size
+from turnout.settings import rule
 
 
 def dropout_cnn(image: tuple[int, int, int], num_outputs: int) -> nn.Sequential:
@@ -35,7 +34,7 @@ def dropout_cnn(image: tuple[int, int, int], num_outputs: int) -> nn.Sequential:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class EmnistCNN:
     """Two convolutions and one hidden layer, with dropout. No settings."""
 

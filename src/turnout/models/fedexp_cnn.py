@@ -8,17 +8,16 @@ Reduces to: LeNet-5 with other widths: 32 and 64 maps for 6 and 16, 384 and 192 
 Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from turnout.models.initialise import drawn
 from turnout.models.lenet5 import LEAST, valid_cnn
 from turnout.models.shapes import image_size
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class FedExpCNN:
     """Two convolutions and two hidden layers. No settings."""
 

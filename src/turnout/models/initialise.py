@@ -25,21 +25,21 @@ NORMS = (nn.GroupNorm, nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNor
 DRAWS = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_)  # what the constructors of these layers call
 
 
-class Undrawn(TorchFunctionMode):
-    """Leave weights as they are where a layer's constructor would draw them from the global generator.
+class Counted(TorchFunctionMode):
+    """Count weights before memory is asked for, so that a model no machine can hold is a message.
 
-    The meta device would do the same, but its first use imports a symbolic algebra system: up to 1.5 seconds. Weights
-    are counted before they are asked for, so that a model no machine can hold is a message.
+    The functions in `skipped` leave weights as they are: `drawn` draws them later. The meta device would do the same,
+    but its first use imports a symbolic algebra system: up to 1.5 seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, skipped: tuple[Callable[..., Any], ...] = ()) -> None:
         super().__init__()
-        self.numbers = 0
+        self.numbers, self.skipped = 0, skipped
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Skip the functions that draw; pass all others on."""
+        """Count what is asked for; pass all functions on but the skipped."""
         if func is torch.empty:
             size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
             self.numbers += math.prod(size)
@@ -48,12 +48,12 @@ class Undrawn(TorchFunctionMode):
                 "This model, with one client's copy of it, its gradient and its change,",
                 "Make the [model] section smaller.",
             )
-        return None if func in DRAWS else func(*args, **(kwargs or {}))
+        return None if func in self.skipped else func(*args, **(kwargs or {}))
 
 
 def drawn(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
     """Return the module that `make` constructs, its weights drawn from the generator alone."""
-    with Undrawn():
+    with Counted(skipped=DRAWS):
         module = make()
     return initialise(module.to(generator.device), generator)
 

@@ -8,17 +8,16 @@ Reduces to: CNN with dense = 2048.
 Reference: Caldas et al. LEAF: a benchmark for federated settings. 2018. arXiv:1812.01097.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from turnout.models.cnn import same_cnn
 from turnout.models.initialise import drawn
 from turnout.models.shapes import image_size
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class LeafCNN:
     """Two convolutions and one hidden layer of 2048. No settings."""
 

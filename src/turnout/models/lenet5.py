@@ -10,14 +10,13 @@ federated use of it does.
 Reference: LeCun, Bottou, Bengio, Haffner. Proc. IEEE 86(11), 1998; Gu et al. (MIFA). arXiv:2106.04159.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from turnout.models.initialise import drawn
 from turnout.models.mlp import perceptron
-from turnout.models.shapes import check_widths, image_size
+from turnout.models.shapes import image_size
+from turnout.settings import Width, rule
 
 LEAST = 16  # pixels a side: ((16 − 4)/2 − 4)/2 = 1
 
@@ -38,14 +37,11 @@ def valid_cnn(image: tuple[int, int, int], maps: tuple[int, int], widths: tuple[
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class LeNet5:
     """Two small convolutions and a few linear layers."""
 
-    dense: tuple[int, ...] = (120, 84)  # width of each hidden layer
-
-    def __post_init__(self) -> None:
-        check_widths("LeNet5", "dense", self.dense)
+    dense: tuple[Width, ...] = (120, 84)  # width of each hidden layer
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for images of this shape."""

@@ -8,14 +8,14 @@ Reduces to: softmax regression when hidden is empty.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import nn
 
 from turnout.models.initialise import drawn
-from turnout.models.shapes import check_widths, flat_size
+from turnout.models.shapes import flat_size
+from turnout.settings import Width, rule
 
 
 def perceptron(widths: tuple[int, ...]) -> list[nn.Module]:
@@ -26,14 +26,11 @@ def perceptron(widths: tuple[int, ...]) -> list[nn.Module]:
     return layers[:-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class MLP:
     """Fully connected layers."""
 
-    hidden: tuple[int, ...] = (200, 200)  # width of each hidden layer
-
-    def __post_init__(self) -> None:
-        check_widths("MLP", "hidden", self.hidden)
+    hidden: tuple[Width, ...] = (200, 200)  # width of each hidden layer
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for samples of this shape."""

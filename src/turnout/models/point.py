@@ -8,13 +8,12 @@ Reduces to: optimisation of x itself; the inputs do not matter and only the targ
 Reference: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481 (its quadratic example).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from turnout.models.shapes import check_widths
+from turnout.settings import Number, Width, rule
 
 
 class Vector(nn.Module):
@@ -29,16 +28,13 @@ class Vector(nn.Module):
         return self.point.expand(inputs.shape[0], -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class Point:
     """A vector in `dim` dimensions."""
 
-    dim: int  # how many coordinates
-    start: float = 0.0  # every coordinate at the start
+    dim: Width  # how many coordinates
+    start: Number = 0.0  # every coordinate at the start
     dtype: Literal["float32", "float64"] = "float32"  # of the coordinates
-
-    def __post_init__(self) -> None:
-        check_widths("Point", "dim", (self.dim,))
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the point at its start, whatever the samples and outputs are."""

@@ -11,7 +11,6 @@ taken over the whole last map; pooling = "corner" is the FedExP code's, which se
 Reference: He, Zhang, Ren, Sun. CVPR 2016. arXiv:1512.03385; Hsieh et al. ICML 2020. arXiv:1910.00189.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from turnout.errors import ConfigError
 from turnout.models.initialise import drawn
 from turnout.models.shapes import image_size
+from turnout.settings import rule
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # maps, and the stride of the stage's first block
 
@@ -59,19 +59,12 @@ def resnet18(channels: int, num_outputs: int, groups: int, pool: nn.Module) -> n
     return nn.Sequential(*stem, *blocks, pool, nn.Flatten(), nn.Linear(maps_in, num_outputs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class ResNet18:
     """Eight residual blocks with group normalisation."""
 
-    groups: int = 2  # of channels that are normalised together
+    groups: Literal[1, 2, 4, 8, 16, 32, 64] = 2  # of channels that are normalised together
     pooling: Literal["global", "corner"] = "global"  # what the last map is averaged over
-
-    def __post_init__(self) -> None:
-        if self.groups < 1 or 64 % self.groups:
-            raise ConfigError(
-                f"ResNet18 needs groups that divide 64, its least number of maps; got {self.groups}. "
-                "Change model.groups to 1, 2, 4, 8, 16, 32 or 64."
-            )
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for images of this shape."""

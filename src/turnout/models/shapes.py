@@ -31,10 +31,3 @@ def image_size(rule: str, example_shape: Shape, least: int) -> tuple[int, int, i
             'Use larger images, or set model.use = "mlp", which takes any size.'
         )
     return channels, height, width
-
-
-def check_widths(rule: str, setting: str, widths: tuple[int, ...]) -> None:
-    """Raise where a layer would have no units."""
-    if any(width < 1 for width in widths):
-        got = widths[0] if len(widths) == 1 else widths
-        raise ConfigError(f"{rule} needs {setting} >= 1; got {got}. Change model.{setting}.")

@@ -9,16 +9,15 @@ Differs from the paper: a bias is on by default; bias = false gives the power-of
 Reference: Li et al. (FedProx). MLSys 2020. arXiv:1812.06127; Cho, Wang, Joshi. arXiv:2010.01243.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from turnout.models.initialise import drawn
 from turnout.models.shapes import flat_size
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class Softmax:
     """One linear layer."""
 

@@ -12,13 +12,13 @@ Reference: Simonyan, Zisserman. ICLR 2015. arXiv:1409.1556; Wang et al. (FedNova
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from turnout.models.initialise import drawn
 from turnout.models.shapes import image_size
+from turnout.settings import rule
 
 STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # a pooling step ends each
 
@@ -57,7 +57,7 @@ def draw_convolutions(module: nn.Module, generator: torch.Generator) -> nn.Modul
     return module
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("model")
 class VGG11:
     """Eight convolutions and two hidden layers, with dropout. No settings."""
 

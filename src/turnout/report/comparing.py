@@ -1,17 +1,21 @@
 """The tables that hold the arms against each other: the comparison, and the tests it rests on."""
 
+from dataclasses import fields
+
 import pandas as pd
 
 from turnout.report.tables import Table
 from turnout.study import formats
 from turnout.study.comparison import SURE, Comparison, Row
 from turnout.study.formats import MISSING
+from turnout.study.statistics import Difference
 
-PAIRED = ("pairs", "mean", "low", "high", "bootstrap_low", "bootstrap_high", "t_test_p", "signed_rank_p", "effect_size")
 TESTS = (
-    "t: paired t-test; Wilcoxon: signed-rank test, exact; both corrected over the arms by Holm's method. Bootstrap: "
-    "percentiles of the mean over 9,999 resamples of the seeds. Effect: Cohen's d of the paired differences, their "
-    "mean over their standard deviation."
+    "t: paired t-test, or Welch's where arms are not paired; Wilcoxon: signed-rank test, exact, of paired arms. "
+    "Bootstrap: percentiles of the mean over 9,999 resamples of the seeds. Intervals and corrected p-values hold for "
+    "all arms together (Bonferroni's correction): an interval leaves out zero exactly where its corrected p is below "
+    "0.05. Effect: Cohen's d, the mean difference over the standard deviation of the differences, or of the seeds "
+    "where arms are not paired."
 )
 
 
@@ -36,19 +40,19 @@ def tests_table(found: Comparison) -> Table | None:
     unit = "points" if found.in_points else "difference"
     headings = [
         "arm",
-        "pairs of seeds",
+        "seeds",
         f"{unit} from {found.baseline}",
         f"{SURE} interval, t",
         f"{SURE} interval, bootstrap",
         "p, t",
-        "p, t (Holm)",
+        "p, t (corrected)",
         "p, Wilcoxon",
-        "p, Wilcoxon (Holm)",
+        "p, Wilcoxon (corrected)",
         "effect",
     ]
     return Table(
         name="tests",
-        title=f"Differences from {found.baseline}, seed by seed",
+        title=f"Differences from {found.baseline}",
         headings=headings,
         rows=[_tests(found, row) for row in tested],
         raw=pd.DataFrame([_raw(row) for row in tested]),
@@ -65,14 +69,14 @@ def _tests(found: Comparison, row: Row) -> list[str]:
 
     return [
         row.arm,
-        str(told.pairs),
+        f"{told.seeds}{'' if told.is_paired else ', unpaired'}",
         found.amount(told.mean, "+"),
         between(told.low, told.high),
         between(told.bootstrap_low, told.bootstrap_high),
         formats.p_value(told.t_test_p),
-        formats.p_value(row.holm_p),
+        formats.p_value(told.corrected_p),
         formats.p_value(told.signed_rank_p),
-        formats.p_value(row.holm_signed_rank_p),
+        formats.p_value(told.corrected_signed_rank_p),
         formats.number(told.effect_size),
     ]
 
@@ -84,9 +88,7 @@ def _raw(row: Row) -> dict[str, object]:
         "final_mean": row.final.mean,
         "final_std": row.final.std,
         "diverged": row.diverged,
-        **{f"difference_{name}": getattr(row.difference, name, None) for name in PAIRED},
-        "holm_p": row.holm_p,
-        "holm_signed_rank_p": row.holm_signed_rank_p,
+        **{f"difference_{part.name}": getattr(row.difference, part.name, None) for part in fields(Difference)},
         **{f"{name}_to_target": reached.median for name, reached in row.to_target.items()},
         "reached_target": row.to_target["round"].reached if row.to_target else None,
     }

@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from turnout.journal.totals import check_can_show
 from turnout.report import attendance, curves, fairness
 from turnout.report.attendance import Attendance
+from turnout.report.by_client import by_client, client_table, group_table
 from turnout.report.comparing import comparison_table, tests_table
 from turnout.report.gather import Arm, Gathered, rounds_of
 from turnout.report.packing import maps
@@ -55,6 +57,8 @@ class Contents:
 
 def contents(gathered: Gathered) -> Contents:
     """Work out everything a report shows."""
+    for study in gathered.studies:
+        check_can_show(study.rounds)
     accuracies, fair = _accuracies(gathered.arms)
     read = _Attended()
     packed = maps(gathered.arms, read, lambda arm, seed: arm.study.holdings(arm.own_name, seed))
@@ -68,6 +72,8 @@ def contents(gathered: Gathered) -> Contents:
         found.append(away)
     if len(fair):
         found.append(over_seeds("fairness", "Accuracy on the clients' own hold-outs, mean over seeds", FAIR, fair))
+    each = by_client(gathered.arms)
+    found += [table for table in (group_table(each), client_table(each)) if table is not None]
     return Contents(
         gathered=gathered,
         curves=curves.all_curves(gathered.arms),
@@ -234,7 +240,7 @@ def _forest(gathered: Gathered, places: dict[str, int]) -> dict[str, Any] | None
     found = gathered.comparison
     if found is None:
         return None
-    points = found.metric.endswith("accuracy")
+    points = found.in_points
     unit = f"points of {found.metric}" if points else found.metric
     told = [(row.arm, row.difference) for row in found.rows if row.difference is not None]
     return {

@@ -52,9 +52,9 @@ def summary(accuracies: Floats) -> dict[str, float]:
 def over_rounds(arm: Arm) -> pd.DataFrame:
     """Return one row per run and round in which every client was measured."""
     rows = [
-        {"seed": seed, "round": round, **summary(decode_floats(blob))}
+        {"seed": seed, "round": round, **summary(decode_floats(blob, total))}
         for seed in arm.seeds
-        for round, blob in rows_of(arm, seed, "round, client_accuracy")
+        for round, total, blob in rows_of(arm, seed, "round, num_clients, client_accuracy")
         if blob is not None
     ]
     return pd.DataFrame(rows, columns=["seed", "round", *LABELS])
@@ -64,9 +64,9 @@ def last_accuracies(arm: Arm) -> dict[int, Floats]:
     """Return each seed's client accuracies in the last round that measured them, lowest first."""
     found: dict[int, Floats] = {}
     for seed in arm.seeds:
-        blobs = [blob for (blob,) in rows_of(arm, seed, "client_accuracy") if blob is not None]
-        if blobs:
-            values = decode_floats(blobs[-1])
+        measured = [row for row in rows_of(arm, seed, "client_accuracy, num_clients") if row[0] is not None]
+        if measured:
+            values = decode_floats(*measured[-1])
             known = np.sort(values[np.isfinite(values)])
             if len(known):
                 found[seed] = known

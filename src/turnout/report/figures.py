@@ -28,6 +28,7 @@ MOST_CLIENTS, MOST_ROUNDS = 300, 500  # that get a cell each
 ROWS, COLUMNS = 120, 200  # cells of a map of more
 CELLS = ("#eceef1", "#c3ccd6", "#f0c24b", "#6cbcec", "#0072b2", "#d55e00")
 RAMP = ("#eceef1", "#004a78")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # how a formula can begin in a spreadsheet
 NO_PNG = "No PNG was written: that needs chromium on the path, or pip install cairosvg. The figures are there as SVG."
 
 
@@ -41,11 +42,11 @@ def write_figures(found: Contents, folder: Path) -> list[Path]:
     written += _pictures(list(written))
     for table in found.tables:
         csv, tex = folder / f"{table.name}.csv", folder / f"{table.name}.tex"
-        table.raw.to_csv(csv, index=False)
+        no_formulas(table.raw).to_csv(csv, index=False)
         tex.write_text(table.latex(), encoding="utf-8")
         written += [csv, tex]
     long = folder / "curves.csv"
-    _long(found.curves).to_csv(long, index=False)
+    no_formulas(_long(found.curves)).to_csv(long, index=False)
     return [*written, long]
 
 
@@ -106,7 +107,7 @@ def _differences(found: Contents, places: dict[str, int]) -> Iterator[tuple[str,
     told = [] if comparison is None else [(r.arm, r.difference) for r in comparison.rows if r.difference is not None]
     if comparison is None or not told:
         return
-    points = comparison.metric.endswith("accuracy")
+    points = comparison.in_points
     factor = 100 if points else 1
     rows: list[svg.Interval] = []
     for arm, d in told:
@@ -181,6 +182,11 @@ def _long(found: dict[str, dict[str, curves.Curve]]) -> pd.DataFrame:
         for arm, curve in by_arm.items()
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "metric", "round"])
+
+
+def no_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame with an apostrophe before every text that a spreadsheet would take for a formula."""
+    return frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell)
 
 
 def _pictures(drawn: Sequence[Path]) -> list[Path]:

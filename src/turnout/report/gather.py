@@ -10,7 +10,8 @@ import pandas as pd
 
 from turnout.errors import TurnoutError
 from turnout.journal import Journal, Loaded, load
-from turnout.study.compare import Comparison, compare, names_of_arms
+from turnout.study.compare import Comparison, compare, names_of_arms, recorded_target
+from turnout.study.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +40,15 @@ class Gathered:
         return ", ".join(dict.fromkeys(str(study.study["name"]) for study in self.studies))
 
 
-def gather(folders: Sequence[Path]) -> Gathered:
-    """Read the journals of these folders."""
+def gather(folders: Sequence[Path], target: Target | None = None) -> Gathered:
+    """Read the journals of these folders; costs are measured to the target given, or to the study's own."""
     studies = tuple(load(folder) for folder in folders)
     arms = tuple(
         _arm(study, own, name)
         for study, names in zip(studies, names_of_arms(studies), strict=True)
         for own, name in names.items()
     )
-    comparison, verdict = _compared(studies)
+    comparison, verdict = _compared(studies, target)
     return Gathered(studies=studies, arms=arms, comparison=comparison, verdict=verdict)
 
 
@@ -64,10 +65,9 @@ def _arm(study: Loaded, own_name: str, name: str) -> Arm:
     )
 
 
-def _compared(studies: Sequence[Loaded]) -> tuple[Comparison | None, str]:
-    target = studies[0].study["config"].get("target") if len(studies) == 1 else None
+def _compared(studies: Sequence[Loaded], target: Target | None) -> tuple[Comparison | None, str]:
     try:
-        found = compare(studies, target=target)
+        found = compare(studies, target=recorded_target(studies) if target is None else target)
     except TurnoutError as error:  # nothing is finished or measured: the rest can still be shown
         return None, str(error)
     return found, found.verdict()

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from turnout.journal import Holdings
 from turnout.report.attendance import STATES, Attendance
 from turnout.report.gather import Arm
-from turnout.streams import Ids
 
 BUDGET = 5_000_000  # bytes of the page for all maps
 MOST_CLIENTS = 20_000
 PER_CLIENT = 14  # bytes of the page for one client's counts and share
 LABEL_LEVELS = 255
 MOST_LABELS = 1_000_000  # clients times classes
+MOST_LETTERS = 200_000  # of clients' names on the page
 LETTERS = {"B": "<u1", "H": "<u2", "I": "<u4", "f": "<f4"}
 
 
@@ -93,7 +93,8 @@ def _key(entry: dict[str, Any]) -> bytes:
 
 
 def _length(held: dict[str, Any]) -> int:
-    return sum(len(part["d"]) for part in held.values() if isinstance(part, dict))
+    names = sum(map(len, held.get("names", ())))
+    return names + sum(len(part["d"]) for part in held.values() if isinstance(part, dict))
 
 
 def _steps(runs: Sequence[Attendance], budget: int) -> Steps:
@@ -115,7 +116,7 @@ def _run(run: Attendance, steps: Steps) -> dict[str, Any]:
     rounds = np.arange(0, len(run.rounds), steps.rounds)
     owner = np.repeat(np.arange(len(run.rounds)), run.counts)
     kept = (owner % steps.rounds == 0) & (run.clients % steps.clients == 0)
-    bits = b"".join(_bits(run, run.up[place], steps) for place in rounds)
+    bits = b"".join(_bits(run, run.up.mask(int(place)), steps) for place in rounds)
     some = slice(None, None, steps.clients)
     return {
         "clients": len(range(0, run.num_clients, steps.clients)),
@@ -131,9 +132,8 @@ def _run(run: Attendance, steps: Steps) -> dict[str, Any]:
     }
 
 
-def _bits(run: Attendance, up: Ids, steps: Steps) -> bytes:
-    mask = np.zeros(run.num_clients, dtype=bool)
-    mask[up] = True
+def _bits(run: Attendance, up: NDArray[np.bool_], steps: Steps) -> bytes:
+    mask = np.pad(up, (0, run.num_clients - len(up))) if len(up) < run.num_clients else up
     return np.packbits(mask[:: steps.clients], bitorder="little").tobytes()
 
 
@@ -142,6 +142,8 @@ def _holding(found: Holdings | None, run: Attendance, steps: Steps) -> dict[str,
         return None
     some = slice(None, None, steps.clients)
     entry: dict[str, Any] = {"sizes": packed(found.sizes[some]), "total": int(found.sizes.sum())}
+    if found.client_names is not None and sum(map(len, found.client_names[some])) <= MOST_LETTERS:
+        entry["names"] = list(found.client_names[some])
     if found.seconds_per_step is not None:
         entry["seconds"] = packed(found.seconds_per_step[some])
     labels = None if found.label_counts is None else found.label_counts[some]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from turnout.journal import Loaded
+from turnout.journal.changed_data import CHANGED
 from turnout.report import curves
 from turnout.report.contents import Contents, Event
 from turnout.study import formats, to_toml
@@ -37,7 +38,7 @@ chosen above.</p><div class=chart data-part=chart></div></div>"""
 UNKNOWN = "How much data each client holds is not in the journal."
 MOST_EVENTS = 40
 MOST_BANDS = 6  # arms; the bands of more would only cover each other
-FACTS = ("engine", "device", "versions", "machine")  # how a study was run, as far as a reader can use it
+FACTS = ("engine", "device", "versions", "machine", "notes")  # how a study was run, as far as a reader can use it
 LARGE = 300  # clients or rounds that may not get a cell of their own on every screen
 
 
@@ -79,11 +80,11 @@ def _comparison(found: Contents) -> str:
     lead = "A dot is the difference in the one seed that was run; one seed has no interval."
     if tests:
         lead = (
-            "A dot is the mean difference over the seeds that both arms have, a bar its 95 % interval. "
-            "A bar that crosses the line at zero is no clear difference."
+            "A dot is the mean difference over the seeds that both arms have, a bar its interval; all bars together "
+            "hold with 95 %. A bar that crosses the line at zero is no clear difference."
         )
         tests = f"<details><summary>Every test of these differences</summary>{tests}</details>"
-    elif any(row.difference is not None and row.difference.pairs > 1 for row in comparison.rows):
+    elif any(row.difference is not None and row.difference.seeds > 1 for row in comparison.rows):
         lead = "A dot is the mean difference over the seeds that both arms have; it was the same in each."
     heading = f"<h3>Difference from {html.escape(comparison.baseline)}</h3>"
     picture = "<div data-picture=forest><div class=chart data-part=chart></div></div>"
@@ -151,6 +152,10 @@ def _fairness(found: Contents) -> str:
     )
     chart = "<div class=legend data-part=legend></div><div class=chart data-part=accuracies></div>"
     ranks = f"<h3>From the worst served to the best</h3><div data-picture=accuracies>{chart}</div>"
+    if clients := _table(found, "clients"):
+        ranks = f"<details><summary>Accuracy of each client</summary>{clients}</details>{ranks}"
+    if groups := _table(found, "groups"):
+        ranks = f"<h3>By group</h3>{groups}{ranks}"
     if not any(_moves(found, metric) for metric in found.curves if curves.group_of(metric) == curves.FAIRNESS):
         once = "<p class=note>Clients were measured once; with evaluate.clients_every the same goes over rounds.</p>"
         return lead + table + ranks + once
@@ -201,6 +206,7 @@ def _study(study: Loaded) -> str:
     started = study.runs["started"].min()
     told = {"seeds": seeds, "runs": runs, "started": "" if started != started else f"{started:%Y-%m-%d %H:%M} UTC"}
     told |= {key: _said(facts[key]) for key in FACTS if key in facts}
+    told |= {"data that changed": _said(facts[CHANGED])} if CHANGED in facts else {}
     pairs = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(text)}</dd>" for key, text in told.items() if text)
     file = f"{name}.toml"
     again = f"turnout run {file if file.replace('-', '').replace('.', '').replace('_', '').isalnum() else repr(file)}"

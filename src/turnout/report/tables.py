@@ -149,8 +149,8 @@ def turned_away(arms: Sequence[Arm]) -> Table:
     counts: dict[tuple[str, str], int] = {}
     for arm in arms:
         for reasons in rounds_of(arm)["rejected"]:
-            for reason in reasons.values():
-                key = arm.name, NUMBERS.sub("…", reason)
+            for each in reasons:
+                key = arm.name, NUMBERS.sub("…", each["reason"])
                 counts[key] = counts.get(key, 0) + 1
     rows = [(arm, reason, count) for (arm, reason), count in counts.items()]
     return Table(

@@ -3,14 +3,15 @@
     a claim holds  ⇔  the mean over seeds is on the claimed side, so are more than half of the seeds, and
                       Holm's p-value, over all tested claims of the study, is below 0.05
 
-An identity has no test: it holds when no seed is off by more than its tolerance. A number has no verdict: it is there
-to be looked at beside the paper's.
+A claim on whose side the seeds are but that has no p-value (one seed, or the same value in each) is not tested: it is
+neither held nor refuted. An identity has no test: it holds when no seed is off by more than its tolerance. A number
+has no verdict: it is there to be looked at beside the paper's.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from turnout.study.statistics import holm, paired, summarise
 
 SURE = 0.05  # a corrected p-value below this is clear
 BARE = ("", "×")  # units that stand right behind a number, without a space
+
+
+Outcome = Literal["held", "not held", "not tested", "no claim"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,12 @@ class Claim:
     is_exact: bool = False  # an identity
     p: float | None = None  # of the paired t-test; None: nothing to test
     corrected_p: float | None = None
-    held: bool | None = None
+    held: bool | None = None  # None: a number, or a claim that could not be tested
+
+    @property
+    def outcome(self) -> Outcome:
+        """What `settled` found."""
+        return outcome_of(self.held, self.supported)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -79,19 +88,34 @@ def number(statement: Statement, values: Floats) -> Claim:
 def settled(claims: Sequence[Claim]) -> list[Claim]:
     """Return the claims with their verdicts, tests corrected over all of them."""
     corrected = holm([claim.p for claim in claims])
-    return [
-        replace(
-            claim, corrected_p=p, held=None if claim.supported is None else claim.supported and (p is None or p < SURE)
-        )
-        for claim, p in zip(claims, corrected, strict=True)
-    ]
+    return [replace(claim, corrected_p=p, held=_is_held(claim, p)) for claim, p in zip(claims, corrected, strict=True)]
+
+
+def _is_held(claim: Claim, corrected_p: float | None) -> bool | None:
+    if not claim.supported or claim.is_exact:
+        return claim.supported
+    return None if corrected_p is None else corrected_p < SURE
+
+
+def outcome_of(held: bool | None, supported: bool | None) -> Outcome:
+    """Return a claim's verdict in words."""
+    if held is None:
+        return "no claim" if supported is None else "not tested"
+    return "held" if held else "not held"
+
+
+def tally(outcomes: Sequence[Outcome]) -> str:
+    """Return how many claims held of those that were tested, and how many were not tested."""
+    tested = sum(outcome in ("held", "not held") for outcome in outcomes)
+    untested = outcomes.count("not tested")
+    return f"{outcomes.count('held')} of {tested}" + (f", {untested} not tested" if untested else "")
 
 
 def _tested(statement: Statement, values: Floats, gain: Floats) -> Claim:
     gain = np.asarray(gain, dtype=float)
     ours, spread = _mean_and_spread(np.asarray(values, dtype=float))
     found = paired(gain, np.zeros(len(gain)), streams=Streams(0))
-    supported = found is not None and found.mean > 0 and 2 * found.agreeing > found.pairs
+    supported = found is not None and found.mean > 0 and 2 * (found.agreeing or 0) > found.seeds
     p = None if found is None else found.t_test_p
     return Claim(statement=statement, ours=ours, spread=spread, seeds=len(gain), supported=supported, p=p)
 

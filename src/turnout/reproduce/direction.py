@@ -1,6 +1,6 @@
 """How far the direction of a few clients is from that of all: everyone trains, and a rule gets to see K of them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,9 +11,10 @@ from turnout.errors import ConfigError
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
 from turnout.selection import Uniform
+from turnout.settings import Clients, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("aggregation")
 class Sampled:
     """FedAvg, FedVARP or ClusterFedVARP on K of the clients that answered, measured against the mean of them all.
 
@@ -24,9 +25,9 @@ class Sampled:
     """
 
     is_weighted_sum: ClassVar[bool] = False
-    cohort_size: int  # K
+    cohort_size: Clients  # K
     remembers: Literal["nothing", "clients", "clusters"] = "nothing"  # FedAvg, FedVARP, ClusterFedVARP
-    num_clusters: int | None = None  # Q
+    num_clusters: Clients | None = None  # Q
     clusters: Literal["random", "labels"] = "random"
 
     def __post_init__(self) -> None:

@@ -10,8 +10,8 @@ Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini. FilFL. ECAI 2024. arXiv:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import field, replace
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -22,9 +22,7 @@ from turnout.data.cifar10 import Cifar10
 from turnout.data.federation import Federation, Held, Samples
 from turnout.data.partition import Dirichlet, Partition
 from turnout.data.shakespeare import WINDOW, Shakespeare, encode
-from turnout.data.sources import check_clients, check_shares
 from turnout.diagnostics.brute_force import all_subsets, best_subset
-from turnout.errors import ConfigError
 from turnout.filtering import Greedy
 from turnout.journal.load import Loaded
 from turnout.protocols import Ask, Kept, Population, View
@@ -32,6 +30,7 @@ from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import POINTS, average, rounds_to
 from turnout.reproduce.shipped import ALONE
 from turnout.requests import Scored, Steps
+from turnout.settings import Clients, Count, CountOrZero, Range, ShareBelowOne, rule
 from turnout.streams import Floats, Ids, Streams
 
 PAPER = "Fourati et al. 2024 (FilFL)"
@@ -159,21 +158,19 @@ def with_inputs(federation: Federation, change: Callable[[Tensor], Tensor]) -> F
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class PooledCifar10:
     """CIFAR-10 with images averaged over blocks of `block` × `block` pixels; 1 leaves them as they are."""
 
-    clients: int = 100
-    block: int = 4
+    clients: Clients = 100
+    block: Literal[1, 2, 4, 8] = 4
     partition: Partition = field(default_factory=lambda: Dirichlet(concentration=0.5, min_size=5))
-    holdout: float = 0.0
-    server_samples: int = 0
-    samples: int | None = None  # of the training set; left out, all
+    holdout: ShareBelowOne = 0.0
+    server_samples: CountOrZero = 0
+    samples: Count | None = None  # of the training set; left out, all
     folder: str | None = None
 
     def __post_init__(self) -> None:
-        if self.block not in (1, 2, 4, 8):
-            raise ConfigError(f"PooledCifar10 needs block to be 1, 2, 4 or 8; got {self.block}. Change data.block.")
         self._whole()
 
     def _whole(self) -> Cifar10:
@@ -191,7 +188,7 @@ class PooledCifar10:
         return with_inputs(self._whole().build(streams), lambda x: F.avg_pool2d(x, self.block))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class RolesAndProse:
     """Shakespeare by role, with the last `window` characters of each window; the server holds prose of our own.
 
@@ -199,23 +196,13 @@ class RolesAndProse:
     """
 
     edition: Literal["tiny", "plays"] = "plays"
-    clients: int | None = None
-    window: int = WINDOW
-    stride: int = 1
-    min_characters: int = 1000
-    holdout: float = 0.0
-    server_samples: int = 34  # m_V
+    clients: Clients | None = None
+    window: Annotated[int, Range(least=1, most=WINDOW)] = WINDOW
+    stride: Count = 1
+    min_characters: CountOrZero = 1000
+    holdout: ShareBelowOne = 0.0
+    server_samples: Annotated[int, Range(least=1, most=len(PROSE) - WINDOW)] = 34  # m_V
     folder: str | None = None
-
-    def __post_init__(self) -> None:
-        check_clients("RolesAndProse", self.clients)
-        check_shares("RolesAndProse", self.holdout, self.server_samples)
-        most = len(PROSE) - WINDOW
-        if not 1 <= self.window <= WINDOW or not 1 <= self.server_samples <= most:
-            raise ConfigError(
-                f"RolesAndProse needs window in 1…{WINDOW} and server_samples in 1…{most}; got {self.window} and "
-                f"{self.server_samples}. Change data.window or data.server_samples."
-            )
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
@@ -233,7 +220,7 @@ class RolesAndProse:
         return with_inputs(replace(roles, server=prose), lambda x: x[:, -self.window :])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("filtering")
 class Exhaustive:
     """The greedy filter, and in every look the best of all subsets beside it: Figure 11.
 
@@ -241,8 +228,8 @@ class Exhaustive:
     """
 
     mode: Literal["deterministic", "randomised"] = "deterministic"
-    every: int = 5
-    most: int | None = None
+    every: Count = 5
+    most: Clients | None = None
 
     @property
     def greedy(self) -> Greedy:

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from turnout.reproduce.claims import measured
+from turnout.reproduce.claims import Outcome, measured, outcome_of, tally
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/reproductions.md")
@@ -23,12 +23,13 @@ INTRO = """\
 
 Every row is a claim of a paper, tested on ours: the mean over seeds ± the standard deviation over seeds. *Held* means
 that the mean and most seeds are on the claimed side and that the paired test is clear (p < 0.05) after Holm's
-correction over all tested claims of the study; an identity has to hold in every seed. A row without a verdict is a
-number to look at. Settings were tuned on seeds that are not reported.
+correction over all tested claims of the study; an identity has to hold in every seed. *Not tested* means that the
+seeds are on the claimed side and no test can be made of them: every seed gave the same value, or there was one seed. A
+row without a verdict is a number to look at. Settings were tuned on seeds that are not reported.
 
 This page is written by `python -m turnout.reproduce.page` from `docs/results/*.json`, which `turnout reproduce` wrote.
 """
-VERDICTS = {True: "yes", False: "**no**", None: "–"}
+SHOWN: dict[Outcome, str] = {"held": "yes", "not held": "**no**", "not tested": "not tested", "no claim": "–"}
 
 
 def page(results: Sequence[dict[str, Any]]) -> str:
@@ -39,8 +40,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for result in results:
-        judged = [claim["held"] for claim in result["claims"] if claim["held"] is not None]
-        held = f"{sum(judged)} of {len(judged)}"
+        held = tally(_outcomes(result))
         time = _time(sum(result["seconds"].values()))
         lines.append(
             f"| [{result['name']}](#{result['name']}) | {_cell(result['paper'])} | {result['scale']} | "
@@ -53,10 +53,9 @@ def summary(results: Sequence[dict[str, Any]]) -> str:
     """Return the README's table: one row a study, with how many of its claims held."""
     lines = ["| study | of | scale, seeds | claims that held |", "|---|---|---|---|"]
     for result in results:
-        judged = [claim["held"] for claim in result["claims"] if claim["held"] is not None]
         link = f"[{result['name']}]({PAGE}#{result['name']})"
         run = f"{result['scale']}, {result['seeds']}"
-        lines.append(f"| {link} | {_cell(result['paper'])} | {run} | {sum(judged)} of {len(judged)} |")
+        lines.append(f"| {link} | {_cell(result['paper'])} | {run} | {tally(_outcomes(result))} |")
     return "\n".join(lines)
 
 
@@ -67,6 +66,10 @@ def with_summary(readme: str, table: str) -> str:
     return f"{before}{start}\n{table}\n{end}{after}" if start and end else readme
 
 
+def _outcomes(result: dict[str, Any]) -> list[Outcome]:
+    return [outcome_of(claim["held"], claim["supported"]) for claim in result["claims"]]
+
+
 def _section(result: dict[str, Any]) -> list[str]:
     lines = [
         f"## {result['name']} {{ #{result['name']} }}",
@@ -75,9 +78,9 @@ def _section(result: dict[str, Any]) -> list[str]:
         "",
     ]
     lines += ["| claim | paper | ours | held |", "|---|---|---|---|"]
-    for claim in result["claims"]:
+    for claim, outcome in zip(result["claims"], _outcomes(result), strict=True):
         ours = measured(claim["ours"], claim["spread"], claim["unit"])
-        cells = (claim["text"], claim["paper"], ours, VERDICTS[claim["held"]])
+        cells = (claim["text"], claim["paper"], ours, SHOWN[outcome])
         lines.append("| " + " | ".join([*map(_cell, cells[:3]), cells[3]]) + " |")
     notes = [f"*{_cell(claim['text'])}*: {_cell(claim['note'])}" for claim in result["claims"] if claim["note"]]
     notes += map(_cell, result["notes"])

@@ -1,7 +1,6 @@
 """Recorded phones dealt to clients, and the selection rules that only the study of them needs."""
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -13,12 +12,13 @@ from turnout.fleet.recordings import read_recording
 from turnout.fleet.traces import UP, Trace
 from turnout.protocols import Ask, Choice, View
 from turnout.selection import Uniform
+from turnout.settings import Clients, rule
 from turnout.streams import Floats, Ids
 
 RECORDING = Path("availability-traces") / "flash_300_devices_6d.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class RankedPhones:
     """FLASH's 300 phones, from the one that is up most to the one that is up least, one for each client.
 
@@ -74,17 +74,15 @@ def _counts(name: str, clients: Ids, view: View) -> Ids:
     return counted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class LeastAsked:
     """The K of those that are up that were asked least often so far; ties are drawn.
 
     Intuition: a phone that is seldom up goes first when it is.
     """
 
-    cohort_size: int  # K
-
-    def __post_init__(self) -> None:
-        _check_cohort("LeastAsked", self.cohort_size)
+    knows_inclusion_prob: ClassVar[bool] = False
+    cohort_size: Clients  # K
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
         """Return the K clients that were asked least often."""
@@ -98,7 +96,7 @@ class LeastAsked:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class UniformOverTime:
     """Uniform selection that counts being up as part of being asked: π_i = (t_i / t) · K / |A_t|.
 
@@ -107,10 +105,7 @@ class UniformOverTime:
     those of `Uniform`.
     """
 
-    cohort_size: int  # K
-
-    def __post_init__(self) -> None:
-        _check_cohort("UniformOverTime", self.cohort_size)
+    cohort_size: Clients  # K
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
         """Return K clients of the pool, evenly drawn, with how likely each was to be up and drawn."""
@@ -118,8 +113,3 @@ class UniformOverTime:
         seen = _counts("up", pool, view)
         prob: Floats = np.asarray(drawn.inclusion_prob) * seen[drawn.clients] / view.round
         return Choice(clients=drawn.clients, multiplicity=drawn.multiplicity, inclusion_prob=prob, memory={"up": seen})
-
-
-def _check_cohort(rule: str, cohort_size: int) -> None:
-    if cohort_size < 1:
-        raise ConfigError(f"{rule} needs cohort_size >= 1; got {cohort_size}. Change selection.cohort_size.")

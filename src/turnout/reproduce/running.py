@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from turnout.engine import Vectorised
+from turnout.errors import UpdateError
 from turnout.journal import load
 from turnout.journal.load import Loaded
 from turnout.report import write_report
-from turnout.reproduce.claims import Claim, measured, settled
+from turnout.reproduce.claims import Claim, Outcome, measured, settled
 from turnout.reproduce.shipped import Shipped
 from turnout.reproduce.timing import Timed
 from turnout.study import Study
+from turnout.study.running import failure_text
 
 RESULT = "result.json"
 SECONDS = "seconds.json"
@@ -44,7 +46,7 @@ class Verdict:
 
     @property
     def all_hold(self) -> bool:
-        """Whether every claim held."""
+        """Whether no tested claim failed."""
         return all(claim.held is not False for claim in self.claims)
 
     def as_dict(self) -> dict[str, Any]:
@@ -60,12 +62,12 @@ class Verdict:
         for claim in self.claims:
             said = claim.statement
             ours = measured(claim.ours, claim.spread, said.unit)
-            lines.append((said.text, said.paper, ours, HELD[claim.held]))
+            lines.append((said.text, said.paper, ours, SHOWN[claim.outcome]))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-HELD: dict[bool | None, str] = {True: "yes", False: "NO", None: "–"}
+SHOWN: dict[Outcome, str] = {"held": "yes", "not held": "NO", "not tested": "not tested", "no claim": "–"}
 
 
 def reproduce(
@@ -102,13 +104,15 @@ def _run(study: Study, folder: Path, spent: dict[str, float], kept: Path) -> Non
     engine = Timed(Vectorised())
     started = time.process_time()
     try:
-        result = study.run(folder, engine=engine)
+        result = study.run(folder, engine=engine, progress=False)
     except BaseException:
         if folder.is_dir():
             _keep(spent, engine, time.process_time() - started, kept)
         raise
     if not result.was_finished:
         _keep(spent, engine, time.process_time() - started, kept)
+    if result.failures:
+        raise UpdateError(failure_text(result.failures, len(result.loaded.runs)))
 
 
 def _keep(spent: dict[str, float], engine: Timed, seconds: float, kept: Path) -> None:

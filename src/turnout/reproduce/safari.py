@@ -1,17 +1,16 @@
 """What the studies of SAFARI share: how labels are dealt, and which of them are ever heard from."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.data.partition.dealing import by_label, check_enough, deal, even_sizes
 from turnout.errors import ConfigError
 from turnout.journal.load import Loaded
+from turnout.settings import Count, rule
 from turnout.streams import Floats, Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data.partition")
 class EvenLabels:
     """p labels each, and each label at equally many clients: client i holds π(i), …, π(i + p − 1), π a random order.
 
@@ -20,7 +19,7 @@ class EvenLabels:
     each.
     """
 
-    labels_per_client: int  # p
+    labels_per_client: Count  # p
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""

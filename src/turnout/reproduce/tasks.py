@@ -1,6 +1,6 @@
 """Data that a paper describes and nobody else needs: named in a study file by its address."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -10,10 +10,22 @@ from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.partition.pareto import pareto_sizes
 from turnout.data.quadratics import Quadratics
-from turnout.data.sources import check_shares
-from turnout.data.synthetic import check_settings, check_spread, federated, legacy_generator, synthetic_clients
+from turnout.data.synthetic import federated, legacy_generator, synthetic_clients
 from turnout.data.synthetic_iid import iid_clients
 from turnout.errors import ConfigError
+from turnout.settings import (
+    Clients,
+    Count,
+    CountOrZero,
+    NonNegative,
+    Number,
+    Positive,
+    Range,
+    ShareBelowOne,
+    When,
+    Width,
+    rule,
+)
 from turnout.streams import Streams
 
 MOST_COPIES = 50  # samples of the heaviest parabola: what unequal weights are rounded to
@@ -25,24 +37,23 @@ def above_minimum(output: Tensor, target: Tensor) -> Tensor:
     return 0.5 * (curvature * (output - linear / curvature).square()).sum(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class RandomQuadratics:
     """Parabolas drawn anew for every seed: h_i ~ U(h), e_i ~ U(e) in each coordinate, p_i ∝ U(0, 1)^(1/a).
 
     Power-of-choice draws h from (1, 20), e from (0, 100) in five dimensions and p with a = 3, numpy's power(3).
     """
 
-    clients: int = 10
-    dim: int = 2
-    curvature: tuple[float, float] = (0.5, 2.0)  # h; the same twice: every client as curved as the next
-    target: tuple[float, float] = (-1.0, 1.0)  # e
-    weight_power: float | None = None  # a; left out, every client counts the same
+    clients: Clients = 10
+    dim: Width = 2
+    curvature: tuple[Positive, Positive] = (0.5, 2.0)  # h; the same twice: every client as curved as the next
+    target: tuple[Number, Number] = (-1.0, 1.0)  # e
+    weight_power: Number | None = None  # a; left out, every client counts the same
 
     def __post_init__(self) -> None:
-        check_settings("RandomQuadratics", self.clients, self.dim)
-        if not 0 < self.curvature[0] <= self.curvature[1] or not self.target[0] <= self.target[1]:
+        if self.curvature[0] > self.curvature[1] or self.target[0] > self.target[1]:
             raise ConfigError(
-                f"RandomQuadratics needs 0 < curvature[0] <= curvature[1] and target[0] <= target[1]; got "
+                f"RandomQuadratics needs curvature[0] <= curvature[1] and target[0] <= target[1]; got "
                 f"{self.curvature} and {self.target}. Change data.curvature or data.target."
             )
 
@@ -64,27 +75,18 @@ class RandomQuadratics:
         return self.drawn(streams).build(streams)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class ParetoSynthetic:
     """SYNTHETIC(α, β) with Type-I Pareto sizes, as Ruan et al. deal them: 60 inputs, 10 classes."""
 
-    alpha: float = 1.0  # α
-    beta: float = 1.0  # β
+    alpha: Annotated[NonNegative, When(iid=False)] = 1.0  # α
+    beta: Annotated[NonNegative, When(iid=False)] = 1.0  # β
     iid: bool = False  # one model and one input distribution for everyone; α and β are then not used
-    clients: int = 50
-    samples: int = 100  # of a client, hold-out included, in the mean
-    index: float = 0.5
-    cap: float = 20.0  # sizes are cut at so many times the median
-    holdout: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_settings("ParetoSynthetic", self.clients, self.samples, self.holdout)
-        check_spread("ParetoSynthetic", self.alpha, self.beta)
-        if self.samples < 10 or not self.index > 0 or not self.cap >= 1:
-            raise ConfigError(
-                f"ParetoSynthetic needs samples >= 10, index > 0 and cap >= 1; got {self.samples}, {self.index} and "
-                f"{self.cap}. Change data.samples, data.index or data.cap."
-            )
+    clients: Clients = 50
+    samples: Annotated[int, Range(least=10, ceiling=1e9)] = 100  # of a client, hold-out included, in the mean
+    index: Positive = 0.5
+    cap: Annotated[float, Range(least=1)] = 20.0  # sizes are cut at so many times the median
+    holdout: ShareBelowOne = 0.1
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation; its test set is the union of the hold-outs."""
@@ -101,7 +103,7 @@ class ParetoSynthetic:
         return federated(f"pareto-synthetic({kind})", clients, sizes, self.holdout, streams)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data")
 class Regions:
     """Clients that live in blocks of coordinates of their own, each labelled by a half-space of its own.
 
@@ -109,20 +111,11 @@ class Regions:
     w_iᵀx > 0 with w_i ~ N(0, I). One linear model is right everywhere, and no block says anything about another.
     """
 
-    clients: int = 10
-    dim: int = 4  # of a block
-    samples: int = 100  # of a client
-    test_samples: int = 200  # of a client's block, in the test set
-    server_samples: int = 0  # drawn from all clients' samples
-
-    def __post_init__(self) -> None:
-        check_settings("Regions", self.clients, self.samples)
-        check_shares("Regions", 0.0, self.server_samples)
-        if self.dim < 1 or self.test_samples < 1:
-            raise ConfigError(
-                f"Regions needs dim >= 1 and test_samples >= 1; got {self.dim} and {self.test_samples}. "
-                "Change data.dim or data.test_samples."
-            )
+    clients: Clients = 10
+    dim: Width = 4  # of a block
+    samples: Count = 100  # of a client
+    test_samples: Count = 200  # of a client's block, in the test set
+    server_samples: CountOrZero = 0  # drawn from all clients' samples
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

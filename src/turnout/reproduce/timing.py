@@ -6,20 +6,20 @@ What is counted is processor time, of all threads: it does not depend on what el
 import time
 from collections.abc import Sequence
 
-from turnout.engine.task import Engine, Question
+from turnout.engine import Engine, PassingOn
+from turnout.engine.task import Question
 from turnout.requests import Answer, Evaluate, Train
 
 TRAINING, PROBING, MEASURING = "training", "probing", "measuring"
 KINDS: dict[type, str] = {Train: TRAINING, Evaluate: MEASURING}
 
 
-class Timed:
+class Timed(PassingOn):
     """Passes every question on, kind by kind, and adds up the seconds of each kind."""
 
     def __init__(self, engine: Engine) -> None:
-        self.name = engine.name
+        super().__init__(engine)
         self.seconds = dict.fromkeys((TRAINING, PROBING, MEASURING), 0.0)
-        self._engine = engine
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer per question, in order."""
@@ -28,7 +28,7 @@ class Timed:
         for kind in dict.fromkeys(kinds):
             places = [place for place, each in enumerate(kinds) if each == kind]
             started = time.process_time()
-            found = self._engine.answer([questions[place] for place in places])
+            found = self.inside.answer([questions[place] for place in places])
             self.seconds[kind] += time.process_time() - started
             answers |= dict(zip(places, found, strict=True))
         return [answers[place] for place in range(len(questions))]

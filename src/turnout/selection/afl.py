@@ -14,14 +14,13 @@ evenly.
 Reference: Goetz, Malik, Bui, Moon, Liu, Kumar. Active federated learning. 2019. arXiv:1909.12641.
 """
 
-import math
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
 from turnout.selection.candidates import each_once, successive
+from turnout.settings import Clients, NonNegative, Share, rule
 from turnout.streams import Floats, Ids
 
 
@@ -33,24 +32,16 @@ def most_valued(clients: Ids, values: Floats, kept_share: float) -> tuple[Ids, F
     return clients[order], values[order]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class AFL:
     """Clients by a softmax of their last loss, and a few evenly."""
 
-    cohort_size: int  # K
-    kept_share: float = 0.25  # of the pool, those with the largest values
-    sharpness: float = 0.01  # α of the softmax
-    exploration: float = 0.1  # ε: the share of K that is drawn evenly
+    knows_inclusion_prob: ClassVar[bool] = False
+    cohort_size: Clients  # K
+    kept_share: Share = 0.25  # of the pool, those with the largest values
+    sharpness: NonNegative = 0.01  # α of the softmax
+    exploration: Share = 0.1  # ε: the share of K that is drawn evenly
     scaled: bool = False  # values are √n_i times the loss, as in the paper
-
-    def __post_init__(self) -> None:
-        if self.cohort_size < 1:
-            raise ConfigError(f"AFL needs cohort_size >= 1; got {self.cohort_size}. Change selection.cohort_size.")
-        for name in ("kept_share", "exploration"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"AFL needs 0 <= {name} <= 1; got {getattr(self, name)}. Change selection.{name}.")
-        if not 0 <= self.sharpness < math.inf:
-            raise ConfigError(f"AFL needs sharpness >= 0; got {self.sharpness}. Change selection.sharpness.")
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
         """Return clients by value, and the rest of the cohort evenly."""

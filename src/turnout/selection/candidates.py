@@ -50,9 +50,7 @@ def each_once(clients: Ids) -> Choice:
 
 
 def check_pool(rule: str, cohort_size: int, pool_size: int) -> None:
-    """Raise unless 1 <= K <= d."""
-    if cohort_size < 1:
-        raise ConfigError(f"{rule} needs cohort_size >= 1; got {cohort_size}. Change selection.cohort_size.")
+    """Raise unless K <= d."""
     if pool_size < cohort_size:
         raise ConfigError(
             f"{rule} needs pool_size >= cohort_size; got {pool_size} < {cohort_size}. "
@@ -61,13 +59,6 @@ def check_pool(rule: str, cohort_size: int, pool_size: int) -> None:
 
 
 def check_estimate(rule: str, estimate: Estimate, batch_size: int | None) -> None:
-    """Raise unless a batch size is given where, and only where, one is used."""
-    if estimate == "batch" and (batch_size is None or batch_size < 1):
-        raise ConfigError(
-            f'{rule} with estimate = "batch" needs batch_size >= 1; got {batch_size}. Set selection.batch_size.'
-        )
-    if estimate != "batch" and batch_size is not None:
-        raise ConfigError(
-            f'{rule} with estimate = "{estimate}" has no use for batch_size; got {batch_size}. '
-            'Leave selection.batch_size out, or set selection.estimate to "batch".'
-        )
+    """Raise unless a batch size is given where one is used."""
+    if estimate == "batch" and batch_size is None:
+        raise ConfigError(f'{rule} with estimate = "batch" needs batch_size; got none. Set selection.batch_size.')

@@ -21,18 +21,18 @@ Reference: Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes. ICLR 2022. Code of th
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.errors import ConfigError
 from turnout.memory import RowTable
 from turnout.protocols import Ask, Choice, Population, View
 from turnout.requests import Probed, Steps
 from turnout.selection.facility import distances, greedy, lazy_greedy, represented
+from turnout.settings import Clients, PositiveShare, When, rule
 from turnout.streams import Floats, Ids
 
 MOST_CLIENTS = 10_000  # a matrix of distances of 0.8 GB
@@ -51,24 +51,16 @@ def redrawn(apart: Tensor, table: RowTable, fresh: Ids) -> Tensor:
     return out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class DivFL:
     """Clients whose gradients stand for everyone's."""
 
-    cohort_size: int  # K
+    knows_inclusion_prob: ClassVar[bool] = False
+    cohort_size: Clients  # K
     greedy: Literal["naive", "lazy", "stochastic"] = "naive"  # how each pick is looked for
     refresh: Literal["full", "no-overhead"] = "no-overhead"  # when gradients are asked for
-    candidates_share: float = 0.1  # of the pool, looked at in each pick of the stochastic greedy
+    candidates_share: Annotated[PositiveShare, When(greedy="stochastic")] = 0.1  # of the pool, looked at in each pick
     represent: bool = False  # a chosen client counts once for each client nearest to it
-
-    def __post_init__(self) -> None:
-        if self.cohort_size < 1:
-            raise ConfigError(f"DivFL needs cohort_size >= 1; got {self.cohort_size}. Change selection.cohort_size.")
-        if not 0 < self.candidates_share <= 1:
-            raise ConfigError(
-                f"DivFL needs 0 < candidates_share <= 1; got {self.candidates_share}. "
-                "Change selection.candidates_share."
-            )
 
     def objections(self, plan: Any) -> Iterator[str]:
         """Yield why an aggregation does not go with `represent`."""

@@ -12,13 +12,14 @@ Differs from the paper: named there as a remedy without a full statement; the dr
 Reference: Joshi. Slides on heterogeneity-aware federated optimisation; Cho, Wang, Joshi. arXiv:2010.01243.
 """
 
-from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from turnout.protocols import Ask, Choice, View
 from turnout.requests import Steps
 from turnout.selection.candidates import Estimate, candidates, check_estimate, check_pool, each_once, losses_of
+from turnout.settings import Clients, Count, When, rule
 from turnout.streams import Floats, Ids
 
 
@@ -28,14 +29,15 @@ def easiest(clients: Ids, losses: Floats, cohort_size: int) -> Ids:
     return np.sort(clients[order[:cohort_size]])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class LowLoss:
     """Ask a random pool for its losses, train on the clients with the smallest."""
 
-    cohort_size: int  # K
-    pool_size: int  # d
+    knows_inclusion_prob: ClassVar[bool] = False
+    cohort_size: Clients  # K
+    pool_size: Clients  # d
     estimate: Estimate = "full"  # all samples, one mini-batch, or what was last heard
-    batch_size: int | None = None  # B of estimate = "batch"
+    batch_size: Annotated[Count | None, When(estimate="batch")] = None  # B of estimate = "batch"
 
     def __post_init__(self) -> None:
         check_pool("LowLoss", self.cohort_size, self.pool_size)

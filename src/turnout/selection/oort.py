@@ -20,16 +20,14 @@ Reference: Lai, Zhu, Madhyastha, Chowdhury. Oort: efficient federated learning v
 2021. arXiv:2010.06081.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
 from turnout.selection.candidates import successive
+from turnout.settings import GIVEN, Clients, NonNegative, Positive, Share, When, rule
 from turnout.streams import Floats, Ids
 
 CLIP = 0.95  # the quantile above which a utility counts no more
@@ -56,29 +54,17 @@ def admitted(utility: Floats, size: int) -> Ids:
     return np.flatnonzero(utility >= CUT_OFF * last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class Oort:
     """Clients by utility: loss times data, less slowness."""
 
-    cohort_size: int  # K
-    exploration: float = 0.9  # ε: the share of K for clients never heard from, at first
-    exploration_decay: float = 0.98  # its factor a round
-    least_exploration: float = 0.2  # where it stops falling
-    preferred_seconds: float | None = None  # T: what a round may take a client before its worth falls; needs a clock
-    slow_penalty: float = 2.0  # α
-
-    def __post_init__(self) -> None:
-        if self.cohort_size < 1:
-            raise ConfigError(f"Oort needs cohort_size >= 1; got {self.cohort_size}. Change selection.cohort_size.")
-        for name in ("exploration", "exploration_decay", "least_exploration"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"Oort needs 0 <= {name} <= 1; got {getattr(self, name)}. Change selection.{name}.")
-        if not 0 <= self.slow_penalty < math.inf:
-            raise ConfigError(f"Oort needs slow_penalty >= 0; got {self.slow_penalty}. Change selection.slow_penalty.")
-        if self.preferred_seconds is not None and not 0 < self.preferred_seconds < math.inf:
-            raise ConfigError(
-                f"Oort needs preferred_seconds > 0; got {self.preferred_seconds}. Change selection.preferred_seconds."
-            )
+    knows_inclusion_prob: ClassVar[bool] = False
+    cohort_size: Clients  # K
+    exploration: Share = 0.9  # ε: the share of K for clients never heard from, at first
+    exploration_decay: Share = 0.98  # its factor a round
+    least_exploration: Share = 0.2  # where it stops falling
+    preferred_seconds: Positive | None = None  # T: what a round may take a client before its worth falls; needs a clock
+    slow_penalty: Annotated[NonNegative, When(preferred_seconds=GIVEN)] = 2.0  # α
 
     def objections(self, plan: Any) -> Iterator[str]:
         """Yield why speed cannot count."""

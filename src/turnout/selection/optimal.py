@@ -9,8 +9,8 @@ Intuition: an upload is worth its bytes in proportion to how far it moves the mo
                C = (m − n + I) / Σ_{q<1} q over the I clients with q_i < 1, until C ≤ 1: needs only sums
     each client sends with probability q_i, by its own coin;  π_i = q_i · n / |A_t|
 
-With FedAvg's weighting "ht" the step Σ (p_i / π_i) Δ_i has the mean Σ_{A_t} p_i Δ_i. Without the factor 1/π_i it is
-biased towards large changes, so other weightings are refused.
+With FedAvg's weighting "ht" the step Σ (p_i / π_i) Δ_i has the mean Σ_{A_t} p_i Δ_i, given who is up. Without
+the factor 1/π_i it is biased towards large changes, so other weightings are refused.
 
 Reduces to: uniform selection of n when m = n; q_i = m / n when all U_i are equal.
 Differs from the paper: weights are the shares p_i of the objective, not of the drawn n, so that the step is unbiased
@@ -19,17 +19,16 @@ Reference: Chen, Horváth, Richtárik. Optimal client sampling for federated lea
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from torch import Tensor
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
 from turnout.requests import Steps, Trained
 from turnout.selection.candidates import check_pool
 from turnout.selection.uniform import Uniform
+from turnout.settings import Clients, Count, When, rule
 from turnout.streams import Floats, Ids
 
 
@@ -74,24 +73,22 @@ def sending_probabilities(norms: Floats, budget: float, iterations: int | None =
     return probabilities
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class Optimal:
     """Everyone drawn trains; who sends is drawn by the size of the change."""
 
-    cohort_size: int  # m: how many are expected to send
-    pool_size: int  # n: how many train
+    cohort_size: Clients  # m: how many are expected to send
+    pool_size: Clients  # n: how many train
     probabilities: Literal["exact", "iterative"] = "exact"  # how q_i is found
-    iterations: int = 4  # j_max
+    iterations: Annotated[Count, When(probabilities="iterative")] = 4  # j_max
 
     def __post_init__(self) -> None:
         check_pool("Optimal", self.cohort_size, self.pool_size)
-        if self.iterations < 1:
-            raise ConfigError(f"Optimal needs iterations >= 1; got {self.iterations}. Change selection.iterations.")
 
     def objections(self, plan: Any) -> Iterator[str]:
         """Yield why the answers could not be combined without bias, or why clients cannot be trained here."""
         weighting = getattr(plan.aggregation, "weighting", "ht")
-        if weighting != "ht":
+        if weighting not in ("ht", "ht-fleet"):
             yield (
                 f'large changes are sent more often, which only weighting = "ht" undoes; got "{weighting}". '
                 'Set aggregation.weighting to "ht".'

@@ -10,26 +10,21 @@ Reduces to: full participation when q = 1.
 Reference: McMahan, Ramage, Talwar, Zhang. ICLR 2018. arXiv:1710.06963.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
+from turnout.settings import PositiveShare, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class Poisson:
     """A coin for every client that is up."""
 
     cohort_size: ClassVar[int | None] = None  # left to chance
-    prob: float  # q
-
-    def __post_init__(self) -> None:
-        if not 0 < self.prob <= 1:
-            raise ConfigError(f"Poisson needs prob in (0, 1]; got {self.prob}. Change selection.prob.")
+    prob: PositiveShare  # q
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
         """Return the clients whose coin fell right."""

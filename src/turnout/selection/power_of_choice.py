@@ -19,15 +19,14 @@ d shrinks to their number.
 Reference: Cho, Wang, Joshi. Towards understanding biased client selection. AISTATS 2022. arXiv:2010.01243.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
 from turnout.requests import Steps
 from turnout.selection.candidates import Estimate, candidates, check_estimate, check_pool, each_once, losses_of
+from turnout.settings import Clients, Count, When, rule
 from turnout.streams import Floats, Ids
 
 Schedule = Literal["constant", "halve", "switch"]
@@ -39,26 +38,21 @@ def hardest(clients: Ids, losses: Floats, cohort_size: int) -> Ids:
     return np.sort(clients[order[:cohort_size]])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class PowerOfChoice:
     """Ask a random pool for its losses, train on the clients that struggle most."""
 
-    cohort_size: int  # K
-    pool_size: int  # d
+    knows_inclusion_prob: ClassVar[bool] = False
+    cohort_size: Clients  # K
+    pool_size: Clients  # d
     estimate: Estimate = "full"  # pow-d, cpow-d, rpow-d
-    batch_size: int | None = None  # B of estimate = "batch"
+    batch_size: Annotated[Count | None, When(estimate="batch")] = None  # B of estimate = "batch"
     schedule: Schedule = "constant"  # how d falls over the rounds (adapow-d)
-    every: int | None = None  # rounds between changes of d; left out, half of all rounds
+    every: Annotated[Count | None, When(schedule=("halve", "switch"))] = None  # rounds; left out, half of all rounds
 
     def __post_init__(self) -> None:
         check_pool("PowerOfChoice", self.cohort_size, self.pool_size)
         check_estimate("PowerOfChoice", self.estimate, self.batch_size)
-        if self.every is not None and (self.every < 1 or self.schedule == "constant"):
-            raise ConfigError(
-                f"PowerOfChoice needs every >= 1, and a schedule to use it; got every = {self.every} with "
-                f'schedule = "{self.schedule}". Set selection.schedule to "halve" or "switch", or leave '
-                "selection.every out."
-            )
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Steps[Choice]:
         """Return the K candidates with the largest loss; nothing is asked when all candidates are needed."""

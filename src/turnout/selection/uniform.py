@@ -9,25 +9,22 @@ Reduces to: full participation when cohort_size is left out.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
+from turnout.settings import Clients, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class Uniform:
     """K clients drawn evenly from those that are up."""
 
-    cohort_size: int | None = None  # K; left out, everyone who is up
+    cohort_size: Clients | None = None  # K; left out, everyone who is up
     replacement: bool = False  # draws are independent: a client may be drawn twice
 
     def __post_init__(self) -> None:
-        if self.cohort_size is not None and self.cohort_size < 1:
-            raise ConfigError(f"Uniform needs cohort_size >= 1; got {self.cohort_size}. Change selection.cohort_size.")
         if self.cohort_size is None and self.replacement:
             raise ConfigError("Uniform with replacement needs a cohort_size; got none. Set selection.cohort_size.")
 

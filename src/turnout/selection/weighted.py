@@ -10,25 +10,24 @@ Differs from the paper: without replacement the average is not unbiased for uneq
 Reference: Cho, Wang, Joshi. AISTATS 2022. arXiv:2010.01243 (their π_rand).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
+from turnout.settings import Clients, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("selection")
 class Weighted:
     """K clients drawn in proportion to p_i."""
 
-    cohort_size: int  # K
+    cohort_size: Clients  # K
     replacement: bool = True  # draws are independent: a client may be drawn twice
 
-    def __post_init__(self) -> None:
-        if self.cohort_size < 1:
-            raise ConfigError(f"Weighted needs cohort_size >= 1; got {self.cohort_size}. Change selection.cohort_size.")
+    @property
+    def knows_inclusion_prob(self) -> bool:
+        """Whether π_i has a closed form."""
+        return self.replacement
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
         """Return K draws from the pool; without replacement, all of it when it has fewer."""

@@ -12,14 +12,14 @@ root, as there.
 Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.00295.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from turnout.protocols import Memory, Moved
 from turnout.rows import Step
-from turnout.server.moments import Moments, adaptive_direction, check_settings, moving_average, recalled
+from turnout.server.moments import Moments, adaptive_direction, moving_average, recalled
+from turnout.settings import Accumulator, Positive, ShareBelowOne, rule
 
 
 def accumulated_squares(second: Tensor, direction: Tensor) -> Tensor:
@@ -27,26 +27,15 @@ def accumulated_squares(second: Tensor, direction: Tensor) -> Tensor:
     return second.addcmul(direction, direction)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("server")
 class FedAdagrad:
     """Adagrad on the clients' average change."""
 
     wants_norms: ClassVar[bool] = False
-    lr: float = 0.1  # η_g
-    beta1: float = 0.0  # β1
-    adaptivity: float = 1e-3  # τ_a
-    initial_accumulator: float = 0.0  # v₀
-
-    def __post_init__(self) -> None:
-        check_settings(
-            "FedAdagrad",
-            (
-                ("lr", self.lr, self.lr > 0, "> 0"),
-                ("beta1", self.beta1, 0 <= self.beta1 < 1, "in [0, 1)"),
-                ("adaptivity", self.adaptivity, self.adaptivity > 0, "> 0"),
-                ("initial_accumulator", self.initial_accumulator, self.initial_accumulator >= 0, ">= 0"),
-            ),
-        )
+    lr: Positive = 0.1  # η_g
+    beta1: ShareBelowOne = 0.0  # β1
+    adaptivity: Positive = 1e-3  # τ_a
+    initial_accumulator: Accumulator = 0.0  # v₀
 
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
         """Return x − η_g m/(√v + τ_a) and the new m and v."""

@@ -13,13 +13,12 @@ addition, and off. τ_a is outside the root, as there.
 Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.00295.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from turnout.protocols import Memory, Moved
 from turnout.rows import Step
 from turnout.server.moments import Adaptive
+from turnout.settings import rule
 
 
 def averaged_squares(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
@@ -27,7 +26,7 @@ def averaged_squares(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
     return second.mul(beta2).addcmul_(direction, direction, value=1 - beta2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("server")
 class FedAdam(Adaptive):
     """Adam on the clients' average change."""
 

@@ -9,14 +9,13 @@ Reduces to: server SGD when β = 0.
 Reference: Hsu, Qi, Brown. Measuring the effects of non-identical data distribution. 2019. arXiv:1909.06335.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from turnout.protocols import Memory, Moved
 from turnout.rows import Step
-from turnout.server.moments import check_settings
+from turnout.settings import Positive, ShareBelowOne, rule
 
 
 def rolled(buffer: Tensor | None, direction: Tensor, momentum: float) -> Tensor:
@@ -24,22 +23,13 @@ def rolled(buffer: Tensor | None, direction: Tensor, momentum: float) -> Tensor:
     return direction.clone() if buffer is None else buffer.mul(momentum).add_(direction)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("server")
 class FedAvgM:
     """Server momentum. At rest the step is η_g/(1−β) times the direction: lower lr when momentum is raised."""
 
     wants_norms: ClassVar[bool] = False
-    lr: float = 1.0  # η_g
-    momentum: float = 0.9  # β
-
-    def __post_init__(self) -> None:
-        check_settings(
-            "FedAvgM",
-            (
-                ("lr", self.lr, self.lr > 0, "> 0"),
-                ("momentum", self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
-            ),
-        )
+    lr: Positive = 1.0  # η_g
+    momentum: ShareBelowOne = 0.9  # β
 
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
         """Return x − η_g b and the new b."""

@@ -7,8 +7,8 @@ Intuition: clients that moved far but in different directions leave a short mean
 
 w_i are the aggregation's own coefficients, as they are: if every client comes no further from x* than it was, then
 ⟨u, x − x*⟩ ≥ ½ Σ w_i‖Δ_i‖² for any w_i ≥ 0, whether or not they sum to one, and that is what the rate rests on.
-The iterates swing around the path, so what is measured is the mean of the last two; training goes on from the last.
-A round in which nobody answers makes no iterate: the same mean is measured again.
+The iterates swing around the path, so what is measured, and given out at the end, is the mean of the last two;
+training goes on from the last. A round in which nobody answers makes no iterate: the same mean is measured again.
 
 Reduces to: server SGD with a rate of one when all changes are equal, when one client answers, or as ε → ∞.
 Differs from the paper: weighted, as in the authors' code. eps_scale = "participants" multiplies ε by the number of
@@ -17,8 +17,7 @@ Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
@@ -26,7 +25,7 @@ from torch import Tensor
 from turnout.errors import UpdateError
 from turnout.protocols import Memory, Moved
 from turnout.rows import Step
-from turnout.server.moments import check_settings
+from turnout.settings import GIVEN, NonNegative, PositiveShare, When, rule
 from turnout.streams import Floats
 
 
@@ -37,24 +36,18 @@ def extrapolation(coefficients: Floats, square_norms: Floats, mean_square: float
     return max(1.0, spread / room) if room > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Scale = Literal["none", "participants"]
+
+
+@rule("server")
 class FedExP:
     """A server rate of one or more, found anew each round."""
 
     wants_norms: ClassVar[bool] = True
-    eps: float = 1e-3  # ε
-    eps_scale: Literal["none", "participants"] = "none"  # "participants": ε times the number of draws
-    eps_decay: float = 1.0  # factor on ε before every step
+    eps: NonNegative = 1e-3  # ε
+    eps_scale: Annotated[Scale, When(eps=GIVEN)] = "none"  # "participants": ε times the number of draws
+    eps_decay: Annotated[PositiveShare, When(eps=GIVEN)] = 1.0  # factor on ε before every step
     evaluates_average: bool = True  # measure the mean of the last two iterates, not the last
-
-    def __post_init__(self) -> None:
-        check_settings(
-            "FedExP",
-            (
-                ("eps", self.eps, self.eps >= 0, ">= 0"),
-                ("eps_decay", self.eps_decay, 0 < self.eps_decay <= 1, "in (0, 1]"),
-            ),
-        )
 
     def objections(self, plan: Any) -> Iterator[str]:
         """Refuse aggregations whose direction is not their coefficients times the rows."""

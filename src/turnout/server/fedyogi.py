@@ -13,13 +13,12 @@ addition, and off. τ_a is outside the root, as there.
 Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.00295.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from turnout.protocols import Memory, Moved
 from turnout.rows import Step
 from turnout.server.moments import Adaptive
+from turnout.settings import rule
 
 
 def drifting_squares(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
@@ -28,7 +27,7 @@ def drifting_squares(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
     return second.addcmul((second - square).sign_(), square, value=beta2 - 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("server")
 class FedYogi(Adaptive):
     """Yogi on the clients' average change."""
 

@@ -1,7 +1,6 @@
 """What the adaptive server rules share: moving averages of the direction, and the step that divides by their root."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from turnout.errors import ConfigError
 from turnout.protocols import Memory, Moved
 from turnout.rows import Step
+from turnout.settings import Accumulator, Positive, ShareBelowOne, rule
 
 Squares = Callable[[Tensor, Tensor, float], Tensor]  # the next v, from v, u and β2
 
@@ -46,39 +46,24 @@ def adaptive_direction(moments: Moments, adaptivity: float) -> Tensor:
     return moments.first / moments.second.sqrt().add_(adaptivity)
 
 
-def check_settings(rule: str, settings: Iterable[tuple[str, float, bool, str]]) -> None:
-    """Refuse the first setting, of (name, value, is it well, what is needed), that cannot be."""
-    for name, value, is_well, need in settings:
-        if not is_well:
-            raise ConfigError(f"{rule} needs {name} {need}; got {value}. Change server.{name}.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("server")
 class Adaptive:
     """FedAdam and FedYogi, but for how v moves."""
 
     wants_norms: ClassVar[bool] = False
-    lr: float = 0.01  # η_g
-    beta1: float = 0.9  # β1
-    beta2: float = 0.99  # β2
-    adaptivity: float = 1e-3  # τ_a
-    initial_accumulator: float = 0.0  # v₀
+    lr: Positive = 0.01  # η_g
+    beta1: ShareBelowOne = 0.9  # β1
+    beta2: ShareBelowOne = 0.99  # β2
+    adaptivity: Positive = 1e-3  # τ_a
+    initial_accumulator: Accumulator = 0.0  # v₀
     bias_correction: bool = False  # divide m and v by what is missing while they are young
 
     def __post_init__(self) -> None:
-        start = self.initial_accumulator
-        began_well = start == 0 or not self.bias_correction
-        check_settings(
-            type(self).__name__,
-            (
-                ("lr", self.lr, self.lr > 0, "> 0"),
-                ("beta1", self.beta1, 0 <= self.beta1 < 1, "in [0, 1)"),
-                ("beta2", self.beta2, 0 <= self.beta2 < 1, "in [0, 1)"),
-                ("adaptivity", self.adaptivity, self.adaptivity > 0, "> 0"),
-                ("initial_accumulator", start, start >= 0, ">= 0"),
-                ("initial_accumulator", start, began_well, "= 0 with bias_correction, which takes v to begin there"),
-            ),
-        )
+        if self.bias_correction and self.initial_accumulator > 0:
+            raise ConfigError(
+                f"{type(self).__name__} needs initial_accumulator = 0 with bias_correction, which takes v to begin "
+                f"there; got {self.initial_accumulator}. Change server.initial_accumulator."
+            )
 
     def moved(self, model: Tensor, step: Step, memory: Memory, squares: Squares) -> Moved:
         """Return x − η_g m/(√v + τ_a), where `squares` makes the new v, and the new m and v."""

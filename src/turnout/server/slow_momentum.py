@@ -13,7 +13,6 @@ Reduces to: FedAvgM when the local rate never changes; server SGD when β = 0.
 Reference: Wang, Tantia, Ballas, Rabbat. SlowMo. ICLR 2020. arXiv:1910.00643; "gmf" in FedNova's code.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from turnout.protocols import Memory, Moved
 from turnout.rows import Facts, Step
-from turnout.server.moments import check_settings
+from turnout.settings import Positive, ShareBelowOne, rule
 
 
 def common_rate(facts: Facts) -> float:
@@ -36,22 +35,13 @@ def slowly_rolled(buffer: Tensor | None, direction: Tensor, momentum: float, loc
     return fresh if buffer is None else fresh.add_(buffer, alpha=momentum)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("server")
 class SlowMomentum:
     """Server momentum that follows the clients' learning-rate schedule."""
 
     wants_norms: ClassVar[bool] = False
-    lr: float = 1.0  # η_g
-    momentum: float = 0.9  # β
-
-    def __post_init__(self) -> None:
-        check_settings(
-            "SlowMomentum",
-            (
-                ("lr", self.lr, self.lr > 0, "> 0"),
-                ("momentum", self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
-            ),
-        )
+    lr: Positive = 1.0  # η_g
+    momentum: ShareBelowOne = 0.9  # β
 
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
         """Return x − η_g η_l b and the new b."""

@@ -1,10 +1,18 @@
 """Arms and seeds: the study as a value, its file, its run, and what it found."""
 
-from turnout.study.compare import Comparison, compare
-from turnout.study.load import load_study, shipped_studies, study_of
-from turnout.study.resolve import resolved, to_toml
-from turnout.study.running import Result
-from turnout.study.study import Arm, Study, arm
+from typing import TYPE_CHECKING
+
+from turnout.lazy_imports import lazy_getattr
+
+if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported when it is first used
+    from turnout.study.comparison import Comparison
+    from turnout.study.load import load_study, study_of
+    from turnout.study.outlook import outlooks
+    from turnout.study.resolve import resolved
+    from turnout.study.running import Result
+    from turnout.study.shipped_files import shipped_studies
+    from turnout.study.study import Arm, Study, arm
+    from turnout.study.toml_text import to_toml
 
 __all__ = [
     "Arm",
@@ -12,10 +20,22 @@ __all__ = [
     "Result",
     "Study",
     "arm",
-    "compare",
     "load_study",
+    "outlooks",
     "resolved",
     "shipped_studies",
     "study_of",
     "to_toml",
 ]
+
+_MODULES = {
+    "turnout.study.comparison": ("Comparison",),
+    "turnout.study.load": ("load_study", "study_of"),
+    "turnout.study.outlook": ("outlooks",),
+    "turnout.study.resolve": ("resolved",),
+    "turnout.study.running": ("Result",),
+    "turnout.study.shipped_files": ("shipped_studies",),
+    "turnout.study.study": ("Arm", "Study", "arm"),
+    "turnout.study.toml_text": ("to_toml",),
+}
+__getattr__ = lazy_getattr(__name__, {name: module for module, names in _MODULES.items() for name in names})

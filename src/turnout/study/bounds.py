@@ -1,16 +1,23 @@
 """What a study file may hold at most: whatever a stranger wrote, reading it costs a moment and ends in a message."""
 
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError
 
-MOST_CHARACTERS = 4 << 20
+MOST_BYTES = 4 << 20
 MOST_LEVELS = 32  # of tables and lists in one another
 MOST_ARMS = 1000
 MOST_TOLD = 100  # problems
 WHOLE_NUMBERS = range(-(2**63), 2**63)  # what TOML promises to carry
+KINDS = {
+    "a folder": stat.S_ISDIR,
+    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+    "a pipe": stat.S_ISFIFO,
+    "a socket": stat.S_ISSOCK,
+}
 TOO_LONG = "A whole number must fit into 64 bits; this one does not. Write a smaller one."
 
 _KEY = r"""(?>[\w-]+|"[^"\n]*"|'[^'\n]*')"""
@@ -18,14 +25,19 @@ _LONG_KEY = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*\.[ \t]*{_KEY}){{{MOST_LEVELS
 
 
 def bounded_text(file: Path, label: str) -> str:
-    """Return the text of a file of a size that a study can have."""
-    with file.open(encoding="utf-8-sig") as stream:
-        text = stream.read(MOST_CHARACTERS + 1)
-    if len(text) > MOST_CHARACTERS:
+    """Return the text of a file of a size that a study can have; what is no file, such as a device, is not opened."""
+    kind = file.stat().st_mode
+    if not stat.S_ISREG(kind):
+        what = next((name for name, test in KINDS.items() if test(kind)), "something else")
+        raise ConfigError(f"{label} must be a study file; it is {what}. Name the file itself.")
+    with file.open("rb") as stream:
+        data = stream.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
         raise ConfigError(
-            f"{label}: A study file has at most {MOST_CHARACTERS:,} characters; this one has more. "
+            f"{label}: A study file has at most {MOST_BYTES:,} bytes; this one has more. "
             "Name the study file; keep long lists in a data or trace file."
         )
+    text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     if long := _LONG_KEY.search(text):  # the reader's time grows with the square of a dotted key's length
         raise ConfigError(too_deep(f"{label}:{text.count(chr(10), 0, long.start()) + 1}"))
     return text
@@ -52,5 +64,5 @@ def is_too_deep(document: Any) -> bool:
 def checked_whole(value: Any, where: str) -> Any:
     """Return a value; raise if it is a whole number that no setting can need."""
     if type(value) is int and value not in WHOLE_NUMBERS:
-        raise ConfigError(f"{where}: {TOO_LONG}")
+        raise ConfigError(f"{where}: {TOO_LONG}" if where else TOO_LONG)
     return value

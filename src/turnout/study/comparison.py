@@ -8,9 +8,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from turnout.metrics import metric_named
 from turnout.study import formats
 from turnout.study.formats import MISSING, Say
-from turnout.study.statistics import LEVEL, Paired, Reached, Summary
+from turnout.study.statistics import LEVEL, Difference, Reached, Summary
+from turnout.study.target import Target
 
 CLEAR = 0.05  # a corrected p-value below this is called clear
 SURE = f"{100 * LEVEL:.0f} %"
@@ -22,8 +24,8 @@ TO_TARGET: Mapping[str, tuple[str, Say]] = {
     "sim_seconds": ("simulated time to target", formats.seconds),
 }
 METHODS = (
-    "mean ± standard deviation over seeds; differences are taken seed by seed; interval: Student's t; "
-    "p: paired t-test, corrected over the arms by Holm's method"
+    "mean ± standard deviation over seeds; differences are taken seed by seed; interval: Student's t; p: t-test; "
+    "intervals and p-values hold for all arms together (Bonferroni's correction)"
 )
 NOBODY = "No client ever took part, in any arm or seed: nothing was learnt from clients, nothing is claimed."
 ONE_SEED = "one seed shows no spread and no test can be made of it: run more, with --seeds 5 for example"
@@ -37,9 +39,7 @@ class Row:
     final: Summary
     diverged: int  # seeds that did not end with a finite value
     absent: int = 0  # seeds in which no client ever took part
-    difference: Paired | None  # from the baseline; None for the baseline itself
-    holm_p: float | None  # the t-test's, corrected over the arms
-    holm_signed_rank_p: float | None  # Wilcoxon's, corrected over the arms
+    difference: Difference | None  # from the baseline; None for the baseline itself
     to_target: Mapping[str, Reached]  # by "round", "bytes", "gradient_evaluations", "sim_seconds"; empty: no target
     curve: tuple[float | None, ...] = ()  # the mean over seeds on the way, a few points; None where one diverged
 
@@ -57,10 +57,10 @@ class Comparison:
     """Arms compared on one metric."""
 
     metric: str
-    higher_is_better: bool
+    higher_is_better: bool | None  # None: it is not declared which values are better
     baseline: str
     rows: tuple[Row, ...]
-    target: float | None
+    target: Target | None
     target_origin: str  # where the target comes from
     notes: tuple[str, ...]  # what a reader should know
 
@@ -110,13 +110,13 @@ class Comparison:
         """Return the table as text, column by column, and the notes under it."""
         used = self._costs_shown()
         unit = "points" if self.in_points else "difference"
-        pairs = [f"{unit} from {self.baseline} [{SURE}]", "p (Holm)"] if len(self.rows) > 1 else []
+        pairs = [f"{unit} from {self.baseline} [{SURE}]", "p"] if len(self.rows) > 1 else []
         rows = [
             [
                 row.arm,
                 str(row.final.count),
                 self.final(row),
-                *((self._difference(row.difference), formats.p_value(row.holm_p)) if pairs else ()),
+                *((self._difference(row.difference), _corrected_p(row.difference)) if pairs else ()),
                 *(_reached(row.to_target[name], say) for name, (_, say) in used.items()),
             ]
             for row in self.rows
@@ -143,7 +143,7 @@ class Comparison:
     @property
     def in_points(self) -> bool:
         """Whether differences are told in percentage points."""
-        return self.metric.endswith("accuracy")
+        return metric_named(self.metric).is_share
 
     def final(self, row: Row) -> str:
         """Return an arm's final value, mean ± standard deviation; one seed has no spread."""
@@ -161,21 +161,22 @@ class Comparison:
         if difference is None:
             return f"{row.arm} and {base.arm} share no seed; nothing is claimed."
         if difference.mean == 0:
-            over = f"over {difference.pairs} seeds" if difference.pairs > 1 else "in the one seed that was run"
+            over = f"over {difference.seeds} seeds" if difference.seeds > 1 else "in the one seed that was run"
             return f"{row.arm} ends level with {base.arm} {over}."
-        better = (difference.mean > 0) == self.higher_is_better
+        better = self.higher_is_better in (None, difference.mean > 0)
         opening = row.arm if better else f"No arm ends better than {base.arm}: {row.arm}, the next best,"
         verb = f"{opening} ends {self._distance(difference.mean)} {base.arm if better else 'it'}"
-        if difference.pairs == 1:
+        if difference.seeds == 1:
             return f"{verb} in the one seed that was run; one seed cannot tell a difference from luck, so run more."
         if difference.low is None or difference.high is None:
-            return f"{verb} by the same amount in each of {difference.pairs} seeds, which leaves nothing to test."
+            return f"{verb} by the same amount in each of {difference.seeds} seeds, which leaves nothing to test."
         sign = 1 if difference.mean > 0 else -1
         low, high = sorted((sign * difference.low, sign * difference.high))
         interval = f"{SURE} interval {self.amount(low)} to {self.amount(high)}"
-        sentence = f"{verb}, {interval}, in {of(difference.agreeing, difference.pairs)}"
-        if row.holm_p is not None and row.holm_p >= CLEAR:
-            sentence += f"; not a clear difference (p = {formats.p_value(row.holm_p)})"
+        how = "not paired" if difference.agreeing is None else f"in {of(difference.agreeing, difference.seeds)}"
+        sentence = f"{verb}, {interval}, {how}"
+        if difference.corrected_p is not None and difference.corrected_p >= CLEAR:
+            sentence += f"; not a clear difference (p = {formats.p_value(difference.corrected_p)})"
         return sentence + "."
 
     def _distance(self, mean: float) -> str:
@@ -184,14 +185,17 @@ class Comparison:
         return amount if self.in_points else f"with a {self.metric} {amount}"
 
     def _rank(self, row: Row) -> float:
+        """Return how far up an arm stands; where no value is better, how far from the baseline."""
         mean = row.final.mean
         assert mean is not None
+        if self.higher_is_better is None:
+            return 0.0 if row.difference is None else abs(row.difference.mean)
         return mean if self.higher_is_better else -mean
 
-    def _difference(self, told: Paired | None) -> str:
+    def _difference(self, told: Difference | None) -> str:
         if told is None:
             return MISSING
-        mean = self.amount(told.mean, "+")
+        mean = self.amount(told.mean, "+") + ("" if told.is_paired else " unpaired")
         if told.low is None or told.high is None:  # one pair, or the same in each
             return mean
         return f"{mean} [{self.amount(told.low)}, {self.amount(told.high)}]"
@@ -207,9 +211,10 @@ class Comparison:
         several = any(row.final.count > 1 for row in self.rows)
         remarks = [ONE_SEED] if not several else [METHODS if len(self.rows) > 1 else METHODS.partition(";")[0]]
         if self.target is not None:
-            shown = formats.percent(self.target, 2) if self.in_points else formats.number(self.target, 4)
+            metric, value = self.target.metric, self.target.value
+            shown = formats.percent(value, 2) if metric_named(metric).is_share else formats.number(value, 4)
             medians = "; medians over seeds" if several else ""
-            remarks.append(f"target: {self.metric} {shown} ({self.target_origin}){medians}")
+            remarks.append(f"target: {metric} {shown} ({self.target_origin}){medians}")
             if any(0 < row.to_target["round"].reached < row.to_target["round"].seeds for row in self.rows):
                 remarks.append(
                     "in brackets: how many seeds got there; the median allows for the others, which were stopped "
@@ -226,6 +231,10 @@ def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for row in rows:
         table.add_row(*map(Text, row))
     return table
+
+
+def _corrected_p(difference: Difference | None) -> str:
+    return MISSING if difference is None else formats.p_value(difference.corrected_p)
 
 
 def of(count: int, seeds: int) -> str:

@@ -5,7 +5,6 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,20 @@ import numpy as np
 
 from turnout.catalogue import AXES, did_you_mean, loss_named, parameters
 from turnout.coordinator import Cadence, Trust
-from turnout.coordinator.checks import problems, problems_with
+from turnout.coordinator.checks import holdout_problems, problems, problems_with
 from turnout.errors import ConfigError
 from turnout.fleet import Fleet
 from turnout.protocols import Population
 from turnout.study.bounds import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
 from turnout.study.convert import FAILED, Reader, shown
 from turnout.study.nodes import Node, Problems, Where, as_table, at_one_place, from_document, merged, overridden
-from turnout.study.recipes import recipe_named
-from turnout.study.resolve import to_toml
+from turnout.study.recipes import contradictions, recipe_named
+from turnout.study.shipped_files import shipped_studies
 from turnout.study.study import Arm, Study, value_problems
+from turnout.study.target import target_of
 from turnout.study.toml_lines import key_lines
+from turnout.study.toml_text import to_toml
+from turnout.track import check_local
 
 RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}
 TABLES = {"fleet": Fleet, "evaluate": Cadence, "trust": Trust}
@@ -35,13 +37,16 @@ IN_ARM = ("name", "recipe", *CHANGEABLE)
 MOST_COUNTED = 1_000_000  # clients; more are checked when the data has been made
 
 
-def load_study(path: str | Path, overrides: Sequence[str] = (), *, allow_code: bool = False) -> Study:
+def load_study(
+    path: str | Path, overrides: Sequence[str] = (), *, allow_code: bool = False, allow_network: bool = False
+) -> Study:
     """Return the study of a file, or of a shipped study's name.
 
     Args:
         path: the file, or a name that `turnout ls studies` lists.
         overrides: settings in the form `section.key=value`, applied over the file.
         allow_code: whether it may name rules as `package.module:Name`, which runs that module; turnout's own it may.
+        allow_network: whether its `track` may name a tracker that sends numbers over the network.
     """
     file = study_file(path)
     wrong = Problems()
@@ -51,10 +56,12 @@ def load_study(path: str | Path, overrides: Sequence[str] = (), *, allow_code: b
     study = _StudyReader(root, wrong, allow_code).study(default_name=file.stem)
     wrong.raise_any()
     assert study is not None
+    if not allow_network:
+        check_local(study.track, str(path))
     return study
 
 
-def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False) -> Study:
+def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False, allow_network: bool = False) -> Study:
     """Return the study that `resolved` made these plain values of; `label` says in messages where they lie."""
     if is_too_deep(config):
         raise ConfigError(too_deep(label))
@@ -67,13 +74,9 @@ def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False)
     study = _StudyReader(tree_of(to_toml(config), label), wrong, allow_code).study(default_name="study")
     wrong.raise_any()
     assert study is not None
+    if not allow_network:
+        check_local(study.track, label)
     return study
-
-
-def shipped_studies() -> dict[str, Path]:
-    """Return the files of the shipped studies by name."""
-    folder = Path(str(resources.files("turnout.study") / "shipped"))
-    return {file.stem: file for file in sorted(folder.glob("*.toml"))}
 
 
 def study_file(path: str | Path) -> Path:
@@ -146,6 +149,9 @@ class _StudyReader:
     def study(self, default_name: str) -> Study | None:
         """Return the study; None if there are problems, which have then been noted."""
         top = self.root.value
+        if not set(top) & set(TOP):  # a file of something else: nothing of it is repeated
+            self.problems.add(self.root.where, f"This is TOML but no study: it has none of {', '.join(TOP)}.")
+            return None
         self._check_keys(self.root, TOP, "A study has no section")
         values = self._own_values(default_name)
         shared = {key: top[key] for key in CHANGEABLE if key in top}
@@ -163,8 +169,8 @@ class _StudyReader:
         values["arms"] = tuple(Arm(name, changes) for name, changes in zip(names, arms, strict=True))
         try:
             study = Study(**values)
-        except ConfigError as error:  # arms and seeds, each right by itself, that are too many together
-            self.problems.add(self._place("seeds"), str(error))
+        except ConfigError as error:  # what is right by itself and wrong together: arms and seeds, target and metrics
+            self.problems.add(_blamed(self.root, str(error)), str(error))
             return None
         self._check_plans(study, shared, dict(overlays))
         return study
@@ -181,12 +187,21 @@ class _StudyReader:
         if list(value_problems(name=default_name)):
             values["name"] = "study"  # the file's own name cannot name a folder
         for key in OWN:
-            if key in self.root.value:
+            if key == "target" and key in self.root.value:
+                values[key] = self._target(self.root.value[key])
+            elif key in self.root.value:
                 values[key] = self.reader.setting("A study", known[key], self.root.value[key], "")
         good = {key: value for key, value in values.items() if value is not FAILED}
         for key, message in value_problems(**{key: good[key] for key in ("name", "seeds", "track") if key in good}):
             self.problems.add(self._place(key), message)
         return good
+
+    def _target(self, node: Node) -> Any:
+        try:
+            return None if node.value == "none" else target_of(node.plain())
+        except ConfigError as error:
+            self.problems.add(node.where, str(error))
+            return FAILED
 
     def _place(self, key: str) -> Where:
         return self.root.value[key].where if key in self.root.value else self.root.where
@@ -213,18 +228,23 @@ class _StudyReader:
 
     def _overlay(self, entry: Node) -> tuple[str, dict[str, Node]]:
         """Return an arm's name and its sections: its recipe's, with its own over them."""
-        overlay: dict[str, Node] = {}
+        own = {key: entry.value[key] for key in CHANGEABLE if key in entry.value}
+        name = entry.value["name"].plain() if "name" in entry.value else ""
         recipe = entry.value.get("recipe")
-        if recipe is not None:
-            try:
-                sections = recipe_named(recipe.plain() if isinstance(recipe.value, str) else shown(recipe)).sections
-                overlay = dict(at_one_place(sections, recipe.where).value)
-            except ConfigError as error:
-                self.problems.add(recipe.where, str(error))
-        for key in CHANGEABLE:
-            if key in entry.value:
-                overlay[key] = merged(overlay.get(key), entry.value[key], key)
-        return entry.value["name"].plain() if "name" in entry.value else "", overlay
+        if recipe is None:
+            return name, own
+        called = recipe.plain() if isinstance(recipe.value, str) else shown(recipe)
+        try:
+            overlay = dict(at_one_place(recipe_named(called).sections, recipe.where).value)
+        except ConfigError as error:
+            self.problems.add(recipe.where, str(error))
+            return name, own
+        overlay |= {key: merged(overlay.get(key), node, key) for key, node in own.items()}
+        whole = {key: merged(self.root.value.get(key), node, key) for key, node in overlay.items()}
+        against = list(contradictions(called, whole))
+        for where, message in against:
+            self.problems.add(where, message)
+        return name, own if against else overlay
 
     def _changes(self, shared: dict[str, Node], overlay: dict[str, Node]) -> dict[str, Any]:
         changes: dict[str, Any] = {}
@@ -307,9 +327,9 @@ class _StudyReader:
 def _plan_problems(version: Study) -> list[str]:
     clients = getattr(version.data, "num_clients", getattr(version.data, "clients", None))
     try:
-        if type(clients) is not int or not 1 <= clients <= MOST_COUNTED:
-            return list(problems(version.plan))
         held, kept = getattr(version.data, "server_samples", 0) or 0, getattr(version.data, "holdout", None)
+        if type(clients) is not int or not 1 <= clients <= MOST_COUNTED:
+            return [*problems(version.plan), *(() if kept is None else holdout_problems(version.plan, kept > 0))]
         people = Population.of(np.ones(clients, dtype=np.int64), server_size=held)
         people = replace(people, holdout_sizes=None if kept is None else np.full(clients, kept > 0))
         return list(problems_with(version.plan, people))

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date, time
 from typing import Any
 
 from turnout.errors import ConfigError
@@ -45,6 +46,11 @@ class Node:
         """Whether it holds nodes by key."""
         return isinstance(self.value, dict)
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it is a thing of Python, such as a rule, that no study file can hold."""
+        return not isinstance(self.value, str | bool | int | float | list | dict | date | time | None)
+
     def plain(self) -> Any:
         """Return the value without its places."""
         if isinstance(self.value, dict):
@@ -76,7 +82,8 @@ class Problems:
     def raise_any(self) -> None:
         """Raise them all, one line each, in the order of the file."""
         if self.found:
-            lines = [f"{where.text}: {line}" for where, message in sorted(self.found) for line in message.splitlines()]
+            told = [(where.text and f"{where.text}: ", message) for where, message in sorted(self.found)]
+            lines = [place + line for place, message in told for line in message.splitlines()]
             raise ConfigError("\n".join(lines))
 
 
@@ -96,7 +103,7 @@ def from_document(value: Any, lines: Mapping[Path, int], label: str) -> Node:
 
 
 def at_one_place(value: Any, where: Where) -> Node:
-    """Return a plain value as a tree that was all written at one place."""
+    """Return a plain value as a tree that was all written at one place; what is not plain stays as it is."""
     if isinstance(value, Mapping):
         return Node({key: at_one_place(entry, where) for key, entry in value.items()}, where)
     if isinstance(value, list | tuple):

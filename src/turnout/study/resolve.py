@@ -1,26 +1,28 @@
-"""A study written out in full: every setting, defaults included, as plain values and as TOML that loads back."""
+"""A study written out in full: every setting, defaults included, as plain values."""
 
 import json
-import re
+import sys
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import PurePath
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.catalogue import AXES, LOSSES, name_of, parameters
-from turnout.data.federation import Federation, Held
-from turnout.study.convert import nested_axis
-from turnout.study.own_module import OwnModule
+from turnout.catalogue import AXES, name_of, nested_axis, parameters
+from turnout.data.digest import federation_digest, tensor_digest
+from turnout.data.federation import Federation
+from turnout.losses import LOSSES
+from turnout.settings import members
+from turnout.study.own_module import OwnModule, called, rule_of
 from turnout.study.study import SECTIONS, Study
+from turnout.study.target import target_of
 
 RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def resolved(study: Study) -> dict[str, Any]:
@@ -28,7 +30,8 @@ def resolved(study: Study) -> dict[str, Any]:
     seeds = study.seeds if isinstance(study.seeds, int) else list(study.seeds)
     if isinstance(seeds, list) and seeds == list(range(len(seeds))):
         seeds = len(seeds)
-    plain: dict[str, Any] = {"name": study.name, "seeds": seeds, "target": study.target}
+    target = target_of(study.target)
+    plain: dict[str, Any] = {"name": study.name, "seeds": seeds, "target": None if target is None else target.as_dict()}
     plain |= _sections({name: getattr(study, name) for name in SECTIONS})
     plain["checkpoint"] = plain_value(study.checkpoint)
     plain["track"] = list(study.track)
@@ -63,13 +66,49 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
 def rule_values(axis: str, rule: Any) -> dict[str, Any]:
     """Return a rule as the table of a study file."""
     if isinstance(rule, Federation):
-        return {"use": "(a federation made in Python)", "name": rule.name, "digest": _federation_digest(rule)}
+        return {"use": "(a federation made in Python)", "name": rule.name, "digest": federation_digest(rule)}
+    rule = rule_of(rule) if axis == "models" else rule
     if isinstance(rule, nn.Module):
-        held = sorted(rule.state_dict().items())
-        return {"use": "(a module made in Python)", "name": type(rule).__qualname__, "digest": _digest(held)}
+        return {"use": "(a module made in Python)", "name": type(rule).__qualname__, "digest": _module_digest(rule)}
     if isinstance(rule, OwnModule):
-        return {"use": _address(rule.module), **plain_value(dict(rule.settings))}
+        return _own_module(rule)
     return {"use": name_of(axis, type(rule)), **_settings(rule)}
+
+
+def _own_module(rule: OwnModule) -> dict[str, Any]:
+    """Return a module class by its address; a function, or a class that no file can name, by what it makes."""
+    if isinstance(rule.module, type) and _can_be_named(rule.module):
+        return {"use": _address(rule.module), **plain_value(dict(rule.settings))}
+    kind = "class" if isinstance(rule.module, type) else "function"
+    digest = _module_digest(rule.build((), 0, torch.Generator().manual_seed(0)))
+    return {"use": f"(a {kind} made in Python)", "name": called(rule.module), "digest": digest}
+
+
+def _can_be_named(owner: type) -> bool:
+    """Whether another process finds a class under its address."""
+    found: Any = sys.modules.get(owner.__module__)
+    for part in owner.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return owner.__module__ != "__main__" and found is owner
+
+
+def _module_digest(module: nn.Module) -> str:
+    return tensor_digest(
+        [(name, value) for name, value in sorted(module.state_dict().items()) if isinstance(value, Tensor)]
+    )
+
+
+def fixed_digest(module: nn.Module) -> str:
+    """Return a fingerprint of what runs do not carry themselves: frozen parameters, whole numbers, plain tensors."""
+    frozen = [(name, value) for name, value in module.named_parameters() if not value.requires_grad]
+    whole = [(name, value) for name, value in module.named_buffers() if not value.is_floating_point()]
+    plain = [
+        (f"{prefix}.{name}", torch.as_tensor(value))
+        for prefix, child in module.named_modules()
+        for name, value in vars(child).items()
+        if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
+    ]
+    return tensor_digest([*frozen, *whole, *plain])
 
 
 def _settings(rule: Any) -> dict[str, Any]:
@@ -78,8 +117,7 @@ def _settings(rule: Any) -> dict[str, Any]:
         if not hasattr(rule, name):
             continue
         value = getattr(rule, name)
-        members = get_args(given.hint) if get_origin(given.hint) in (Union, UnionType) else (given.hint,)
-        axis = nested_axis(name, members)
+        axis = nested_axis(name, members(given.hint))
         values[name] = plain_value(value) if axis is None or value is None else rule_values(axis, value)
     return values
 
@@ -97,76 +135,30 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, Tensor | np.ndarray):
-        return {"digest": _digest([("value", torch.as_tensor(value))])}
+        return {"digest": tensor_digest([("value", torch.as_tensor(value))])}
     if is_dataclass(value) and not isinstance(value, type):
         return _settings(value)
     return _address(value)
 
 
 def _loss_name(loss: Any) -> str:
-    return next((name for name, known in LOSSES.items() if known is loss), None) or _address(loss)
+    known = next((name for name, each in LOSSES.items() if each is loss), None)
+    if known is not None or hasattr(loss, "__qualname__"):
+        return known or _address(loss)
+    digest = blake2b(json.dumps(_loss_settings(loss), sort_keys=True).encode(), digest_size=6).hexdigest()
+    return f"(a {type(loss).__qualname__} made in Python, {digest})"
+
+
+def _loss_settings(loss: Any) -> Any:
+    """Return what tells a loss that was made in Python from another of its class."""
+    if isinstance(loss, partial):
+        return plain_value([loss.func, loss.args, loss.keywords])
+    if is_dataclass(loss):
+        return plain_value(loss)
+    own = {name: value for name, value in getattr(loss, "__dict__", {}).items() if not name.startswith("_")}
+    return plain_value([own, loss.state_dict() if isinstance(loss, nn.Module) else {}])
 
 
 def _address(value: Any) -> str:
     owner = value if hasattr(value, "__qualname__") else type(value)
     return f"{owner.__module__}:{owner.__qualname__}"
-
-
-def _federation_digest(federation: Federation) -> str:
-    named: list[tuple[str, Any]] = [("sizes", torch.from_numpy(np.ascontiguousarray(federation.sizes)))]
-    for part in fields(federation):
-        value = getattr(federation, part.name)
-        if isinstance(value, Held):
-            named += [(f"{part.name}.{name}", getattr(value, name)) for name in ("x", "y", "order")]
-        elif part.name in ("test", "server") and value is not None:
-            named += [(f"{part.name}.x", value.x), (f"{part.name}.y", value.y)]
-    return _digest([(name, value) for name, value in named if value is not None])
-
-
-def _digest(named: list[tuple[str, Tensor]]) -> str:
-    """Return a short fingerprint of named tensors."""
-    digest = blake2b(digest_size=12)
-    for name, value in named:
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def to_toml(plain: Mapping[str, Any]) -> str:
-    """Return a resolved study as a file that loads back to the same study."""
-    lines = _table(None, {key: value for key, value in plain.items() if key != "arm" and value is not None})
-    for arm in plain.get("arm", ()):
-        lines += ["", "[[arm]]", *_table("arm", arm)]
-    return "\n".join(lines) + "\n"
-
-
-def _table(parent: str | None, entries: Mapping[str, Any]) -> list[str]:
-    """Return a table's plain settings, then each section as a table of its own."""
-    lines = _pairs({key: value for key, value in entries.items() if not isinstance(value, dict)})
-    for key, section in entries.items():
-        if isinstance(section, dict):
-            lines += ["", f"[{parent}.{_key(key)}]" if parent else f"[{_key(key)}]", *_pairs(section)]
-    return lines
-
-
-def _pairs(settings: Mapping[str, Any]) -> list[str]:
-    width = max((len(_key(key)) for key in settings), default=0)
-    return [f"{_key(key):{width}} = {_toml(value)}" for key, value in settings.items()]
-
-
-def _key(key: str) -> str:
-    return key if BARE_KEY.fullmatch(key) else _toml(key)
-
-
-def _toml(value: Any) -> str:
-    """Return a value as TOML writes it; nothing is the text "none"."""
-    if value is None:
-        return '"none"'
-    if isinstance(value, dict):
-        inside = ", ".join(f"{_key(key)} = {_toml(entry)}" for key, entry in value.items())
-        return f"{{ {inside} }}" if inside else "{}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(entry) for entry in value) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,11 +1,10 @@
 """The study: one scenario, the arms that are compared in it, and the seeds they are repeated with. A plain value."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from torch import nn
 
 from turnout.aggregation import FedAvg
 from turnout.attacks.attack import Attack
@@ -19,12 +18,14 @@ from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
 from turnout.losses import Loss
-from turnout.models import ModelRule
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
 from turnout.requests import Record
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
-from turnout.study.given import rule_problems
+from turnout.study.formats import plural
+from turnout.study.given import arm_problems, read_section, rule_problems
+from turnout.study.own_module import Model
+from turnout.study.target import Target, target_of
 from turnout.track.opening import problems as tracker_problems
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ class Study:
     """One choice per axis, the arms that change some of them, and how often all of it is repeated."""
 
     data: Source | Federation
-    model: ModelRule | nn.Module  # a module starts every run from its present parameters
+    model: Model  # a rule, a module class or a function: built anew for each seed; a module: every seed starts from it
     local: Local
-    rounds: int
-    loss: Loss | None = None  # None: cross-entropy where the data has classes, else the squared error
-    seeds: int | tuple[int, ...] = 1  # so many, from 0 up; or these
+    rounds: int  # number of rounds, 1 or more
+    loss: Loss | None = None  # the loss to minimise; left out: cross-entropy for class labels, else the squared error
+    seeds: int | tuple[int, ...] = 1  # number of seeds, from 0 up, or a list of them: each arm is run once with each
     fleet: Fleet = field(default_factory=Fleet)
     filtering: Filtering = field(default_factory=Everyone)
     selection: Selection = field(default_factory=Uniform)
@@ -93,14 +94,14 @@ class Study:
     trust: Trust = field(default_factory=Trust)
     evaluate: Cadence = field(default_factory=Cadence)
     arms: tuple[Arm, ...] = ()  # none: the study itself is the only one
-    name: str = "study"
-    target: float | None = None  # the accuracy, or loss, that costs are measured to
+    name: str = "study"  # the name of the study, and of its folder in runs
+    target: Target | Mapping[str, float] | None = None  # what costs are measured to: {"accuracy": 0.8}
     checkpoint: Checkpoint = field(default_factory=Checkpoint)  # how often a run in a folder is saved
     track: tuple[str, ...] = ()  # where the numbers go beside the journal: "tensorboard", "mlflow", "wandb"
-    data_seed: int | None = None  # who holds what is drawn from this; None: from each run's own seed
+    data_seed: int | None = None  # the seed that deals data to clients; left out: each run's own seed
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arms", tuple(self.arms))
+        self._read()
         given: Any = self.seeds
         if isinstance(given, list | range):
             object.__setattr__(self, "seeds", tuple(given))
@@ -108,9 +109,30 @@ class Study:
         object.__setattr__(self, "track", (named,) if isinstance(named, str) else tuple(named))
         names = [arm.name for arm in self.arms]
         found = value_problems(name=self.name, rounds=self.rounds, seeds=self.seeds, arm=names, track=self.track)
-        messages = [*(message for _, message in found), *rule_problems(self)]
+        messages = [*(message for _, message in found), *rule_problems(self), *_target_problems(self)]
         if messages:
             raise ConfigError("\n".join(messages))
+
+    def __repr__(self) -> str:
+        versions = self.versions()
+        rounds = sorted({version.rounds for version in versions.values()})
+        told = f"{rounds[0]} rounds" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]} rounds"
+        counts = f"{plural(len(versions), 'arm')} x {plural(len(self.all_seeds), 'seed')}"
+        return f"Study({self.name!r}: {counts}, {told})"
+
+    def _read(self) -> None:
+        """Read names and dicts into rules; in an arm, over the study's own."""
+        if messages := list(arm_problems(self.arms, Arm)):
+            raise ConfigError("\n".join(messages))
+        for section in (*SECTIONS, "checkpoint"):
+            object.__setattr__(self, section, read_section(section, getattr(self, section)))
+        object.__setattr__(self, "arms", tuple(self._read_arm(arm) for arm in self.arms))
+
+    def _read_arm(self, arm: Arm) -> Arm:
+        try:
+            return Arm(arm.name, {s: read_section(s, v, getattr(self, s)) for s, v in arm.changes.items()})
+        except ConfigError as error:
+            raise ConfigError("\n".join(f"Arm {arm.name!r}: {line}" for line in str(error).splitlines())) from error
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -135,6 +157,9 @@ class Study:
         engine: str | Engine = "vectorised",
         on_progress: OnProgress | None = None,
         together: int | None = None,
+        progress: bool = True,
+        deterministic: bool = False,
+        accept_changed_data: bool = False,
     ) -> "Result":
         """Run every arm with every seed and return what was found.
 
@@ -143,10 +168,18 @@ class Study:
             engine: "vectorised", "sequential", or an engine of your own.
             on_progress: called with (arm, seed, record) after every round of every run.
             together: how many runs advance in step; None chooses by the size of the model.
+            progress: whether to show on standard error how far a run of more than two seconds is.
+            deterministic: whether to run in one fixed way, with one thread an operation on the CPU, which gives the
+                same bits on any number of cores; it is slower.
+            accept_changed_data: go on in a folder whose study began with other data; the journal notes it.
         """
+        from turnout.engine.one_thread import one_thread
         from turnout.study.running import run_study  # the runner knows the study, so it cannot be imported first
 
-        return run_study(self, out=out, engine=engine, on_progress=on_progress, together=together)
+        how: dict[str, Any] = {"on_progress": on_progress, "together": together, "progress": progress}
+        how |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
+        with one_thread() if deterministic else nullcontext():
+            return run_study(self, out=out, engine=engine, **how)
 
 
 def value_problems(**given: Any) -> Iterator[tuple[str, str]]:
@@ -185,6 +218,24 @@ def _seed_problems(seeds: Any, arms: int) -> Iterator[str]:
         yield f"A study has at most {MOST_SEEDS} seeds and {MOST_RUNS} runs; got {len(seeds)} seeds. Change seeds."
     elif len(set(seeds)) < len(seeds):
         yield f"Seeds must differ from each other; got {list(seeds)}. Change seeds."
+
+
+def _target_problems(study: Study) -> Iterator[str]:
+    """Make the target a `Target`, or yield what is wrong with it."""
+    try:
+        target = target_of(study.target)
+    except ConfigError as error:
+        yield str(error)
+        return
+    object.__setattr__(study, "target", target)
+    changed = [arm.changes["evaluate"] for arm in study.arms if "evaluate" in arm.changes]
+    for evaluate in (study.evaluate, *changed):
+        if target is not None and isinstance(evaluate, Cadence) and target.metric not in evaluate.may_measure:
+            yield (
+                f"The target's metric must be one that is measured, {' or '.join(evaluate.may_measure)}; got "
+                f"{target.metric!r:.40}. Change target, or evaluate.metrics."
+            )
+            return
 
 
 def _is_whole(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from turnout.errors import ConfigError
 from turnout.requests import Record
 from turnout.study.study import OnProgress, Study
-from turnout.track import Tracked, Trackers, check_installed
+from turnout.track import Tracked, Trackers, check_folder, check_installed
 
 
 def check_tracking(study: Study, folder: Path | None) -> None:
@@ -19,6 +19,8 @@ def check_tracking(study: Study, folder: Path | None) -> None:
             f"track ({', '.join(study.track)}) needs a folder beside which to write; this study is kept in memory. "
             "Give run a folder, out, or take track out."
         )
+    if folder is not None:
+        check_folder(study.track, folder)
 
 
 @contextmanager

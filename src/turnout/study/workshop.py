@@ -1,7 +1,8 @@
 """The parts of each run, made when they are needed and shared where they can be.
 
 Arms of a seed share the federation, and all runs of one model section share the module object, so that an engine can
-answer them together. Every arm of a seed starts from the same parameters.
+answer them together; but not seeds whose modules differ in what is not trained, such as frozen weights that were drawn.
+Every arm of a seed starts from the same parameters.
 """
 
 import json
@@ -15,18 +16,23 @@ import torch
 from torch import Tensor, nn
 
 from turnout.attacks.attack import relabels
+from turnout.catalogue import catalogue
 from turnout.coordinator import State, check
+from turnout.data.digest import federation_digest
 from turnout.data.federation import Federation, Held, checked
 from turnout.data.relabelled import relabelled
 from turnout.engine import Run, Task
 from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.journal import Holdings, RunInfo
-from turnout.losses import CLASSIFIES, Loss, cross_entropy, squared_error
+from turnout.losses import Loss, cross_entropy, squared_error
+from turnout.metrics import measurable
 from turnout.models.layout import Layout
 from turnout.protocols import Population, View
 from turnout.streams import Ids, Streams
-from turnout.study.resolve import resolved
+from turnout.study.own_module import built
+from turnout.study.resolve import fixed_digest, resolved
 from turnout.study.study import Study
+from turnout.study.target import target_of
 
 GIVEN = -1  # the seed of data that was made before the study
 MOST_NUMBERS = 1 << 26  # parameters of all runs that advance together: 256 MiB
@@ -49,7 +55,7 @@ class Start(NamedTuple):
     buffers: Tensor | None
 
 
-ModelKey = tuple[str, tuple[int, ...], int]  # the model section, the shape of a sample, the number of outputs
+ModelKey = tuple[str, int, tuple[int, ...], int]  # the model section, whose it is, a sample's shape, the outputs
 
 
 @dataclass(slots=True)
@@ -61,10 +67,11 @@ class Workshop:
     versions: dict[str, Study] = field(init=False)
     configs: dict[str, dict[str, object]] = field(init=False)
     _federations: dict[tuple[str, int], Federation] = field(init=False, default_factory=dict)
+    _digests: dict[tuple[str, int], str] = field(init=False, default_factory=dict)
     _attacked: dict[tuple[tuple[str, int], str, int], Federation] = field(init=False, default_factory=dict)
-    _modules: dict[ModelKey, nn.Module] = field(init=False, default_factory=dict)
+    _modules: dict[tuple[ModelKey, str], nn.Module] = field(init=False, default_factory=dict)
     _starts: dict[tuple[ModelKey, int], Start] = field(init=False, default_factory=dict)
-    _tried: set[tuple[int, int]] = field(init=False, default_factory=set)
+    _measurable: dict[tuple[int, int, int | None], tuple[str, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.versions = self.study.versions()
@@ -76,10 +83,16 @@ class Workshop:
             arm=place.arm,
             seed=place.seed,
             rounds=self.versions[place.arm].rounds,
-            config=self.configs[place.arm],
+            config={key: value for key, value in self.configs[place.arm].items() if key != "target"},  # changes no run
             holdings=_holdings(run),
             party=party,
+            data=self.digest(place),
         )
+
+    def digest(self, place: Place) -> str:
+        """Return a digest of the data of a run, before any attack on it."""
+        self._federation(place)
+        return self._digests[self._data_key(place)]
 
     def run(self, index: int, place: Place) -> Run:
         """Return a run, ready to start; raise what is wrong with its data, its plan or its model."""
@@ -92,13 +105,14 @@ class Workshop:
         check(plan, population)
         start = self._start(place, federation)
         loss = _loss(version, federation)
-        if (id(start.module), id(loss)) not in self._tried:
-            try_out(start.module, loss, federation)
-            self._tried.add((id(start.module), id(loss)))
+        kind = (id(start.module), id(loss), federation.num_classes)
+        if kind not in self._measurable:
+            self._measurable[kind] = try_out(start.module, loss, federation)
+        check_metrics(version, self._measurable[kind], federation)
         task = Task(federation=federation, module=start.module, loss=loss)
         buffers = None if start.buffers is None else start.buffers.clone()
         state = State.start(start.model.clone(), population, buffers)
-        streams = Streams(place.seed)
+        streams = Streams(place.seed, place.arm)
         return Run(index=index, task=task, plan=plan, state=state, streams=streams, population=population)
 
     def group_size(self, places: Sequence[Place]) -> int:
@@ -128,6 +142,7 @@ class Workshop:
         key, data = self._data_key(place), self.versions[place.arm].data
         if key not in self._federations:
             made = checked(data) if isinstance(data, Federation) else data.build(Streams(key[1]))
+            self._digests[key] = federation_digest(made)
             self._federations[key] = made if self.device.type == "cpu" else made.to(self.device)
         held, attack = self._federations[key], self.versions[place.arm].attack
         if not relabels(attack):
@@ -141,14 +156,14 @@ class Workshop:
     def _start(self, place: Place, federation: Federation) -> Start:
         rule = self.versions[place.arm].model
         shape, outputs = federation.example_shape, num_outputs(federation)
-        key = (json.dumps(self.configs[place.arm]["model"]), shape, outputs)
+        whose = 0 if type(rule) in catalogue("models").values() else id(rule)  # settings tell only turnout's own apart
+        key = (json.dumps(self.configs[place.arm]["model"]), whose, shape, outputs)
         if (key, place.seed) not in self._starts:
-            generator = Streams(place.seed).torch_generator("init")
-            made = rule if isinstance(rule, nn.Module) else rule.build(shape, outputs, generator)
+            made = built(rule, shape, outputs, Streams(place.seed).torch_generator("init"))
             layout = Layout.of(made)
             model = layout.flatten(made).to(self.device)
             buffers = layout.flatten_buffers(made).to(self.device) if layout.buffer_size else None
-            module = self._modules.setdefault(key, made.to(self.device))
+            module = self._modules.setdefault((key, fixed_digest(made)), made.to(self.device))
             self._starts[key, place.seed] = Start(module, model, buffers)
         return self._starts[key, place.seed]
 
@@ -163,12 +178,18 @@ def _label_counts(federation: Federation) -> Ids | None:
 
 def _holdings(run: Run) -> Holdings:
     """Return what a run's clients hold, and how fast they are where the clock can say."""
-    people, pace = run.population, getattr(run.plan.fleet.clock, "pace", None)
+    people, pace, data = run.population, getattr(run.plan.fleet.clock, "pace", None), run.task.federation
     speeds = None
     if pace is not None:
         view = View(round=1, rounds=run.plan.rounds, streams=run.streams, population=people, model=run.state.model)
         speeds = pace(people.everyone, 0, view).seconds_per_step
-    return Holdings(sizes=people.sizes, label_counts=people.label_counts, seconds_per_step=speeds)
+    return Holdings(
+        sizes=people.sizes,
+        label_counts=people.label_counts,
+        seconds_per_step=speeds,
+        client_names=data.client_names,
+        client_groups=data.client_groups,
+    )
 
 
 def _loss(version: Study, federation: Federation) -> Loss:
@@ -185,15 +206,16 @@ def num_outputs(federation: Federation) -> int:
     return max(prod(targets.shape[1:]), 1)
 
 
-def try_out(module: nn.Module, loss: Loss, federation: Federation) -> None:
-    """Raise if the model and the loss cannot take the federation's samples."""
+def try_out(module: nn.Module, loss: Loss, federation: Federation) -> tuple[str, ...]:
+    """Return the metrics that can be measured; raise if the model and the loss cannot take the federation's samples."""
     slab = federation.train.fetch(np.zeros(1, dtype=np.int64))
     first = int(slab.starts[0]) if slab.order is None else int(slab.order[int(slab.starts[0])])
+    label = slab.y[first : first + 1]
     was_training = module.training
     try:
         with torch.no_grad():
             output = module.eval()(slab.x[first : first + 1])
-            value = None if _too_narrow(output, loss, federation) else loss(output, slab.y[first : first + 1])
+            value = None if _is_too_narrow(output, label, loss, federation) else loss(output, label)
     except TurnoutError:
         raise
     except Exception as error:  # whatever a module or a loss raises on a shape or a type it was not made for
@@ -214,11 +236,33 @@ def try_out(module: nn.Module, loss: Loss, federation: Federation) -> None:
             f"A loss must return one value per sample; {_called(loss)} returned shape "
             f'{tuple(getattr(value, "shape", ()))} for one sample. Use reduction="none", or average over the rest.'
         )
+    return measurable(output, label, federation.num_classes)
 
 
-def _too_narrow(output: Tensor, loss: Loss, federation: Federation) -> bool:
+def _is_too_narrow(output: Tensor, label: Tensor, loss: Loss, federation: Federation) -> bool:
+    """Whether a model has fewer outputs than there are classes, and its loss fails on the last class for it."""
     classes = federation.num_classes
-    return loss in CLASSIFIES and classes is not None and output.dim() > 1 and output.shape[1] < classes
+    if classes is None or label.is_floating_point() or output.dim() != 2 or output.shape[1] >= classes:
+        return False
+    try:
+        loss(output, torch.full_like(label, classes - 1)).cpu()
+    except Exception:  # whatever a loss raises on a label beyond the outputs
+        return True
+    return False
+
+
+def check_metrics(version: Study, possible: Sequence[str], federation: Federation) -> None:
+    """Raise if a metric that the study names, or its target's, cannot be measured."""
+    target = target_of(version.target)
+    named: dict[str, str] = dict.fromkeys(version.evaluate.metrics, "evaluate.metrics")
+    named |= {} if target is None else {target.metric: "target"}
+    for metric, setting in named.items():
+        if metric not in possible:
+            raise ConfigError(
+                f"{setting} names {metric}, which cannot be measured on {federation.name}: accuracy needs one class "
+                "index per sample as its label, and a model with one output per class. "
+                f"Change {setting}, the labels or the model."
+            )
 
 
 def _called(thing: object) -> str:

@@ -6,9 +6,12 @@ Where MLFLOW_TRACKING_URI is set, it is used; else the store is a database in th
 
 import os
 import time
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from turnout.requests import Record
+from turnout.safe_files import check_database, is_own_folder
 from turnout.track.tracker import Place, Tracked, flat, numbers
 
 FILE = "mlflow.sqlite"
@@ -22,6 +25,18 @@ class Mlflow:
     """Sends to an MLflow store."""
 
     package = "mlflow"
+
+    @staticmethod
+    def is_local() -> bool:
+        """Whether the store is a file: the one in the study's folder, or another that MLFLOW_TRACKING_URI names."""
+        scheme = urlsplit(os.environ.get("MLFLOW_TRACKING_URI", "")).scheme
+        return scheme in ("", "file", "sqlite") or len(scheme) == 1  # a single letter is a drive
+
+    @staticmethod
+    def check(folder: Path) -> None:
+        """Raise if what it writes would leave the study's folder."""
+        check_database(folder / FILE)
+        is_own_folder(folder / ARTEFACTS)
 
     def __init__(self, tracked: Tracked) -> None:
         from mlflow import entities

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError
@@ -39,6 +40,24 @@ def check_installed(names: Sequence[str]) -> None:
             f"Install with: pip install {' '.join(TRACKERS[name].package for name in absent)} "
             f"(or all trackers: pip install 'turnout[track]'), or take {what} out of track."
         )
+
+
+def check_local(names: Sequence[str], where: str) -> None:
+    """Raise if a study that was read from somewhere asks for a tracker that would send numbers over the network."""
+    remote = [name for name in names if not TRACKERS[name].is_local()]
+    if remote:
+        what = " and ".join(remote)
+        raise ConfigError(
+            f"{where} asks to track with {what}, which sends numbers over the network. Allow it with --allow-network, "
+            "or in Python with allow_network=True; or keep it on this machine: WANDB_MODE=offline for wandb, no "
+            f"MLFLOW_TRACKING_URI for mlflow. Or take {what} out of track."
+        )
+
+
+def check_folder(names: Sequence[str], folder: Path) -> None:
+    """Raise if a tracker would be led out of the study's folder, which may come from a stranger."""
+    for name in names:
+        TRACKERS[name].check(folder)
 
 
 class Trackers:

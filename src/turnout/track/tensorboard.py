@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.requests import Record
+from turnout.safe_files import is_own_folder
 from turnout.track.tracker import Place, Tracked, numbers
 
 FOLDER = "tensorboard"
@@ -16,6 +17,18 @@ class TensorBoard:
     """Writes event files."""
 
     package = "tensorboard"
+
+    @staticmethod
+    def is_local() -> bool:
+        """Files never leave the machine."""
+        return True
+
+    @staticmethod
+    def check(folder: Path) -> None:
+        """Raise if what it writes would leave the study's folder."""
+        if is_own_folder(folder / FOLDER):
+            for link in filter(Path.is_symlink, (folder / FOLDER).rglob("*")):
+                is_own_folder(link)
 
     def __init__(self, tracked: Tracked) -> None:
         from torch.utils.tensorboard import SummaryWriter

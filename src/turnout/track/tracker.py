@@ -37,6 +37,11 @@ class Tracked:
 class Tracker(Protocol):
     """Takes the rounds of many runs, which may come interleaved."""
 
+    @staticmethod
+    def check(folder: Path) -> None:
+        """Raise if what it writes to the study's folder, which may be a stranger's, would leave it."""
+        ...
+
     def record(self, place: Place, record: Record) -> None:
         """Take one round; the first of a run may be a later one, where a study goes on."""
         ...

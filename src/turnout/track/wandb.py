@@ -4,16 +4,31 @@ Whether anything leaves the machine is for wandb's own settings to say: with WAN
 study's folder only, and `wandb sync` sends it later.
 """
 
+import os
+from pathlib import Path
 from typing import Any
 
 from turnout.requests import Record
+from turnout.safe_files import is_own_folder
 from turnout.track.tracker import Place, Tracked, numbers
+
+FOLDER = "wandb"
 
 
 class Wandb:
     """Hands over to wandb."""
 
     package = "wandb"
+
+    @staticmethod
+    def is_local() -> bool:
+        """Whether WANDB_MODE keeps it from sending anything."""
+        return os.environ.get("WANDB_MODE", "") in ("offline", "disabled")
+
+    @staticmethod
+    def check(folder: Path) -> None:
+        """Raise if what it writes would leave the study's folder."""
+        is_own_folder(folder / FOLDER)
 
     def __init__(self, tracked: Tracked) -> None:
         import wandb

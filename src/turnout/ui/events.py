@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turnout.errors import JournalError, TurnoutError
+from turnout.errors import JournalError
 from turnout.ui.live import SoFar, so_far
 from turnout.ui.once import Once
 from turnout.ui.pages import row
@@ -70,7 +70,7 @@ class Source:
                 if line != shown and began >= due:
                     try:
                         look = self.so_far(line)
-                    except TurnoutError:  # a reload says what is wrong
+                    except Exception:  # a reload says what is wrong
                         yield event("ended", {})
                         return
                     yield event("look", _plain(look))

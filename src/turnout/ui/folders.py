@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from turnout.journal.opening import LOG
 from turnout.journal.schema import FILE
 
 DEEPEST = 5  # folders below folders; a run's own folder is not looked into
@@ -17,11 +18,6 @@ class Stamp(NamedTuple):
     log: tuple[int, int]
 
 
-def log_of(journal: Path) -> Path:
-    """Return where SQLite writes a journal's latest rounds."""
-    return journal.with_name(f"{journal.name}-wal")
-
-
 def stamp_of(folder: Path) -> Stamp | None:
     """Return a folder's stamp; None where the journal is gone."""
     journal = folder / FILE
@@ -30,7 +26,7 @@ def stamp_of(folder: Path) -> Stamp | None:
     except OSError:
         return None
     try:
-        log = log_of(journal).lstat()
+        log = (folder / LOG).lstat()
         return Stamp((file.st_ino, file.st_mtime_ns, file.st_size), (log.st_mtime_ns, log.st_size))
     except OSError:
         return Stamp((file.st_ino, file.st_mtime_ns, file.st_size), (0, 0))

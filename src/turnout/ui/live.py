@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 
 from turnout.errors import TurnoutError
 from turnout.journal import Journal, Loaded, frames
-from turnout.journal.journal import told_plainly
-from turnout.journal.schema import check_version
 from turnout.report.contents import Contents, as_json, contents
 from turnout.report.gather import Arm, Gathered
 from turnout.report.sections import sections
-from turnout.study import Comparison, compare
-from turnout.ui.summary import FINISHED, open_read_only
+from turnout.study.compare import Comparison, compare, recorded_target
+from turnout.ui.summary import FINISHED
 
 PICTURE = re.compile(r"data-picture=([\w-]+)")
 UNSURE = "This is a look before the end, and one of many: no test holds for it."
@@ -34,7 +31,7 @@ class SoFar:
 
 def so_far(folder: Path) -> SoFar:
     """Read a study in progress."""
-    with _reading(folder) as journal:
+    with Journal.open(folder) as journal:
         study = frames(journal)
         comparison, round = _compared(study)
         gathered = Gathered(studies=(study,), arms=_arms(study), comparison=comparison, verdict="")
@@ -43,17 +40,6 @@ def so_far(folder: Path) -> SoFar:
         found = _as_of(found, round)
     parts, data = tuple(sections(found)), as_json(found)
     return SoFar(sections=parts, data=data, shape=_shape(parts, data))
-
-
-@contextmanager
-def _reading(folder: Path) -> Iterator[Journal]:
-    with ExitStack() as held, told_plainly(folder, "read"):
-        database = open_read_only(folder)
-        held.callback(database.close)
-        check_version(database, str(folder))
-        journal = Journal(database, folder, held.pop_all())
-    with journal:
-        yield journal
 
 
 def _arms(study: Loaded) -> tuple[Arm, ...]:
@@ -70,7 +56,7 @@ def _arms(study: Loaded) -> tuple[Arm, ...]:
 def _compared(study: Loaded) -> tuple[Comparison | None, int | None]:
     """Return the finished runs compared; before there are any, all runs at the last round that all have measured."""
     try:
-        return compare(study, target=study.study["config"].get("target")), None
+        return compare(study, target=recorded_target([study])), None
     except TurnoutError:  # nothing is finished, or nothing is measured
         pass
     measured = study.rounds[study.rounds["evaluated"]].groupby(["arm", "seed"])["round"].max()

@@ -1,9 +1,11 @@
 """The server: pages and events for this machine's browsers. It answers GET and HEAD, and changes nothing."""
 
+import errno
 import ipaddress
 import secrets
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from turnout.errors import ConfigError, TurnoutError
+from turnout.strangers import in_brief
 from turnout.study import formats
 from turnout.ui.events import Source
 from turnout.ui.folders import stamp_of
@@ -22,6 +25,8 @@ from turnout.ui.summary import RUNNING, UNREADABLE
 from turnout.ui.watch import Watcher
 
 MOST_TICKED = 30  # studies on one page
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # handles or memory have run out
+PAUSE_SECONDS = 0.5  # until a handle may be free again
 PATIENCE_SECONDS = 60  # for a browser that does not take what it is sent
 HEADERS = {
     "Cache-Control": "no-store",
@@ -70,6 +75,15 @@ class Server(ThreadingHTTPServer):
         """Free the port and let every page go."""
         super().server_close()
         self.watcher.stop()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take the next browser. Out of handles, wait first: it stays in the queue and would be tried again at once."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                time.sleep(PAUSE_SECONDS)
+            raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say what went wrong, unless a browser has only gone away."""
@@ -153,6 +167,8 @@ class Handler(BaseHTTPRequestHandler):
                 return self.server.show(names)
         except TurnoutError as error:
             return message_page(str(error), 500)
+        except Exception as error:  # of one page: the others go on
+            return message_page(f"This cannot be shown ({in_brief(error)}). Go back to all runs.", 500)
         return message_page("There is no such page.", 404)
 
     def _send(self, page: Page) -> None:

@@ -5,8 +5,9 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
+from turnout.journal.locking import is_being_written
 from turnout.ui.folders import Stamp, run_folders, stamp_of
-from turnout.ui.summary import RUNNING, Summary, is_being_written, summary_of
+from turnout.ui.summary import RUNNING, Summary, summary_of
 
 
 class Kept(NamedTuple):
@@ -24,23 +25,27 @@ class Shelf:
         self.root = root
         self.count = 0  # goes up whenever a line changes
         self._kept: dict[str, Kept] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # held for moments: no journal is read under it
+        self._refreshing = threading.Lock()
 
     def refresh(self) -> bool:
         """Look at every folder, read those that have changed, and say whether a line did."""
-        with self._lock:
-            before = self._kept
-            found = ((name, folder, stamp_of(folder)) for name, folder in run_folders(self.root).items())
-            self._kept = {name: self._fresh(name, folder, stamp) for name, folder, stamp in found if stamp is not None}
-            return self._counted(_lines(before) != _lines(self._kept))
+        with self._refreshing:
+            found = [(name, folder, stamp_of(folder)) for name, folder in run_folders(self.root).items()]
+            now = {name: self._fresh(name, folder, stamp) for name, folder, stamp in found if stamp is not None}
+            with self._lock:
+                before, self._kept = self._kept, now
+                return self._counted(_lines(before) != _lines(now))
 
     def renew(self, name: str, database: sqlite3.Connection) -> bool:
         """Read one study again through an open connection, and say whether its line changed."""
+        kept = self.get(name)
+        if kept is None:  # it has gone meanwhile
+            return False
+        now = kept._replace(summary=summary_of(name, kept.folder, database))
         with self._lock:
-            kept = self._kept.get(name)
-            if kept is None:  # it has gone meanwhile
+            if name not in self._kept:
                 return False
-            now = kept._replace(summary=summary_of(name, kept.folder, database))
             self._kept[name] = now
             return self._counted(now.summary != kept.summary)
 
@@ -57,7 +62,7 @@ class Shelf:
             return self._kept.get(name)
 
     def _fresh(self, name: str, folder: Path, stamp: Stamp) -> Kept:
-        kept = self._kept.get(name)
+        kept = self.get(name)
         if kept is not None and kept.stamp == stamp and not _has_stopped(kept):
             return kept
         return Kept(folder, stamp, summary_of(name, folder))

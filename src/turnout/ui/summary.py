@@ -3,19 +3,20 @@
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from turnout.journal.schema import FILE, LOCK, VERSION, has_other_tables
-from turnout.strangers import UNLIKELY, count_of, in_brief, name_of
-from turnout.ui.folders import log_of
+from turnout.errors import JournalError
+from turnout.journal.locking import is_being_written
+from turnout.journal.opening import reading
+from turnout.journal.schema import check_version
+from turnout.strangers import count_of, in_brief, name_of
 
 RUNNING, FINISHED, INTERRUPTED, FAILED, UNREADABLE = "running", "finished", "interrupted", "failed", "unreadable"
-BUSY_SECONDS = 5.0
 RUNS = """
 SELECT arm, rounds, status, started,
     (SELECT max(round.round) FROM round WHERE round.run = run.id),
@@ -41,34 +42,6 @@ class Summary:
     problem: str = ""  # why it cannot be read
 
 
-def open_read_only(folder: Path, *, in_progress: bool = False) -> sqlite3.Connection:
-    """Open a journal that may be being written.
-
-    Without a log beside it nobody writes it, and SQLite is told so: it then makes no files of its own. A connection
-    that is to see later changes (in_progress) must not be told so.
-    """
-    journal = folder / FILE
-    log = log_of(journal)
-    untouched = not in_progress and not (log.exists() and log.stat().st_size)
-    address = f"{journal.absolute().as_uri()}?mode=ro{'&immutable=1' if untouched else ''}"
-    return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
-
-
-def is_being_written(folder: Path) -> bool:
-    """Whether a process holds the folder's lock; looking takes nothing from it."""
-    lock = folder / LOCK
-    if not lock.is_file():
-        return False
-    try:
-        with closing(sqlite3.connect(f"{lock.absolute().as_uri()}?mode=ro", uri=True, timeout=0)) as database:
-            database.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError as error:
-        return "locked" in str(error)
-    except sqlite3.DatabaseError:  # somebody else's file
-        return False
-    return False
-
-
 def summary_of(name: str, folder: Path, database: sqlite3.Connection | None = None) -> Summary:
     """Return a study's line.
 
@@ -79,20 +52,12 @@ def summary_of(name: str, folder: Path, database: sqlite3.Connection | None = No
     """
     try:
         with _opened(folder, database) as journal:
-            (version,) = journal.execute("PRAGMA user_version").fetchone()
-            if version != VERSION:
-                why = f"its format is {version}; this turnout reads {VERSION}" if version else "it holds no study yet"
-                return Summary(name=name, study=name, state=UNREADABLE, problem=why)
-            if has_other_tables(journal):
-                return Summary(
-                    name=name, study=name, state=UNREADABLE, problem="it has other tables than turnout makes"
-                )
             study, config = journal.execute("SELECT name, config FROM study").fetchone()
             runs = journal.execute(RUNS).fetchall()
         return _told(name, folder, name_of(study), _asked(json.loads(config)), runs)
-    except (OSError, sqlite3.Error) as error:
-        return Summary(name=name, study=name, state=UNREADABLE, problem=str(error))
-    except UNLIKELY as error:
+    except (JournalError, OSError, sqlite3.Error) as error:
+        return Summary(name=name, study=name, state=UNREADABLE, problem=str(error).removesuffix("."))
+    except Exception as error:  # whatever it is, it is that study's line alone
         why = f"it holds values that turnout did not write ({in_brief(error)})"
         return Summary(name=name, study=name, state=UNREADABLE, problem=why)
 
@@ -100,9 +65,10 @@ def summary_of(name: str, folder: Path, database: sqlite3.Connection | None = No
 @contextmanager
 def _opened(folder: Path, database: sqlite3.Connection | None) -> Iterator[sqlite3.Connection]:
     if database is not None:
+        check_version(database, str(folder))
         yield database
         return
-    with closing(open_read_only(folder)) as opened:
+    with reading(folder) as opened:
         yield opened
 
 

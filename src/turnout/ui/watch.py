@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from turnout.errors import JournalError
+from turnout.journal.opening import open_while_written
 from turnout.ui.shelf import Kept, Shelf
-from turnout.ui.summary import RUNNING, open_read_only
+from turnout.ui.summary import RUNNING
 
 TICK_SECONDS = 0.2
 SCAN_SECONDS = 2.0
@@ -109,7 +111,11 @@ class Watcher:
         try:
             held = self._holding(name, kept)
             (version,) = held.database.execute("PRAGMA data_version").fetchone()
-        except (OSError, sqlite3.Error):  # gone, or being replaced: the next look through the folders tells
+        except (
+            JournalError,
+            OSError,
+            sqlite3.Error,
+        ):  # gone, or being replaced: the next scan tells
             return False
         before, held.version = held.version, int(version)
         return held.version != before
@@ -120,7 +126,7 @@ class Watcher:
         held = self.held.get(name)
         if held is None or held.inode != inode:
             self._let_go(set(self.held) - {name})
-            held = Held(open_read_only(kept.folder, in_progress=True), inode)
+            held = Held(open_while_written(kept.folder), inode)
             self.held[name] = held
         return held
 

@@ -16,14 +16,14 @@ Reference: Yurochkin et al. ICML 2019. arXiv:1905.12022; as in Wang et al. NeurI
 """
 
 import heapq
-import math
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.data.partition.dealing import by_label, check_enough, counts_of, deal
-from turnout.errors import ConfigError, DataError
+from turnout.errors import DataError
+from turnout.settings import GIVEN, Count, CountOrZero, Positive, When, rule
 from turnout.streams import Ids
 
 
@@ -57,25 +57,14 @@ def topped_up(counts: Ids, min_size: int) -> Ids:
     return counts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data.partition")
 class Dirichlet:
     """Class by class, in random proportions."""
 
-    concentration: float  # α
-    min_size: int = 10  # samples that each client has at least
-    tries: int = 200  # draws before giving up
-    top_up: bool = False  # after that, fill small clients from large ones
-
-    def __post_init__(self) -> None:
-        if not (self.concentration > 0 and math.isfinite(self.concentration)):
-            raise ConfigError(
-                f"Dirichlet needs concentration > 0; got {self.concentration}. Change partition.concentration."
-            )
-        if self.min_size < 0 or self.tries < 1:
-            raise ConfigError(
-                f"Dirichlet needs min_size >= 0 and tries >= 1; got {self.min_size} and {self.tries}. "
-                "Change partition.min_size or partition.tries."
-            )
+    concentration: Positive = 0.5  # α > 0: how alike clients are; 0.1 is far apart, 100 nearly the same
+    min_size: CountOrZero = 10  # samples that each client has at least
+    tries: Annotated[Count, When(min_size=GIVEN)] = 200  # draws before giving up
+    top_up: Annotated[bool, When(min_size=GIVEN)] = False  # after that, fill small clients from large ones
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""

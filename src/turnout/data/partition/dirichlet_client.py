@@ -14,15 +14,13 @@ comes from would never end. Redrawing until a class has samples is done in one d
 Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 """
 
-import math
 from bisect import bisect_right
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.data.partition.dealing import by_label, check_enough, counts_of, deal
-from turnout.errors import ConfigError
+from turnout.settings import Positive, rule
 from turnout.streams import Floats, Ids
 
 
@@ -64,18 +62,12 @@ def _ladders(tastes: Floats, nonempty: NDArray[np.bool_]) -> list[list[float]]:
     return rungs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data.partition")
 class DirichletClient:
     """Client by client, each with its own mixture."""
 
-    concentration: float  # α
+    concentration: Positive = 0.5  # α > 0: how alike clients are; 0.1 is far apart, 100 nearly the same
     balanced: bool = True  # everyone holds ⌊n/N⌋; or what falls to them
-
-    def __post_init__(self) -> None:
-        if not (self.concentration > 0 and math.isfinite(self.concentration)):
-            raise ConfigError(
-                f"DirichletClient needs concentration > 0; got {self.concentration}. Change partition.concentration."
-            )
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""

@@ -8,25 +8,24 @@ Left out: nothing; with `sizes` that sum to less than n, the rest.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.data.partition.dealing import check_enough, cut, even_sizes
 from turnout.errors import ConfigError, DataError
+from turnout.settings import Count, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data.partition")
 class Iid:
     """The same mixture for everyone."""
 
-    sizes: tuple[int, ...] | None = None  # n_i; left out, as even as can be
+    sizes: tuple[Count, ...] | None = None  # n_i; left out, as even as can be
 
     def __post_init__(self) -> None:
-        if self.sizes is not None and (len(self.sizes) == 0 or min(self.sizes) < 1):
-            raise ConfigError(f"Iid needs sizes of 1 or more; got {self.sizes}. Change partition.sizes.")
+        if self.sizes == ():
+            raise ConfigError("Iid needs one size per client; got none. Change data.partition.sizes, or leave it out.")
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""

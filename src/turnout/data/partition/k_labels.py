@@ -9,13 +9,12 @@ Reduces to: every label at every client when k = C; one label each when k = 1 an
 Reference: Li, Diao, Chen, He. ICDE 2022. arXiv:2102.02079 ("#label").
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.data.partition.dealing import by_label, check_enough, deal, even_sizes
 from turnout.errors import ConfigError
+from turnout.settings import Count, rule
 from turnout.streams import Ids
 
 
@@ -30,18 +29,11 @@ def owners(num_clients: int, num_classes: int, labels_per_client: int, rng: np.r
     return table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data.partition")
 class KLabels:
     """k labels each."""
 
-    labels_per_client: int  # k
-
-    def __post_init__(self) -> None:
-        if self.labels_per_client < 1:
-            raise ConfigError(
-                f"KLabels needs labels_per_client >= 1; got {self.labels_per_client}. "
-                "Change partition.labels_per_client."
-            )
+    labels_per_client: Count  # k
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""

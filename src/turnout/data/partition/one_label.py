@@ -12,18 +12,17 @@ so the shape of the sizes is kept.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.data.partition.dealing import by_label, check_enough, deal, even_sizes
 from turnout.data.partition.pareto import Pareto, level, pareto_weights
 from turnout.errors import DataError
+from turnout.settings import rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data.partition")
 class OneLabel:
     """One label each."""
 

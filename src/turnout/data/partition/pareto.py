@@ -12,13 +12,13 @@ one client of a hundred often holds nine samples in ten.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.data.partition.dealing import check_enough, counts_of, cut
-from turnout.errors import ConfigError
+from turnout.settings import Count, Positive, Range, rule
 from turnout.streams import Floats, Ids
 
 
@@ -55,22 +55,13 @@ def pareto_sizes(
     return min_size + counts_of(shares, spare)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data.partition")
 class Pareto:
     """Heavy-tailed sizes."""
 
-    index: float = 0.5  # of the tail: the smaller, the more unequal
-    min_size: int = 10  # samples that each client has at least
-    cap: float = 20.0  # times the median
-
-    def __post_init__(self) -> None:
-        if not self.index > 0:
-            raise ConfigError(f"Pareto needs index > 0; got {self.index}. Change partition.index.")
-        if self.min_size < 1 or not self.cap >= 1:
-            raise ConfigError(
-                f"Pareto needs min_size >= 1 and cap >= 1; got {self.min_size} and {self.cap}. "
-                "Change partition.min_size or partition.cap."
-            )
+    index: Positive = 0.5  # of the tail: the smaller, the more unequal
+    min_size: Count = 10  # samples that each client has at least
+    cap: Annotated[float, Range(least=1)] = 20.0  # times the median
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""

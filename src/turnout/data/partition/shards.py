@@ -8,26 +8,21 @@ Left out: the S − N·per_client shards that are not dealt; nothing when num_sh
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629 (200 shards of 300 digits, two for each of 100 clients).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.data.partition.dealing import by_label, check_enough, cut, even_sizes
 from turnout.errors import ConfigError
+from turnout.settings import Count, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("data.partition")
 class Shards:
     """A few label-sorted shards each."""
 
-    per_client: int = 2  # shards
-    num_shards: int | None = None  # S; left out, clients x per_client
-
-    def __post_init__(self) -> None:
-        if self.per_client < 1:
-            raise ConfigError(f"Shards needs per_client >= 1; got {self.per_client}. Change partition.per_client.")
+    per_client: Count = 2  # shards
+    num_shards: Count | None = None  # S; left out, clients x per_client
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""

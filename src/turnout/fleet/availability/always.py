@@ -8,16 +8,21 @@ Reduces to: the federation without a fleet.
 Reference: none needed.
 """
 
-from dataclasses import dataclass
+import numpy as np
 
 from turnout.protocols import View
-from turnout.streams import Ids
+from turnout.settings import rule
+from turnout.streams import Floats, Ids
 
 
-@dataclass(frozen=True, slots=True)
+@rule("fleet.availability")
 class Always:
     """Everyone, every round."""
 
     def up(self, view: View) -> Ids:
         """Return all clients."""
         return view.population.everyone
+
+    def probability(self, clients: Ids, view: View) -> Floats:
+        """Return 1 for each of these clients."""
+        return np.ones(len(clients))

@@ -12,14 +12,13 @@ Reference: Gu, Huang, Zhang, Huang (MIFA). NeurIPS 2021. arXiv:2106.04159.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.fleet.labels import label_counts, lowest_labels
 from turnout.protocols import Population, View
+from turnout.settings import Share, When, rule
 from turnout.streams import Floats, Ids
 
 
@@ -29,20 +28,13 @@ def label_probs(counts: Ids, least: float) -> Floats:
     return np.asarray(least + (1.0 - least) * lowest_labels(counts) / last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class Bernoulli:
     """Up with a probability of one's own."""
 
-    prob: float | tuple[float, ...] = 0.5  # q: one for all, or one per client; the profile "labels" has its own
+    prob: Annotated[Share | tuple[Share, ...], When(profile="given")] = 0.5  # q: one for all, or one per client
     profile: Literal["given", "labels"] = "given"  # "labels": clients with low labels are up less often
-    least: float = 0.1  # q_min of the profile "labels"
-
-    def __post_init__(self) -> None:
-        low, high = np.min(self.prob), np.max(self.prob)
-        if not 0 <= low <= high <= 1:
-            raise ConfigError(f"Bernoulli needs prob in [0, 1]; got {low}…{high}. Change fleet.availability.prob.")
-        if not 0 <= self.least <= 1:
-            raise ConfigError(f"Bernoulli needs least in [0, 1]; got {self.least}. Change fleet.availability.least.")
+    least: Annotated[Share, When(profile="labels")] = 0.1  # q_min of the profile "labels"
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield what is wrong with the probabilities given."""
@@ -57,15 +49,14 @@ class Bernoulli:
         """Return the clients whose coin came up."""
         everyone = view.population.everyone
         coin = view.streams.uniforms("availability", view.round, everyone)[:, 0]
-        return everyone[coin < self._probs(view)]
+        return everyone[coin < self.probability(everyone, view)]
 
-    def _probs(self, view: View) -> Floats:
-        """Return q_i of those who are there."""
-        everyone = view.population.everyone
+    def probability(self, clients: Ids, view: View) -> Floats:
+        """Return q_i of these clients."""
         if self.profile == "labels":
             way_out = 'Set fleet.availability.profile to "given".'
             counts = label_counts(view, 'Bernoulli with profile = "labels"', way_out)
-            return label_probs(counts, self.least)[everyone]
+            return label_probs(counts, self.least)[clients]
         if isinstance(self.prob, float | int):
-            return np.full(len(everyone), float(self.prob))
-        return np.asarray(self.prob, dtype=np.float64)[everyone]
+            return np.full(len(clients), float(self.prob))
+        return np.asarray(self.prob, dtype=np.float64)[clients]

@@ -11,7 +11,6 @@ Reference: Cho, Sharma, Joshi, Xu, Kale, Zhang. ICML 2023. arXiv:2302.03109.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from turnout.errors import ConfigError
 from turnout.fleet.labels import dominant_labels, label_counts
 from turnout.protocols import Population, View
+from turnout.settings import Clients, CountOrZero, rule
 from turnout.streams import Floats, Ids
 
 
@@ -30,17 +30,15 @@ def cut(ranked_by: Ids | Floats, groups: int) -> Ids:
     return group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class Cyclic:
     """One group after another; every client is offered once per cycle."""
 
-    groups: int  # K̄
+    groups: Clients  # K̄
     grouping: Literal["random", "labels", "ids"] = "random"  # who is in a group together
-    order: Literal["ascending", "drawn"] | tuple[int, ...] = "ascending"  # σ: group by group, drawn once, or given
+    order: Literal["ascending", "drawn"] | tuple[CountOrZero, ...] = "ascending"  # σ: by group, drawn once, or given
 
     def __post_init__(self) -> None:
-        if self.groups < 1:
-            raise ConfigError(f"Cyclic needs groups >= 1; got {self.groups}. Change fleet.availability.groups.")
         if not isinstance(self.order, str) and sorted(self.order) != list(range(self.groups)):
             raise ConfigError(
                 f"Cyclic needs an order that names each group 0…{self.groups - 1} once; got {list(self.order)}. "

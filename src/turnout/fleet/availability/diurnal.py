@@ -10,12 +10,13 @@ Reference: Bonawitz et al. Towards federated learning at scale. MLSys 2019. arXi
 """
 
 import math
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from turnout.errors import ConfigError
 from turnout.protocols import View
+from turnout.settings import Count, Positive, Share, When, rule
 from turnout.streams import Floats, Ids
 
 
@@ -24,27 +25,22 @@ def daily(days: float, phase: Floats, *, trough: float, peak: float) -> Floats:
     return trough + (peak - trough) * (1.0 + np.sin(2.0 * np.pi * (math.fmod(days, 1.0) + phase))) / 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class Diurnal:
     """A probability that follows the hour of the day."""
 
-    peak: float = 0.5  # the largest probability
-    trough: float = 0.05  # the smallest
-    period_rounds: float = 24.0  # rounds in a day
-    period_seconds: float | None = None  # given: the clock's seconds in a day, instead of rounds
-    zones: int = 1  # Z: time zones, spread evenly over the day
+    peak: Share = 0.5  # the largest probability
+    trough: Share = 0.05  # the smallest
+    period_rounds: Annotated[Positive, When(period_seconds=None)] = 24.0  # rounds in a day
+    period_seconds: Positive | None = None  # given: the clock's seconds in a day, instead of rounds
+    zones: Count = 1  # Z: time zones, spread evenly over the day
 
     def __post_init__(self) -> None:
-        if not 0 <= self.trough <= self.peak <= 1:
+        if self.trough > self.peak:
             raise ConfigError(
-                f"Diurnal needs 0 <= trough <= peak <= 1; got {self.trough} and {self.peak}. "
+                f"Diurnal needs trough <= peak; got {self.trough} and {self.peak}. "
                 "Change fleet.availability.trough or peak."
             )
-        for name, value in (("period_rounds", self.period_rounds), ("period_seconds", self.period_seconds)):
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"Diurnal needs {name} > 0; got {value}. Change fleet.availability.{name}.")
-        if self.zones < 1:
-            raise ConfigError(f"Diurnal needs zones >= 1; got {self.zones}. Change fleet.availability.zones.")
 
     @property
     def needs_clock(self) -> bool:
@@ -55,11 +51,11 @@ class Diurnal:
         """Return the clients whose coin came up at this hour."""
         everyone = view.population.everyone
         coin = view.streams.uniforms("availability", view.round, everyone)[:, 0]
-        return everyone[coin < self.probs(view)]
+        return everyone[coin < self.probability(everyone, view)]
 
-    def probs(self, view: View) -> Floats:
-        """Return q_i of those who are there."""
-        zone = np.floor(view.streams.uniforms("time zone", 0, view.population.everyone)[:, 0] * self.zones)
+    def probability(self, clients: Ids, view: View) -> Floats:
+        """Return q_i of these clients at this hour."""
+        zone = np.floor(view.streams.uniforms("time zone", 0, clients)[:, 0] * self.zones)
         seconds = self.period_seconds
         days = view.round / self.period_rounds if seconds is None else view.sim_seconds / seconds
         return daily(days, zone / self.zones, trough=self.trough, peak=self.peak)

@@ -12,12 +12,10 @@ here both halves lose the same share.
 Reference: Cho, Wang, Joshi (Power-of-Choice), code. AISTATS 2022. arXiv:2010.01243.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import View
+from turnout.settings import ShareBelowOne, rule
 from turnout.streams import Floats, Ids
 
 
@@ -33,17 +31,11 @@ def without_drawn(members: Ids, lots: Floats, count: int) -> Ids:
     return np.delete(members, places)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class HalfAndHalf:
     """Two halves in turn."""
 
-    absent: float = 0.2  # a: the share of the half that is away
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.absent < 1:
-            raise ConfigError(
-                f"HalfAndHalf needs absent in [0, 1); got {self.absent}. Change fleet.availability.absent."
-            )
+    absent: ShareBelowOne = 0.2  # a: the share of the half that is away
 
     def up(self, view: View) -> Ids:
         """Return the half whose turn it is, without those that are away."""

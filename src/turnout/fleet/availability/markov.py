@@ -12,14 +12,13 @@ Reduces to: Bernoulli with prob = j when j + ℓ = 1, draw for draw.
 Reference: Propp, Wilson. Exact sampling with coupled Markov chains. Random Structures & Algorithms 1996.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.errors import ConfigError
 from turnout.protocols import View
-from turnout.streams import Ids, Streams
+from turnout.settings import Share, rule
+from turnout.streams import Floats, Ids, Streams
 
 
 def states(streams: Streams, clients: Ids, round: int, *, join: float, leave: float) -> NDArray[np.bool_]:
@@ -41,17 +40,14 @@ def states(streams: Streams, clients: Ids, round: int, *, join: float, leave: fl
     return is_up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class Markov:
     """Two states, with a memory of one round."""
 
-    join: float = 0.1  # j: the probability that a client that is away comes up
-    leave: float = 0.3  # ℓ: the probability that a client that is up goes away
+    join: Share = 0.1  # j: the probability that a client that is away comes up
+    leave: Share = 0.3  # ℓ: the probability that a client that is up goes away
 
     def __post_init__(self) -> None:
-        for name, value in (("join", self.join), ("leave", self.leave)):
-            if not 0 <= value <= 1:
-                raise ConfigError(f"Markov needs {name} in [0, 1]; got {value}. Change fleet.availability.{name}.")
         if self.join + self.leave == 0:
             raise ConfigError(
                 "Markov needs join + leave > 0; got 0, and nobody would ever change. Set fleet.availability.join, or "
@@ -63,3 +59,7 @@ class Markov:
         everyone = view.population.everyone
         is_up = states(view.streams, everyone, view.round, join=self.join, leave=self.leave)
         return np.asarray(everyone[is_up])
+
+    def probability(self, clients: Ids, view: View) -> Floats:
+        """Return the share of time up, which is the probability in every round: a run starts in the steady state."""
+        return np.full(len(clients), self.join / (self.join + self.leave))

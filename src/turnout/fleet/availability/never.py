@@ -9,7 +9,7 @@ Reference: Zhang, Yang, Liu. Federated learning with server assistance (SA-FL), 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -17,16 +17,17 @@ from turnout.errors import ConfigError
 from turnout.fleet.availability.always import Always
 from turnout.fleet.labels import dominant_labels, label_counts
 from turnout.protocols import Availability, Population, View
+from turnout.settings import ClientId, CountOrZero, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class Never:
     """Some clients never take part."""
 
-    count: int | None = None  # s: so many clients, drawn evenly once per run
-    clients: tuple[int, ...] | None = None  # or these clients
-    labels: tuple[int, ...] | None = None  # or all clients that hold one of these labels most
+    count: ClientId | None = None  # s: so many clients, drawn evenly once per run
+    clients: tuple[ClientId, ...] | None = None  # or these clients
+    labels: tuple[CountOrZero, ...] | None = None  # or all clients that hold one of these labels most
     others: Availability = field(default_factory=Always)  # when the rest are up
 
     def __post_init__(self) -> None:
@@ -36,8 +37,6 @@ class Never:
                 f"Never needs one of count, clients and labels; got {' and '.join(given) or 'none'}. "
                 "Set fleet.availability.count, for example."
             )
-        if self.count is not None and self.count < 0:
-            raise ConfigError(f"Never needs count >= 0; got {self.count}. Change fleet.availability.count.")
 
     @property
     def needs_clock(self) -> bool:

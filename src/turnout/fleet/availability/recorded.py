@@ -11,38 +11,37 @@ Reference: Yang et al. (FLASH). WWW 2021. arXiv:2006.06983; Lai et al. (FedScale
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from turnout.errors import ConfigError, DataError
+from turnout.errors import DataError
 from turnout.fleet.trace_files import read_trace
 from turnout.fleet.traces import UP, Trace
 from turnout.protocols import Population, View
+from turnout.settings import Positive, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class Recorded:
     """Up as recorded."""
 
     trace: str | Path | Trace  # a file (see `turnout trace`), or a trace made in Python
-    round_seconds: float | None = None  # how long a round lasts in the trace; left out, the fleet's clock says
+    round_seconds: Positive | None = None  # how long a round lasts in the trace; left out, the fleet's clock says
     repeat: bool = True  # start again at the end of the trace; false: nobody is up after it
     assign: Literal["by-id", "drawn"] = "by-id"  # client i is device i; or each client draws a device once per run
-
-    def __post_init__(self) -> None:
-        if self.round_seconds is not None and not 0 < self.round_seconds < math.inf:
-            raise ConfigError(
-                f"Recorded needs round_seconds > 0; got {self.round_seconds}. Change fleet.availability.round_seconds."
-            )
 
     @property
     def needs_clock(self) -> bool:
         """Whether the rule looks at simulated time."""
         return self.round_seconds is None
+
+    @property
+    def length_seconds(self) -> float:
+        """How long the recording is."""
+        return self._loaded().length_seconds
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield what is wrong with the trace, with its line, or why it is not one of these clients."""

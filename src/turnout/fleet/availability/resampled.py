@@ -9,13 +9,12 @@ Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini (FilFL). ECAI 2024. arXiv
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Population, View
-from turnout.streams import Ids
+from turnout.settings import Clients, Count, CountOrZero, rule
+from turnout.streams import Floats, Ids
 
 
 def last_draw(round: int, every: int, settle: int) -> int:
@@ -23,18 +22,13 @@ def last_draw(round: int, every: int, settle: int) -> int:
     return round if round <= settle else round - (round - settle - 1) % every
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.availability")
 class Resampled:
     """A subset that is drawn anew every few rounds."""
 
-    size: int  # n
-    every: int = 5  # e: rounds between draws
-    settle: int = 5  # rounds at the start of which each has a draw of its own
-
-    def __post_init__(self) -> None:
-        for name, value, least in (("size", self.size, 1), ("every", self.every, 1), ("settle", self.settle, 0)):
-            if value < least:
-                raise ConfigError(f"Resampled needs {name} >= {least}; got {value}. Change fleet.availability.{name}.")
+    size: Clients  # n
+    every: Count = 5  # e: rounds between draws
+    settle: CountOrZero = 5  # rounds at the start of which each has a draw of its own
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield why there are too few clients."""
@@ -52,3 +46,7 @@ class Resampled:
         drawn_in = last_draw(view.round, self.every, self.settle)
         lots = view.streams.uniforms("availability", drawn_in, everyone)[:, 0]
         return everyone[np.sort(np.argpartition(lots, self.size)[: self.size])]
+
+    def probability(self, clients: Ids, view: View) -> Floats:
+        """Return n over the number of clients who are there, 1 at most."""
+        return np.full(len(clients), min(self.size / max(len(view.population.everyone), 1), 1.0))

@@ -3,9 +3,12 @@
 Intuition: a server does not wait for the slowest phone.
 
     time_i = bytes / down_i + s_i · seconds_i + bytes / up_i
-    a client with time_i > D has done ⌊(D − transfers) / seconds_i⌋ steps by D: it delivers those, or nothing
+    a client with time_i > D has done ⌊(D − transfers) / seconds_i⌋ steps by D: it delivers those at D, or nothing
     the first ⌈|S| / f⌉ answers count; later ones are late
     the round lasts until the last counted answer, until D where fewer come, and idle_seconds where nobody is waited for
+
+A client cannot know beforehand that it will not finish: it works until the deadline, and its answer is there at D,
+after the answers of all who finished. So with over-selection those who finish always come first.
 
 Reduces to: complete work when there is no deadline and f = 1: the clock then only tells the time.
 Differs from the paper: a client that never answers, because it does no work at all, holds a round open until D; without
@@ -16,14 +19,14 @@ Reference: Bonawitz et al. MLSys 2019. arXiv:1902.01046 (deadline and over-selec
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.errors import ConfigError
-from turnout.fleet.devices import Lognormal, Phones, amounts, check_amount
+from turnout.fleet.devices import Lognormal, Phones, amounts
 from turnout.protocols import Population, Timing, View
+from turnout.settings import GIVEN, Positive, Range, When, rule
 from turnout.streams import Floats, Ids
 
 
@@ -52,32 +55,28 @@ def is_early(duration: Floats, answers: NDArray[np.bool_], wanted: int) -> NDArr
     return np.asarray(early & answers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Incomplete = Literal["deliver", "drop"]
+Bandwidth = Annotated[float, Range(above=0, ceiling=math.inf)]  # infinite: transfers take no time
+Bandwidths = Annotated[Bandwidth | tuple[Bandwidth, ...] | Lognormal, When(phones=None)]
+
+
+@rule("fleet.clock")
 class Deadline:
     """Seconds for compute and transfer, with an optional deadline and over-selection."""
 
-    seconds_per_step: float | tuple[float, ...] | Lognormal = 0.1  # for all, per client, or { median, sigma }
-    down_bandwidth: float | tuple[float, ...] | Lognormal = 1e6  # bytes a second
-    up_bandwidth: float | tuple[float, ...] | Lognormal = 2.5e5  # bytes a second
+    seconds_per_step: Positive | tuple[Positive, ...] | Lognormal = 0.1  # for all, per client, or { median, sigma }
+    down_bandwidth: Bandwidths = 1e6  # bytes a second
+    up_bandwidth: Bandwidths = 2.5e5  # bytes a second
     phones: Phones | None = None  # recorded phones: seconds_per_step is the median phone's, bandwidths are recorded
-    deadline_seconds: float | None = None  # D; none: the server waits for every answer
-    over_selection: float = 1.0  # f: of those asked, the first 1/f count
-    incomplete: Literal["deliver", "drop"] = "deliver"  # what a client that misses the deadline hands in
-    idle_seconds: float = 60.0  # how long a round lasts in which nobody answers and there is no deadline
+    deadline_seconds: Positive | None = None  # D; none: the server waits for every answer
+    over_selection: Annotated[float, Range(least=1, ceiling=1e6)] = 1.0  # f: of those asked, the first 1/f count
+    incomplete: Annotated[Incomplete, When(deadline_seconds=GIVEN)] = "deliver"  # what a late client hands in
+    idle_seconds: Positive = 60.0  # how long a round lasts in which nobody answers and there is no deadline
 
-    def __post_init__(self) -> None:
-        for name in ("seconds_per_step", "down_bandwidth", "up_bandwidth"):
-            check_amount(getattr(self, name), "Deadline", name)
-        if isinstance(self.seconds_per_step, float) and math.isinf(self.seconds_per_step):
-            raise ConfigError("Deadline needs a finite seconds_per_step; got inf. Change fleet.clock.seconds_per_step.")
-        for name in ("deadline_seconds", "idle_seconds"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"Deadline needs {name} > 0; got {value}. Change fleet.clock.{name}.")
-        if not 1 <= self.over_selection < math.inf:
-            raise ConfigError(
-                f"Deadline needs over_selection >= 1; got {self.over_selection}. Change fleet.clock.over_selection."
-            )
+    @property
+    def displaces(self) -> bool:
+        """Whether one client's answer can keep another's out of the round."""
+        return self.over_selection > 1
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield what is wrong with the amounts given, and what the recorded phones lack."""
@@ -108,7 +107,7 @@ class Deadline:
         pace = self.pace(clients, model_bytes, view)
         done = self._in_time(pace, steps)
         wanted = math.ceil(len(clients) / self.over_selection - 1e-9)
-        duration = pace.duration(done)
+        duration = self._answered_after(pace, steps, done)
         counted = is_early(duration, done > 0, wanted)
         late = (steps > 0) & ~counted
         return Timing(
@@ -126,6 +125,11 @@ class Deadline:
             return steps
         done = pace.steps_by(self.deadline_seconds, steps)
         return done if self.incomplete == "deliver" else np.where(done == steps, steps, 0)
+
+    def _answered_after(self, pace: Pace, steps: Ids, done: Ids) -> Floats:
+        """Return the seconds until each answer is there: work cut short is handed in at the deadline."""
+        after = pace.duration(done)
+        return after if self.deadline_seconds is None else np.where(done < steps, self.deadline_seconds, after)
 
     def _lasts(self, counted_durations: Floats, wanted: int) -> float:
         if len(counted_durations) < wanted and self.deadline_seconds is not None:

@@ -11,14 +11,13 @@ Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.fleet.membership.terms import Terms
 from turnout.protocols import Ask, Changes, Population, View
+from turnout.settings import PositiveShare, Share, rule
 from turnout.streams import Floats, Ids
 
 if TYPE_CHECKING:
@@ -38,22 +37,13 @@ def waited(uniforms: Floats, prob: float) -> Ids:
     return 1 + np.asarray(tries, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.membership")
 class Random(Terms):
     """Comings and goings by chance."""
 
-    present: float = 0.5  # q₀: the share of clients, by id, that are there at the start
-    arrival_prob: float = 0.02  # a: that a client still to come does so, per round
-    departure_prob: float = 0.01  # d: that a client that is there leaves, per round
-
-    def __post_init__(self) -> None:
-        Terms.__post_init__(self)
-        if not 0 < self.present <= 1:
-            raise ConfigError(f"Random needs present in (0, 1]; got {self.present}. Change fleet.membership.present.")
-        for name in ("arrival_prob", "departure_prob"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ConfigError(f"Random needs {name} in [0, 1]; got {value}. Change fleet.membership.{name}.")
+    present: PositiveShare = 0.5  # q₀: the share of clients, by id, that are there at the start
+    arrival_prob: Share = 0.02  # a: that a client still to come does so, per round
+    departure_prob: Share = 0.01  # d: that a client that is there leaves, per round
 
     def at_start(self, population: Population) -> Ids:
         """Return the first share of the clients, by id; at least one."""

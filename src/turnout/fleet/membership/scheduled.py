@@ -10,12 +10,12 @@ Intuition: a hospital joins in May and another leaves in June.
 
 Reduces to: the federation without membership when nobody comes or goes; a vanilla reboot when b₁ = 1.
 Differs from the paper: the paper leaves open b beyond "from 3 to 1 as O(j⁻²)", c, and how to know Γ_l. Here Γ̂_l is
-what the leaving client's own local work would gain it, F_l(x) − F_l(x_l), asked of it before it goes.
+what the leaving client's own local work, as in the first round, would gain it, F_l(x) − F_l(x_l), asked of it before
+it goes: neither the decayed rate nor the work its device manages this round is in it.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ import numpy as np
 from turnout.errors import ConfigError
 from turnout.fleet.membership.terms import Terms
 from turnout.protocols import Ask, Changes, Population, View
+from turnout.settings import rule
 from turnout.streams import Ids
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def move_list(moves: Moves, name: str) -> list[tuple[int, int]]:
     return pairs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.membership")
 class Scheduled(Terms):
     """Comings and goings by a list."""
 
@@ -61,7 +62,6 @@ class Scheduled(Terms):
     departures: dict[int, int] | tuple[dict[str, int], ...] = ()  # a client is there until before this round
 
     def __post_init__(self) -> None:
-        Terms.__post_init__(self)
         for client, moves in self._moves().items():
             for (round, comes), (next_round, comes_next) in pairwise(moves):
                 if comes == comes_next or round == next_round:

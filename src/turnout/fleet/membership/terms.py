@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Ask, Changes, View
+from turnout.settings import NonNegative, Positive, Range, When, rule
 from turnout.streams import Floats, Ids
 
 if TYPE_CHECKING:
@@ -32,17 +32,15 @@ def should_exclude(gap: float, *, round: int, rounds: int, constant: float) -> b
 def estimated_gap(client: int, view: View, ask: Ask) -> "Steps[float]":
     """Estimate Γ_l = F_l(x) − min F_l, by what the client's own local work, alone, would gain it.
 
-    Γ̂_l = max(F_l(x) − F_l(x_l), 0), where x_l is the model after the client's usual local work from x. It is a lower
-    bound on F_l(x) − min F_l, and equal to it once local work reaches the client's own minimum; x stands for the
-    optimum, so it is too large early in a run. The client is asked once more before it goes: two losses and one local
-    training, and all are counted. NaN where the client does no work or its change is not finite.
+    Γ̂_l = max(F_l(x) − F_l(x_l), 0), where x_l is the model after the client's local work from x: the whole work and
+    the learning rate of a run's first round, so that neither a decaying rate nor the share of work that the fleet lets
+    the client do this round is in it. It is a lower bound on F_l(x) − min F_l, and equal to it once local work reaches
+    the client's own minimum; x stands for the optimum, so it is too large early in a run. The client is asked once
+    more before it goes: two losses and one local training, and all are counted. NaN where its change is not finite.
     """
     one = np.array([client])
-    request = ask.train(one)
-    if len(request.clients) == 0:
-        return math.nan
     before: Probed = yield ask.losses(one)
-    trained: Trained = yield request
+    trained: Trained = yield ask.train_alone(client)
     assert trained.delta is not None
     if not trained.finite.all():
         return math.nan
@@ -60,28 +58,15 @@ def told(clients: Iterable[int], what: str) -> list[str]:
     return [f"{len(ids)} clients {what.replace(' is ', ' are ').replace(' stays ', ' stay ')}"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.membership")
 class Terms:
     """Settings that every kind of coming and going has."""
 
     on_departure: Literal["include", "exclude", "auto"] = "include"  # is a departed client still in the objective?
-    departure_constant: float = 1.0  # c of "auto"
+    departure_constant: Annotated[NonNegative, When(on_departure="auto")] = 1.0  # c of "auto"
     reboot: Literal["fast", "vanilla"] = "fast"  # fast: an arrived client's coefficient is boosted
-    boost_start: float = 3.0  # the first boost
-    boost_power: float = 2.0  # p: how fast it goes back to 1
-
-    def __post_init__(self) -> None:
-        name = type(self).__name__
-        if not 1 <= self.boost_start < math.inf or not 0 < self.boost_power < math.inf:
-            raise ConfigError(
-                f"{name} needs boost_start >= 1 and boost_power > 0; got {self.boost_start} and {self.boost_power}. "
-                "Change fleet.membership.boost_start or boost_power."
-            )
-        if not 0 <= self.departure_constant < math.inf:
-            raise ConfigError(
-                f"{name} needs departure_constant >= 0; got {self.departure_constant}. "
-                "Change fleet.membership.departure_constant."
-            )
+    boost_start: Annotated[float, Range(least=1), When(reboot="fast")] = 3.0  # the first boost
+    boost_power: Annotated[Positive, When(reboot="fast")] = 2.0  # p: how fast it goes back to 1
 
     @property
     def reboots_fast(self) -> bool:

@@ -8,13 +8,12 @@ Reduces to: the federation without a clock.
 Reference: none needed.
 """
 
-from dataclasses import dataclass
-
 from turnout.protocols import View
+from turnout.settings import rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True)
+@rule("fleet.work")
 class Complete:
     """Everyone finishes."""
 

@@ -9,28 +9,20 @@ Reference: none needed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import Population, View
+from turnout.settings import Share, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.work")
 class Fraction:
     """A share of the asked work."""
 
-    fraction: float | tuple[float, ...] = 0.5  # f: one for all, or one per client
-    spread: float = 0.0  # w: how far it varies from round to round
-
-    def __post_init__(self) -> None:
-        low, high = np.min(self.fraction), np.max(self.fraction)
-        if not 0 <= low <= high <= 1:
-            raise ConfigError(f"Fraction needs fraction in [0, 1]; got {low}…{high}. Change fleet.work.fraction.")
-        if not 0 <= self.spread <= 1:
-            raise ConfigError(f"Fraction needs spread in [0, 1]; got {self.spread}. Change fleet.work.spread.")
+    fraction: Share | tuple[Share, ...] = 0.5  # f: one for all, or one per client
+    spread: Share = 0.0  # w: how far it varies from round to round
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield what is wrong with the fractions given."""

@@ -1,10 +1,11 @@
-"""Ruan's participation traces: what share of the asked steps a device completes, from eight recorded behaviours.
+"""Ruan's participation traces: what share of the asked work a device completes, from eight recorded behaviours.
 
 Intuition: some devices nearly always finish, some stop half-way, and a few now and then do nothing.
 
     f ~ Beta(a, b) with the trace's mean m and deviation d
     traces hi, mi, lo:  f = 0 with probability π₀, else Beta fitted so that the whole keeps m and d
-    s = clip(round(f·τ), 1, τ)          0 instead of 1 for hi, mi, lo
+    steps   s = clip(round(f·τ), 1, τ)          0 instead of 1 for hi, mi, lo
+    epochs  s = ⌈n/B⌉ · clip(round(f·E), 1, E)  likewise: whole epochs, so the share of work does not depend on n
 
     trace   T_0     T_30       T_50       T_70       T_90       T_hi       T_mi       T_lo
     m, d    1, 0    .753,.148  .672,.113  .572,.117  .563,.148  .825,.233  .741,.223  .512,.183
@@ -15,19 +16,20 @@ probability of doing nothing, so π₀ is a setting. Each device draws one of th
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954, Table 2.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from scipy.special import betaincinv
 
-from turnout.errors import ConfigError
 from turnout.protocols import View
+from turnout.settings import Range, When, rule
 from turnout.streams import Floats, Ids
 
 MEANS: Floats = np.array([1.0, 0.753, 0.672, 0.572, 0.563, 0.825, 0.741, 0.512])
 DEVIATIONS: Floats = np.array([0.0, 0.148, 0.113, 0.117, 0.148, 0.233, 0.223, 0.183])
 NEVER_IDLE = 5  # the first five traces have no zeros
 MOST_IDLE = 0.073  # beyond it no Beta has the mean and deviation that are left for T_hi
+IdleProb = Annotated[float, Range(least=0, most=MOST_IDLE), When(traces=(6, 7, 8))]
 
 
 def fitted_beta(mean: float, deviation: float, idle_prob: float = 0.0) -> tuple[float, float]:
@@ -39,26 +41,24 @@ def fitted_beta(mean: float, deviation: float, idle_prob: float = 0.0) -> tuple[
 
 
 def rounded(fraction: Floats, asked: Ids, least: Ids | int) -> Ids:
-    """Return the steps that a fraction of the asked work is: to the nearest, half up, cut to [least, asked]."""
+    """Return the steps or epochs that are this fraction of the asked: nearest, half up, within [least, asked]."""
     return np.clip(np.floor(fraction * asked + 0.5), np.minimum(least, asked), asked).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.work")
 class RuanTraces:
     """Completed shares as in Ruan's Table 2."""
 
-    traces: int = 8  # |T|: devices follow one of the first so many
-    idle_prob: float = 0.05  # π₀: the probability of doing nothing, for T_hi, T_mi and T_lo
+    traces: Annotated[int, Range(least=1, most=len(MEANS))] = 8  # |T|: devices follow one of the first so many
+    idle_prob: IdleProb = 0.05  # π₀: the probability of doing nothing, for T_hi, T_mi and T_lo
+    unit: Literal["steps", "epochs"] = "steps"  # work is cut to whole steps, or to whole local epochs (local.epochs)
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.traces <= len(MEANS):
-            raise ConfigError(
-                f"RuanTraces needs traces in 1…{len(MEANS)}; got {self.traces}. Change fleet.work.traces."
-            )
-        if not 0 <= self.idle_prob <= MOST_IDLE:
-            raise ConfigError(
-                f"RuanTraces needs idle_prob in [0, {MOST_IDLE}], or the recorded means and deviations cannot be kept; "
-                f"got {self.idle_prob}. Change fleet.work.idle_prob."
+    def objections(self, plan: Any) -> Iterator[str]:
+        """Yield why there are no epochs to count."""
+        if self.unit == "epochs" and getattr(plan.local, "steps", None) is not None:
+            yield (
+                'RuanTraces with unit = "epochs" needs work asked in epochs; local.steps asks for steps. '
+                'Set local.epochs instead, or fleet.work.unit = "steps".'
             )
 
     def assigned(self, clients: Ids, view: View) -> Ids:
@@ -68,6 +68,8 @@ class RuanTraces:
 
     def fractions(self, clients: Ids, view: View) -> Floats:
         """Return the share of the asked work that each completes in this round."""
+        from scipy.special import betaincinv  # a quarter of a second to import: only where it is used
+
         trace = self.assigned(clients, view)
         draws = view.streams.uniforms("completed", view.round, clients, 2)
         share = np.ones(len(clients))
@@ -79,6 +81,6 @@ class RuanTraces:
         return share
 
     def done(self, asked: Ids, clients: Ids, view: View) -> Ids:
-        """Return how many of the asked steps each client completes."""
+        """Return how many of the asked steps, or epochs, each client completes."""
         least = (self.assigned(clients, view) < NEVER_IDLE).astype(np.int64)
         return rounded(self.fractions(clients, view), asked, least)

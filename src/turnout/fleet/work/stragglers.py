@@ -12,26 +12,21 @@ A straggler asked for one step does that one.
 Reference: Li et al. (FedProx). MLSys 2020. arXiv:1812.06127.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from turnout.errors import ConfigError
 from turnout.protocols import View
+from turnout.settings import Share, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("fleet.work")
 class Stragglers:
     """Some stop early."""
 
-    prob: float = 0.5  # q: FedProx's drop_percent
+    prob: Share = 0.5  # q: FedProx's drop_percent
     stopped: Literal["keep", "drop"] = "keep"  # what becomes of work that was cut short
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.prob <= 1:
-            raise ConfigError(f"Stragglers needs prob in [0, 1]; got {self.prob}. Change fleet.work.prob.")
 
     def done(self, asked: Ids, clients: Ids, view: View) -> Ids:
         """Return how many of the asked steps each client completes."""

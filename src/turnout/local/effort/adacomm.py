@@ -19,13 +19,13 @@ Reference: Wang, Joshi. Adaptive communication strategies. MLSys 2019. arXiv:181
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from turnout.errors import ConfigError, UpdateError
+from turnout.errors import UpdateError
 from turnout.protocols import Memory, View
+from turnout.settings import Count, Range, StepCount, When, rule
 from turnout.streams import Ids
 
 Variant = Literal["paper", "paddle"]
@@ -42,23 +42,14 @@ def steps_by_loss(start: int, ratio: float) -> int:
     return min(max(1, math.ceil(math.sqrt(start * ratio))), start)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local.effort")
 class AdaComm:
     """A number of steps that follows the loss down."""
 
-    start: int  # τ₀
-    every: int = 10  # R: rounds between changes
-    shrink: float = 0.5  # γ
+    start: StepCount  # τ₀
+    every: Count = 10  # R: rounds between changes
+    shrink: Annotated[float, Range(above=0, below=1), When(variant="paper")] = 0.5  # γ
     variant: Variant = "paper"  # which of the two forms above
-
-    def __post_init__(self) -> None:
-        for name, value, is_well, need in (
-            ("start", self.start, self.start >= 1, ">= 1"),
-            ("every", self.every, self.every >= 1, ">= 1"),
-            ("shrink", self.shrink, 0 < self.shrink < 1, "in (0, 1)"),
-        ):
-            if not is_well:
-                raise ConfigError(f"AdaComm needs {name} {need}; got {value}. Change local.effort.{name}.")
 
     def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:
         """Return the same τ for every client."""

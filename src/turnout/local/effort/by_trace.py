@@ -10,31 +10,31 @@ Reduces to: a fixed number of steps when every trace is that number.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954, for work by recorded trace.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from turnout.errors import ConfigError
 from turnout.protocols import View
+from turnout.settings import StepCount, rule
 from turnout.streams import Ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local.effort")
 class ByTrace:
     """Recorded work, begun again when a record ends."""
 
-    traces: tuple[tuple[int, ...], ...]  # each a list: the steps of round 1, 2, …
+    traces: tuple[tuple[StepCount, ...], ...]  # each a list: the steps of round 1, 2, …
     unit: Literal["steps", "epochs"] = "steps"  # what is counted
 
     def __post_init__(self) -> None:
         if not self.traces:
             raise ConfigError("ByTrace needs one trace or more; got none. Change local.effort.traces.")
         for number, trace in enumerate(self.traces):
-            if min(trace, default=0) < 1:
+            if not trace:
                 raise ConfigError(
-                    f"ByTrace needs one round or more in a trace, and 1 or more in each; got {list(trace)} in trace "
-                    f"{number}. Change local.effort.traces; clients that do nothing belong in fleet.work."
+                    f"ByTrace needs one round or more in a trace; got none in trace {number}. "
+                    "Change local.effort.traces."
                 )
 
     def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:

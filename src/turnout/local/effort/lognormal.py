@@ -2,7 +2,7 @@
 
 Intuition: most clients do about the same, a few do ten times as much.
 
-    τ_i = clip( round( m · exp(σ·z − σ²/2) ), least, most )        z ~ N(0, 1), one per client and round
+    τ_i = clip( round( m · exp(σ·z − σ²/2) ), at_least, most )        z ~ N(0, 1), one per client and round
 
 The mean is m before rounding and clipping; σ is the spread of log τ_i.
 
@@ -10,13 +10,13 @@ Reduces to: m steps for everyone when σ = 0.
 Reference: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481, for work that varies by client and round.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from turnout.errors import ConfigError
 from turnout.protocols import View
+from turnout.settings import MOST_STEPS, Range, StepCount, rule
 from turnout.streams import Floats, Ids
 
 
@@ -26,29 +26,25 @@ def lognormal(uniforms: Floats, mean: float, sigma: float) -> Floats:
     return np.asarray(mean * np.exp(sigma * normal - sigma**2 / 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local.effort")
 class Lognormal:
     """A lognormal number of steps or epochs per client and round."""
 
-    mean: float  # m
-    sigma: float = 1.0  # σ
-    at_least: int = 1  # steps or epochs
-    most: int | None = None  # none: no limit
+    mean: Annotated[float, Range(above=0, ceiling=MOST_STEPS)]  # m
+    sigma: Annotated[float, Range(least=0, ceiling=10)] = 1.0  # σ
+    at_least: StepCount = 1  # steps or epochs
+    most: StepCount | None = None  # none: no limit but a million
     unit: Literal["steps", "epochs"] = "steps"  # what is counted
 
     def __post_init__(self) -> None:
-        for name, value, is_well, need in (
-            ("mean", self.mean, self.mean > 0, "> 0"),
-            ("sigma", self.sigma, self.sigma >= 0, ">= 0"),
-            ("at_least", self.at_least, self.at_least >= 1, ">= 1"),
-            ("most", self.most, self.most is None or self.most >= self.at_least, f">= at_least = {self.at_least}"),
-        ):
-            if not is_well:
-                raise ConfigError(f"Lognormal needs {name} {need}; got {value}. Change local.effort.{name}.")
+        if self.most is not None and self.most < self.at_least:
+            raise ConfigError(
+                f"Lognormal needs most >= at_least = {self.at_least}; got {self.most}. Change local.effort.most."
+            )
 
     def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:
         """Return τ_i of each client."""
         drawn = lognormal(view.streams.uniforms("work", view.round, clients, 2), self.mean, self.sigma)
-        limit = np.iinfo(np.int32).max if self.most is None else self.most
+        limit = MOST_STEPS if self.most is None else self.most
         amount = np.clip(np.rint(drawn), self.at_least, limit).astype(np.int64)
         return amount if self.unit == "steps" else amount * per_epoch

@@ -8,10 +8,10 @@ Reduces to: the solver's own lr; this is the default.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
 """
 
-from dataclasses import dataclass
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local.schedule")
 class Constant:
     """The same rate every round. No settings."""
 

@@ -9,21 +9,15 @@ Differs from the paper: the first round runs at η_l; FedExP's code decays befor
 Reference: Jhunjhunwala, Wang, Joshi (FedExP). ICLR 2023. arXiv:2301.09604.
 """
 
-from dataclasses import dataclass
-
-from turnout.errors import ConfigError
+from turnout.settings import PositiveShare, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local.schedule")
 class Exponential:
     """A constant factor per round."""
 
-    decay: float = 0.998  # γ
+    decay: PositiveShare = 0.998  # γ
     from_start: bool = False  # decay before the first round too
-
-    def __post_init__(self) -> None:
-        if not 0 < self.decay <= 1:
-            raise ConfigError(f"Exponential needs decay in (0, 1]; got {self.decay}. Change local.schedule.decay.")
 
     def factor(self, round: int) -> float:
         """Return γᵗ⁻¹, or γᵗ."""

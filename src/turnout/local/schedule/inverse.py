@@ -8,10 +8,10 @@ Reduces to: a constant rate in a run of one round.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
-from dataclasses import dataclass
+from turnout.settings import rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local.schedule")
 class Inverse:
     """One over the round. No settings."""
 

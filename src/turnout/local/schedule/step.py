@@ -10,26 +10,25 @@ Reference: Wang, Liu, Liang, Joshi, Poor (FedNova). NeurIPS 2020. arXiv:2007.074
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from typing import Annotated
 
 from turnout.errors import ConfigError
+from turnout.settings import GIVEN, Count, PositiveShare, When, rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@rule("local.schedule")
 class Step:
     """Cut at milestones."""
 
-    milestones: tuple[int, ...]  # rounds from which on the rate is cut once more, ascending
-    scale: float = 0.1  # s
+    milestones: tuple[Count, ...]  # rounds from which on the rate is cut once more, ascending
+    scale: Annotated[PositiveShare, When(milestones=GIVEN)] = 0.1  # s
 
     def __post_init__(self) -> None:
-        if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
+        if list(self.milestones) != sorted(set(self.milestones)):
             raise ConfigError(
-                f"Step needs milestones that ascend from 1 up; got {list(self.milestones)}. "
+                f"Step needs milestones that ascend; got {list(self.milestones)}. "
                 "Change local.schedule.milestones, for example to [50, 75]."
             )
-        if not 0 < self.scale <= 1:
-            raise ConfigError(f"Step needs scale in (0, 1]; got {self.scale}. Change local.schedule.scale.")
 
     def factor(self, round: int) -> float:
         """Return sᵐ."""

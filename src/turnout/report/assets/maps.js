@@ -118,12 +118,18 @@ function heatMap(chart, run, by, orderName, quantity) {
     if (c < 0 || r < 0 || c >= columns || r >= rowsShown) return null;
     if (!binned) {
       const i = order[r];
-      return [made("strong", {}, `client ${i * data.maps.every_client}, round ${rounds[c]}`), made("div", {}, data.maps.states[states[c * N + i]])];
+      return [made("strong", {}, `${clientName(run, i)}, round ${rounds[c]}`), made("div", {}, data.maps.states[states[c * N + i]])];
     }
     const many = rowCuts[r + 1] - rowCuts[r], from = rounds[columnCuts[c]], to = rounds[columnCuts[c + 1] - 1];
     return [made("strong", {}, `${many} client${many > 1 ? "s" : ""}, round${from < to ? `s ${from}–${to}` : ` ${from}`}`), made("div", {}, shown(sums[r * columns + c], true))];
   });
   return { binned, most: chosen ? most : null, present: new Set(chosen ? [] : states) };
+}
+
+// a client's name where the data has names, else its number
+function clientName(run, i) {
+  const held = data.maps.held[run.held];
+  return held?.names ? held.names[i] : `client ${i * data.maps.every_client}`;
 }
 
 function hoverMap(chart, canvas, width, height, tell) {
@@ -165,7 +171,7 @@ function scatter(chart, run) {
     let best = -1, near = 150;
     xs.forEach((x, i) => { const d = (X(x) - px) ** 2 + (Y(ys[i]) - py) ** 2; if (d < near) [best, near] = [i, d]; });
     if (best < 0) return null;
-    return [made("strong", {}, `client ${best * data.maps.every_client}`), tipRow("samples", String(sizes[best])),
+    return [made("strong", {}, clientName(run, best)), tipRow("samples", String(sizes[best])),
       tipRow("share of the data", part(xs[best])), tipRow("share of the aggregation", part(ys[best])), tipRow("times counted", String(times[best]))];
   });
 }
@@ -194,7 +200,7 @@ function labelMap(chart, run, by) {
   hoverMap(chart, canvas, width, height, (x, y) => {
     const c = Math.floor((x - left) / across), l = Math.floor((y - 6) / cellHeight);
     if (c < 0 || c >= columns || l < 0 || l >= C) return null;
-    const who = cuts[c + 1] - cuts[c] === 1 ? `client ${order[cuts[c]] * data.maps.every_client}` : `${cuts[c + 1] - cuts[c]} clients`;
+    const who = cuts[c + 1] - cuts[c] === 1 ? clientName(run, order[cuts[c]]) : `${cuts[c + 1] - cuts[c]} clients`;
     return [made("strong", {}, `${who}, label ${l}`), made("div", {}, `${shown(at(c, l), true)} of its data`)];
   });
 }

@@ -158,7 +158,8 @@ def _numbers(study: Loaded, cell: str) -> list[Claim]:
 
 def parameters(study: Loaded) -> int:
     """Return d."""
-    return study.model("FedAvg", int(study.runs["seed"].iloc[0])).numel()
+    tensors = study.state_dict("FedAvg", int(study.runs["seed"].iloc[0]))  # no buffers, nothing is frozen
+    return sum(tensor.numel() for tensor in tensors.values())
 
 
 def num_clients(study: Loaded) -> int:

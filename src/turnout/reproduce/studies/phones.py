@@ -191,13 +191,13 @@ def reached(study: Loaded, arm: str) -> NDArray[np.bool_]:
     """Return which seeds ever reached the target."""
     frame = study.rounds[(study.rounds["arm"] == arm) & study.rounds["evaluated"]]
     best = frame.groupby("seed")["accuracy"].max().to_numpy()
-    return np.asarray(best >= study.study["config"]["target"])
+    return np.asarray(best >= study.study["config"]["target"]["accuracy"])
 
 
 def spent(study: Loaded, arm: str, cost: str) -> Floats:
     """Return what each seed had spent, in hours or megabytes, when it first reached the target; all of it if never."""
     frame = study.rounds[study.rounds["arm"] == arm].sort_values(["seed", "round"])
-    target = study.study["config"]["target"]
+    target = study.study["config"]["target"]["accuracy"]
     found = []
     for _, run in frame.groupby("seed"):
         costs, good = run[cost].to_numpy(), (run["evaluated"] & (run["accuracy"] >= target)).to_numpy()

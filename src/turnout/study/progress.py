@@ -1,19 +1,24 @@
-"""How a run looks while it runs: a live table at a terminal, a few aligned lines elsewhere."""
+"""How a run looks while it runs: a live table at a terminal, a few aligned lines elsewhere.
 
+What is run, and what is being done, is shown at once: reading data and the first evaluation may take minutes.
+"""
+
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.spinner import Spinner
 from rich.table import Table
+from rich.text import Text
 
 from turnout.requests import Record
-from turnout.study import Study
+from turnout.study.study import OnProgress, Study
 
-OnProgress = Callable[[str, int, Record], None]
 MOST_LINES = 20
 MEGABYTE = 1e6
 MISSING = "–"
@@ -54,6 +59,7 @@ class Board:
         self.skipped = 0  # rounds that were there before
         self.started: float | None = None
         self.last_round = 0
+        self.tell: Callable[[str], None] = _say_nothing  # what is being done; whoever shows the board sets it
         self._name, self._where = study.name, where
         self._done = 0
         self._is_first_group = True
@@ -115,29 +121,54 @@ class Board:
         ]
 
 
+def _say_nothing(what: str) -> None:
+    pass
+
+
 def _mean(values: list[float | None], digits: int) -> str:
     known = [value for value in values if value is not None]
     return f"{fmean(known):.{digits}f}" if known else MISSING
 
 
 @contextmanager
-def live(board: Board, console: Console) -> Iterator[OnProgress]:
-    """Show a table that is redrawn in place, a few times a second."""
-    with ExitStack() as stack:
-        screen = Live(console=console, auto_refresh=False)
-        drawn_at = -PAUSE_SECONDS
+def live(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
+    """Show what is being done, and a table that is redrawn in place; not before so many seconds have passed."""
+    spinner, drawn_at, due_at = Spinner("dots"), -PAUSE_SECONDS, time.monotonic() + after
+    screen = Live(Group(Text(board.title), spinner), console=console)  # the spinner turns by itself
+    with _started(screen, after):
+        board.tell = lambda what: spinner.update(text=what)
 
         def on_progress(arm: str, seed: int, record: Record) -> None:
             nonlocal drawn_at
-            if board.started is None:  # nothing is drawn before the study is known to run
-                stack.enter_context(screen)
-                stack.callback(lambda: screen.update(_table(board), refresh=True))
             board.update(arm, seed, record)
+            if time.monotonic() >= due_at:
+                screen.start()
             if time.monotonic() - drawn_at >= PAUSE_SECONDS:
-                screen.update(_table(board), refresh=True)
+                screen.update(Group(_table(board), spinner))
                 drawn_at = time.monotonic()
 
-        yield on_progress
+        try:
+            yield on_progress
+        finally:
+            screen.update(_table(board) if board.started else Text(board.title))
+
+
+@contextmanager
+def _started(screen: Live, after: float) -> Iterator[None]:
+    """Start drawing after so many seconds, whether or not a round has ended; what is over before is never drawn."""
+    timer = threading.Timer(after, screen.start, [True])
+    timer.daemon = True
+    try:
+        if after > 0:
+            timer.start()
+        else:
+            screen.start(refresh=True)
+        yield
+    finally:
+        timer.cancel()
+        if timer.is_alive():
+            timer.join()
+        screen.stop()
 
 
 def _table(board: Board) -> Table:
@@ -151,27 +182,41 @@ def _table(board: Board) -> Table:
 
 @contextmanager
 def plain(board: Board, console: Console) -> Iterator[OnProgress]:
-    """Print a heading and some twenty aligned lines, spread over the rounds."""
+    """Print what is run and done until a round has ended, then a heading and some twenty lines over all rounds."""
     width = max(map(len, (*board.rounds, HEADINGS[0])))
     reported: list[str] = []  # arms whose line for this round is due
+    told: set[str] = set()  # what was being done before a round had ended
+    has_lines = False
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def tell(what: str) -> None:
+        if what not in told and board.last_round == 0:
+            told.add(what)
+            say(what)
 
     def line(cells: Sequence[str]) -> str:
         return f"{cells[0]:{width}}  {cells[1]:>9}" + "".join(f"{cell:>10}" for cell in cells[2:])
 
     def flush() -> None:
+        nonlocal has_lines
+        if reported and not has_lines:
+            has_lines = True
+            say(line(HEADINGS))
         for arm in reported:
-            console.print(line(board.cells(arm)), markup=False, highlight=False, soft_wrap=True)
+            say(line(board.cells(arm)))
         reported.clear()
 
     def on_progress(arm: str, seed: int, record: Record) -> None:
-        if board.started is None:
-            console.print(f"{board.title}\n{line(HEADINGS)}", markup=False, highlight=False, soft_wrap=True)
         if record.round != board.last_round:
             flush()
         board.update(arm, seed, record)
         if arm not in reported and board.is_due(arm, record.round):
             reported.append(arm)
 
+    say(board.title)
+    board.tell = tell
     yield on_progress
     flush()
 

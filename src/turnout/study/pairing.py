@@ -1,0 +1,51 @@
+"""Which arms can be held against each other, and which of them seed by seed.
+
+Two arms are paired where their [data] sections agree, the data's seed and the number of clients among them: a seed then
+gives both the same clients with the same samples, and the same draws of who is up, who is asked and of mini-batches.
+Arms that split or draw the same data set in other ways are compared unpaired. Arms on different data sets, and losses
+of different loss functions, are not compared at all: their difference has no meaning.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.errors import ConfigError
+
+Config = Mapping[str, Any]  # a run's resolved study
+WHICH_DATA = ("use", "name")  # the settings of [data] that say which data set it is
+MOST_SHOWN = 40
+
+
+def check_comparable(configs: Mapping[str, Config], baseline: str, metric: str) -> None:
+    """Raise if an arm's difference from the baseline has no meaning."""
+    theirs = configs[baseline]
+    for arm, ours in configs.items():
+        for key in WHICH_DATA:
+            mine, other = _data(ours).get(key), _data(theirs).get(key)
+            if mine != other:
+                raise ConfigError(
+                    f"{arm} and {baseline} were run on different data (data.{key}: {_shown(mine)} and "
+                    f"{_shown(other)}); a difference between them has no meaning. Compare runs on the same data set."
+                )
+        if metric == "loss" and ours.get("loss") != theirs.get("loss"):
+            raise ConfigError(
+                f"{arm} and {baseline} have different loss functions ({_shown(ours.get('loss'))} and "
+                f"{_shown(theirs.get('loss'))}); a difference of their losses has no meaning. "
+                "Compare another metric, with --metric accuracy for example."
+            )
+
+
+def unshared(ours: Config, theirs: Config) -> str | None:
+    """Return in which settings the data of two arms differ, so that they share no randomness; None if in none."""
+    mine, other = _data(ours), _data(theirs)
+    keys = [key for key in dict.fromkeys([*mine, *other]) if mine.get(key) != other.get(key)]
+    return ", ".join(f"data.{key}" for key in keys) or None
+
+
+def _data(config: Config) -> Mapping[str, Any]:
+    data = config.get("data")
+    return data if isinstance(data, Mapping) else {"use": data}
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.{MOST_SHOWN}}"

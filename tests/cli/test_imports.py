@@ -1,0 +1,73 @@
+"""What is imported when: text and names need no numbers, so they come without the packages that take seconds."""
+
+import subprocess
+import sys
+
+import pytest
+
+import turnout
+
+HEAVY = ("pandas", "rich.console", "scipy", "sklearn", "torch")
+
+
+def imported_by(code: str, packages: tuple[str, ...] = HEAVY) -> list[str]:
+    """Return which of these packages a fresh interpreter has imported after some code."""
+    code += f"\nimport sys\nprint('imported', *[name for name in {packages!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["run", "--help"],
+        ["trace", "--help"],
+        ["ls"],
+        ["ls", "--json"],
+        ["show", "fedavg"],
+        ["show", "sgd", "--json"],
+        ["show", "evaluate"],
+        ["show", "cross-entropy"],
+        ["show", "demo"],
+        ["show", "nothing-of-that-name"],
+    ],
+    ids=" ".join,
+)
+def test_contract_text_is_printed_without_importing_what_trains(arguments: list[str]) -> None:
+    code = f"from turnout.cli import main\ntry:\n    main({arguments!r})\nexcept SystemExit:\n    pass"
+    assert imported_by(code) == []
+
+
+def test_contract_importing_turnout_imports_nothing_heavy() -> None:
+    assert imported_by("import turnout") == []
+    assert imported_by("from turnout import Study", ("pandas", "scipy", "sklearn")) == []
+
+
+def test_contract_a_rule_of_any_axis_needs_neither_pandas_nor_scipy() -> None:
+    code = "from turnout.catalogue import AXES, catalogue\n[catalogue(axis) for axis in AXES]"
+    assert imported_by(code, ("pandas", "scipy", "sklearn")) == []
+
+
+def test_contract_every_public_name_is_there_and_is_listed() -> None:
+    for name in turnout.__all__:
+        assert getattr(turnout, name) is not None
+        assert name in dir(turnout)
+    star: dict[str, object] = {}
+    exec("from turnout import *", star)
+    assert set(turnout.__all__) <= set(star)
+    assert turnout.compare is sys.modules["turnout.study.compare"].compare
+    assert turnout.fleet.Fleet is turnout.Fleet
+
+
+def test_error_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'turnout' has no attribute 'Sudy'"):
+        turnout.Sudy  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'Sudy'"):
+        exec("from turnout import Sudy")
+
+
+def test_contract_python_m_turnout_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "turnout", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"turnout {turnout.__version__}\n"

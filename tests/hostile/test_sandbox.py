@@ -1,0 +1,108 @@
+"""Whatever a stranger's folder or study file holds, nothing outside of it changes: a whole sandbox is watched."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Turnout
+from tests.hostile.crafted import CRAFTED, STUDIES, everything, half_done, study_text, users_files
+from turnout.errors import TurnoutError
+from turnout.journal import load
+from turnout.journal.schema import FILE
+from turnout.ui.server import Server
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study that was stopped half-way."""
+    place = tmp_path_factory.mktemp("half")
+    return half_done(place / "theirs", place / "theirs.toml")
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one of the user's, and the user's own place for temporary files; the command is run in `work`."""
+    users_files(tmp_path / "mine")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "theirs.toml").write_text(study_text())
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return tmp_path
+
+
+def shown(folder: Path) -> None:
+    """Look at every page of a folder, as `turnout ui` shows them."""
+    with Server(folder.parent) as server, suppress(TurnoutError):
+        server.index()
+        server.show([folder.name])
+
+
+def loaded(folder: Path) -> None:
+    with suppress(TurnoutError):
+        found = load(folder)
+        _ = found.clients
+        found.state_dict(found.arms[0], 0)
+
+
+ACTIONS: dict[str, Callable[[Turnout, Path], object]] = {
+    "compare": lambda turnout, folder: turnout("compare", folder),
+    "report": lambda turnout, folder: turnout("report", folder),
+    "resume": lambda turnout, folder: turnout("resume", folder),
+    "run": lambda turnout, folder: turnout("run", "theirs.toml", "--out", folder),
+    "load": lambda turnout, folder: loaded(folder),
+    "ui": lambda turnout, folder: shown(folder),
+}
+
+
+READING = ("compare", "load", "ui")
+ROLLBACK = "a rollback journal that names a file"
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == ROLLBACK else pytest.mark.slow) for name in CRAFTED]
+)
+def test_property_a_crafted_folder_changes_nothing_outside_of_it_and_reading_it_nothing_at_all(
+    turnout: Turnout, half: Path, sandbox: Path, monkeypatch: pytest.MonkeyPatch, name: str, action: str
+) -> None:
+    folder = Path(shutil.copytree(half, sandbox / "theirs"))
+    CRAFTED[name](folder, sandbox / "mine")
+    monkeypatch.chdir(sandbox / "work")
+    seen = everything if action in READING else outside
+    before = seen(sandbox)
+    ACTIONS[action](turnout, folder)
+    assert seen(sandbox) == before
+
+
+def outside(sandbox: Path) -> dict[str, tuple[object, ...]]:
+    """All there is in the sandbox, but what is in the stranger's folder itself."""
+    return {path: told for path, told in everything(sandbox).items() if not path.startswith("theirs")}
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize("name", STUDIES)
+def test_property_a_crafted_study_file_changes_nothing_outside_its_runs(
+    turnout: Turnout, sandbox: Path, monkeypatch: pytest.MonkeyPatch, name: str, command: str
+) -> None:
+    lines = [line for line in study_text().splitlines() if line.split()[0] != STUDIES[name].split()[0]]
+    (sandbox / "work" / "theirs.toml").write_text("\n".join([STUDIES[name], *lines]))
+    monkeypatch.chdir(sandbox / "work")
+    before = everything(sandbox)
+    said = turnout(command, "theirs.toml")
+    assert said.code == 2 or command == "check"
+    assert everything(sandbox) == before
+
+
+def test_contract_the_sandbox_would_see_a_file_deleted(half: Path, sandbox: Path) -> None:
+    """The rollback journal does what it is said to do where SQLite is let at it."""
+    folder = Path(shutil.copytree(half, sandbox / "theirs"))
+    CRAFTED[ROLLBACK](folder, sandbox / "mine")
+    before = outside(sandbox)
+    database = sqlite3.connect(folder / FILE)
+    database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    database.close()
+    assert before.keys() - outside(sandbox).keys() == {"mine/precious.txt"}
