@@ -25,7 +25,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tests.conftest import blob_task, run
 from tests.core.test_trust import KINDS, LOCAL, Lying, spoil
-from tests.faults.harness import Tally, Turnout, torture, turnouts
+from tests.faults.harness import LossAccumulator, Turnout, torture, turnouts
 from tests.faults.studies import STUDIES, write_study
 from tests.hostile.crafted import CRAFTED, everything, half_done, users_files
 from tests.hostile.readers import READERS
@@ -118,7 +118,7 @@ def _damaged_files(name: str, count: int, folder: Path) -> int:
     return seen
 
 
-def report(found: dict[str, Tally], seed: int, seconds: float) -> dict[str, object]:
+def report(found: dict[str, LossAccumulator], seed: int, seconds: float) -> dict[str, object]:
     """Return the figures."""
     totals = {
         name: sum(getattr(t, name) for t in found.values()) for name in ("kills", "power_cuts", "resumed", "studies")

@@ -47,13 +47,14 @@ from turnout import losses
 from turnout.aggregation import FedAvg, FedNova, Krum, Median, MultiKrum, TrimmedMean
 from turnout.coordinator import Cadence, Plan, State
 from turnout.data.federation import from_clients
-from turnout.engine import Run, Task, Vectorised, drive
+from turnout.engine import Task, Vectorised
 from turnout.local import SGD
 from turnout.models.point import Vector
 from turnout.protocols import Ask, Choice, Population, View
 from turnout.server import SGD as ServerSGD
 from turnout.server import FedAdagrad, FedAdam, FedAvgM, FedExP, FedYogi
 from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 DOUBLE, SINGLE = 1e-12, 2e-5  # tolerances, by the precision the peer works in
 CLIPPED = 1e-5  # PyTorch adds 1e-6 to the norm it divides by

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import turnout as to
+from turnout.array_types import Ids
 from turnout.protocols import Ask, Choice, View
-from turnout.streams import Ids
 
 
 # --8<-- [start:rule]

@@ -16,11 +16,12 @@ from turnout import losses
 from turnout.cli import main
 from turnout.coordinator import Plan, State
 from turnout.data.federation import Federation, from_clients
-from turnout.engine import Engine, Run, Sequential, Task, Vectorised, drive
+from turnout.engine import Engine, Sequential, Task, Vectorised
 from turnout.protocols import Population
 from turnout.requests import Record
 from turnout.streams import Streams
 from turnout.study import Result
+from turnout.study.driver import Run, drive
 
 settings.register_profile("turnout", settings.default, deadline=None)  # the machine may be busy
 settings.load_profile("turnout")

@@ -68,7 +68,7 @@ class GivenSplit:
         return (loaders, [None] * num_clients), None
 
 
-class Keeper(FederationObserver):
+class CheckpointStore(FederationObserver):
     """Keeps the server's model at the end of each round."""
 
     def __init__(self, server: object) -> None:
@@ -107,7 +107,7 @@ def path_of(
     run = algorithm(len(given.sizes), GivenSplit(given), settings)
     turns = iter(given.cohorts)
     run.server.get_eligible_clients = lambda _: [run.server.clients[client] for client in next(turns)]
-    keeper = Keeper(run.server)
+    keeper = CheckpointStore(run.server)
     run.set_callbacks(keeper)
     run.run(n_rounds=len(given.cohorts), eligible_perc=0.5, finalize=False)
     return np.stack(keeper.path)

@@ -40,7 +40,7 @@ class Point(nn.Module):
         return {"loss": Weighted(0.0, len(target))}
 
 
-class Keeper(TrainingProcessCallback):
+class CheckpointStore(TrainingProcessCallback):
     """Keeps the server's model at the end of each round."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def path_of(given: Quadratics, storage: InMemoryUserStateStorage, *, from_gradie
         lambda client: Dataset((torch.tensor(given.targets(client), dtype=torch.float32),), user_id=str(client)),
         lambda: next(turns),
     )
-    module, keeper = Point(given.start), Keeper()
+    module, keeper = Point(given.start), CheckpointStore()
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), 1.0))
     params = SCAFFOLDParams(
         central_num_iterations=len(given.cohorts),

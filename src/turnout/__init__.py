@@ -20,12 +20,12 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported
         selection,
         server,
     )
+    from turnout.analysis.compare import compare
     from turnout.checkpoint import Checkpoint
     from turnout.coordinator import Cadence, Trust
     from turnout.errors import ConfigError, DataError, JournalError, TurnoutError, UpdateError
     from turnout.fleet import Fleet
     from turnout.journal.load import load
-    from turnout.study.compare import compare
     from turnout.study.load import load_study
     from turnout.study.study import Arm, Study, arm
 
@@ -67,7 +67,7 @@ _MODULES = {
     "turnout.errors": ("ConfigError", "DataError", "JournalError", "TurnoutError", "UpdateError"),
     "turnout.fleet": ("Fleet",),
     "turnout.journal.load": ("load",),
-    "turnout.study.compare": ("compare",),
+    "turnout.analysis.compare": ("compare",),
     "turnout.study.load": ("load_study",),
     "turnout.study.study": ("Arm", "Study", "arm"),
 }

@@ -6,8 +6,8 @@ A protocol's own isinstance is too slow for every round, so each ability is foun
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TypeGuard
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Clock, Memory, Selection, View, Work
-from turnout.streams import Floats, Ids
 
 
 class Observer(Protocol):

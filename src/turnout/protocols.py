@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.memory import DEFAULT_BUDGET, RowTable
+from turnout.array_types import Floats, Ids
+from turnout.row_table import DEFAULT_BUDGET, RowTable
 from turnout.rows import Facts, Rows, Step
-from turnout.streams import Floats, Ids, Streams
+from turnout.streams import Streams
 
 if TYPE_CHECKING:
     from turnout.requests import Probe, Score, Steps, Train

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.memory import RowTable
+from turnout.array_types import Floats, Ids
 from turnout.metrics import EVALUATED
 from turnout.protocols import Local
-from turnout.streams import Floats, Ids, Streams
+from turnout.row_table import RowTable
+from turnout.streams import Streams
 
 T = TypeVar("T")
 

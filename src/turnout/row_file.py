@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Ids
 from turnout.errors import JournalError
-from turnout.streams import Ids
 
 
 class RowFile:

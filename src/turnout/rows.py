@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnout.streams import Floats, Ids
+from turnout.array_types import Floats, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

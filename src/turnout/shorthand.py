@@ -19,7 +19,7 @@ def as_rule(axis: str, value: Any, base: Any = None) -> Any:
     """
     if not isinstance(value, str | Mapping):
         return value
-    return import_module("turnout.study.convert").rule_of(axis, value, base)
+    return import_module("turnout.study.typed_values").rule_of(axis, value, base)
 
 
 def as_setting(name: str, allowed: Sequence[Any], value: Any) -> Any:

@@ -23,11 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.random.bit_generator import ISeedSequence
-from numpy.typing import NDArray
 
-Ids = NDArray[np.int64]
-Bits = NDArray[np.uint64]
-Floats = NDArray[np.float64]
+from turnout.array_types import Bits, Floats, Ids
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 SERVER = -1  # the client id of draws that belong to the server

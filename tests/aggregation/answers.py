@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from turnout.coordinator.settle import is_rowwise
+from turnout.coordinator.generators import is_rowwise
 from turnout.protocols import Combined, Population, View
 from turnout.rows import Facts, Rows
 from turnout.streams import Streams

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from tests.conftest import quadratic_task
 from turnout.coordinator import Plan, State
-from turnout.coordinator.settle import is_rowwise, settle
+from turnout.coordinator.generators import is_rowwise, settle
 from turnout.data.federation import from_clients
-from turnout.engine import Engine, Run, Sequential, Task, drive
+from turnout.engine import Engine, Sequential, Task
 from turnout.protocols import Combined, Population, View
 from turnout.requests import Record, Trained
 from turnout.rows import Facts, Rows
 from turnout.streams import SERVER, Streams
+from turnout.study.driver import Run, drive
 
 
 def rows_of(

@@ -16,7 +16,7 @@ from turnout.aggregation.fedvarp import shared_mean
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import UpdateError
 from turnout.local import SGD
-from turnout.memory import RowTable
+from turnout.row_table import RowTable
 from turnout.selection import Uniform, Weighted
 
 NEVER = Cadence(every=10**9)

@@ -12,7 +12,7 @@ from turnout.assist import Safari
 from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.data.federation import Samples, from_clients
-from turnout.engine import Run, Sequential, Task, drive
+from turnout.engine import Sequential, Task
 from turnout.errors import ConfigError
 from turnout.fleet import Fleet, Scheduled
 from turnout.local import SGD
@@ -20,6 +20,7 @@ from turnout.protocols import Population
 from turnout.requests import Evaluate
 from turnout.selection import Uniform
 from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 NEVER = Cadence(every=10**9)
 

@@ -17,7 +17,7 @@ from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, State, check, coordinate
 from turnout.coordinator.buffered import play
 from turnout.coordinator.saving import restored, saved
-from turnout.engine import Run, Sequential, Task, Vectorised, drive
+from turnout.engine import Sequential, Task, Vectorised
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize
 from turnout.fleet import Bernoulli, Complete, Deadline, Fleet, Fraction, Lognormal, Scheduled
@@ -27,6 +27,7 @@ from turnout.protocols import Choice, Population, Timing
 from turnout.requests import Record
 from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 NEVER = Cadence(every=10**9)
 ONE_BY_ONE = FedBuff(buffer_size=1, concurrency=1)

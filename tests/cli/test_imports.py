@@ -57,7 +57,7 @@ def test_contract_every_public_name_is_there_and_is_listed() -> None:
     star: dict[str, object] = {}
     exec("from turnout import *", star)
     assert set(turnout.__all__) <= set(star)
-    assert turnout.compare is sys.modules["turnout.study.compare"].compare
+    assert turnout.compare is sys.modules["turnout.analysis.compare"].compare
     assert turnout.fleet.Fleet is turnout.Fleet
 
 

@@ -13,12 +13,13 @@ from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.checks import problems
 from turnout.data.federation import from_clients
-from turnout.engine import Run, Task, Vectorised, drive
+from turnout.engine import Task, Vectorised
 from turnout.local import SGD, Adagrad, Adam, Yogi
 from turnout.local.effort import AdaComm, ByTrace, Lognormal
 from turnout.local.schedule import Constant, Exponential, Inverse, Step
 from turnout.protocols import Population
 from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 LOCALS = {
     "sgd": SGD(lr=0.05, steps=2, schedule=Constant()),

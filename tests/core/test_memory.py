@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.memory import LINE, RowTable, consecutive, new_rows
+from turnout.row_table import LINE, RowTable, consecutive, new_rows
 
 LIKE = torch.zeros(3, dtype=torch.float64)
 LONG = torch.zeros(515, dtype=torch.float64)  # three more than lines of memory hold
@@ -109,7 +109,7 @@ NO_ROOM = """
 import resource, sys
 import numpy as np, torch
 from turnout.errors import TurnoutError
-from turnout.memory import RowTable
+from turnout.row_table import RowTable
 if sys.argv[1] == "limit":  # files may have a megabyte
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:

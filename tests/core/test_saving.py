@@ -18,9 +18,9 @@ from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
-from turnout.memory import RowTable
 from turnout.protocols import Population
 from turnout.requests import Record
+from turnout.row_table import RowTable
 from turnout.selection import Uniform
 from turnout.streams import Streams
 

@@ -15,9 +15,9 @@ from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.server_step import begin, commit
 from turnout.fleet import Deadline, Fleet
 from turnout.local import SGD
-from turnout.memory import RowTable
 from turnout.protocols import Choice, Combined, Moved
 from turnout.requests import Train
+from turnout.row_table import RowTable
 from turnout.server import FedAdagrad, FedAdam, FedAvgM, FedYogi, SlowMomentum
 
 LOCAL = SGD(lr=0.1, batch_size=5, epochs=1)

@@ -4,7 +4,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from turnout.data.bridges import from_dataset, from_flwr
+from turnout.data.converters import from_dataset, from_flwr
 from turnout.errors import DataError
 
 

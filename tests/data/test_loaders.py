@@ -17,11 +17,11 @@ from turnout.data.fashion_mnist import FashionMnist
 from turnout.data.femnist import Femnist
 from turnout.data.hapt import Hapt
 from turnout.data.images import Images
+from turnout.data.loading import kept
 from turnout.data.mnist import Mnist, read_mnist
 from turnout.data.mnist_writers import CLASS, TEST, TRAIN, WRITER, MnistWriters, read_rows
 from turnout.data.partition import KLabels
 from turnout.data.shakespeare import Shakespeare
-from turnout.data.sources import kept
 from turnout.errors import ConfigError, DataError
 from turnout.streams import Streams
 

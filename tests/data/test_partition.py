@@ -14,11 +14,11 @@ from turnout.data.partition import (
     Shards,
     __all__,
 )
-from turnout.data.partition.dealing import counts_of, even_sizes
 from turnout.data.partition.dirichlet import class_counts, topped_up
 from turnout.data.partition.dirichlet_client import equal_counts
 from turnout.data.partition.natural import by_id, id_names
 from turnout.data.partition.pareto import level, pareto_sizes
+from turnout.data.partition.splitting import counts_of, even_sizes
 from turnout.errors import ConfigError, DataError
 from turnout.streams import Streams
 

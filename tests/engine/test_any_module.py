@@ -12,11 +12,11 @@ from torch import nn
 from tests.conftest import blob_federation
 from tests.engine.test_blocks import request
 from tests.engine.test_engines_agree import SOLVERS, LastStep, plan, run, seeded, text_federation
-from tests.engine.test_one_by_one import LOCAL, by_hand
+from tests.engine.test_single_client import LOCAL, by_hand
 from turnout import losses
 from turnout.data.federation import from_clients
 from turnout.engine import Sequential, Task, Vectorised
-from turnout.engine.lowering import Lowered, Mapped
+from turnout.engine.vectorised.lowering import Lowered, Mapped
 from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.models.layout import Layout

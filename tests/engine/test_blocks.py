@@ -16,17 +16,17 @@ from turnout.coordinator.plan import Trust
 from turnout.coordinator.trust import Findings, fitting
 from turnout.data.federation import Slab, from_clients
 from turnout.engine import Sequential, Task, Vectorised
-from turnout.engine.dense import Dense, dense_layers
-from turnout.engine.jobs import LITTLE, block_bounds, collect_jobs
-from turnout.engine.lowering import Lowered
-from turnout.engine.results import multiple
-from turnout.engine.stacked import train_block
-from turnout.engine.tally import MOST_HELD, Tally
-from turnout.engine.tuning import Way, candidates, evenly
+from turnout.engine.reduction import multiple
+from turnout.engine.vectorised.autotune import Execution, candidates, evenly
+from turnout.engine.vectorised.jobs import LITTLE, block_bounds, collect_jobs
+from turnout.engine.vectorised.loss_accumulator import MOST_HELD, LossAccumulator
+from turnout.engine.vectorised.lowering import Lowered
+from turnout.engine.vectorised.mlp import Dense, dense_layers
+from turnout.engine.vectorised.stacked_training import train_block
 from turnout.local import SGD
-from turnout.memory import RowTable
 from turnout.protocols import Population, View
 from turnout.requests import Controls, Train
+from turnout.row_table import RowTable
 from turnout.streams import Streams
 
 
@@ -134,7 +134,7 @@ def test_engine_outputs_too_large_for_an_exponential_are_as_the_reference_has_th
 
 
 def test_golden_the_tally_adds_what_it_held_back():
-    tally, one = Tally(2, torch.device("cpu")), torch.ones(2, 1, 1)
+    tally, one = LossAccumulator(2, torch.device("cpu")), torch.ones(2, 1, 1)
     for _ in range(MOST_HELD + 3):  # loss 4 and 9 a step, then the second row is done
         tally.add_samples(one, torch.tensor([[[-4.0]], [[-9.0]]]), None)
     tally.add_samples(torch.ones(1, 2, 1), torch.tensor([[[-1.0], [-25.0]]]), torch.tensor([[1.0, 0.0]]))
@@ -266,7 +266,7 @@ def test_contract_rows_go_to_the_memory_that_was_named():
 
 def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores():
     fits = candidates(100, 800 << 10, True, 2, 2)
-    assert {Way(True, 100, 1, 2), Way(True, 50, 2, 1)} <= set(fits)
+    assert {Execution(True, 100, 1, 2), Execution(True, 50, 2, 1)} <= set(fits)
     assert all(way.block == evenly(100, way) for way in fits if way.stacked)  # what is measured is what will be run
     for rows, row_bytes in ((1000, 800 << 10), (10_000, 20 << 10)):  # too large; too many to need it
         most = max(way.block for way in candidates(rows, row_bytes, True, 2, 2))
@@ -275,17 +275,17 @@ def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores():
 
 @given(st.integers(1, 500), st.integers(1, 200), st.integers(1, 8))
 def test_property_blocks_are_as_many_for_each_worker_and_no_larger_than_chosen(rows, block, workers):
-    size = evenly(rows, Way(True, block, workers, 1))
+    size = evenly(rows, Execution(True, block, workers, 1))
     assert 1 <= size <= block
     fewest = -(-rows // block)
     assert -(-rows // size) <= -(-fewest // workers) * workers
 
 
 def test_golden_a_hundred_rows_for_two_workers():
-    assert evenly(100, Way(True, 42, 2, 1)) == 25
-    assert evenly(100, Way(True, 84, 2, 1)) == 50
-    assert evenly(100, Way(True, 84, 1, 2)) == 50
-    assert evenly(3, Way(True, 50, 2, 1)) == 2
+    assert evenly(100, Execution(True, 42, 2, 1)) == 25
+    assert evenly(100, Execution(True, 84, 2, 1)) == 50
+    assert evenly(100, Execution(True, 84, 1, 2)) == 50
+    assert evenly(3, Execution(True, 50, 2, 1)) == 2
 
 
 def test_golden_ten_rows_in_blocks_of_four_are_two_blocks_for_each_of_two_workers(monkeypatch):
@@ -295,7 +295,7 @@ def test_golden_ten_rows_in_blocks_of_four_are_two_blocks_for_each_of_two_worker
         sizes.append(len(jobs))
         return train_block(program, layout, jobs, *rest)
 
-    monkeypatch.setattr("turnout.engine.vectorised.train_block", noted)
+    monkeypatch.setattr("turnout.engine.vectorised.engine.train_block", noted)
     task = blob_task(10)
     Vectorised("cpu", block=4, workers=2).answer([(task, request(task, np.full(10, 0.1)))])
     assert sorted(sizes) == [1, 3, 3, 3]

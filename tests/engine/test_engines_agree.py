@@ -9,12 +9,13 @@ from tests.conftest import blob_federation, blob_task, run
 from turnout import losses
 from turnout.coordinator import Cadence, Plan, State
 from turnout.data.federation import from_clients
-from turnout.engine import Run, Sequential, Task, Vectorised, drive
+from turnout.engine import Sequential, Task, Vectorised
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.protocols import Population
 from turnout.selection import Uniform
 from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 SOLVERS = {
     "plain": SGD(lr=0.1, batch_size=7, epochs=(1, 3)),

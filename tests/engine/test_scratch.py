@@ -2,8 +2,8 @@
 
 import torch
 
-from turnout.engine import scratch as module
-from turnout.engine.scratch import Scratch
+from turnout.engine.vectorised import scratch as module
+from turnout.engine.vectorised.scratch import Scratch
 
 
 def test_contract_a_buffer_is_the_same_memory_again_while_it_fits():

@@ -96,7 +96,7 @@ def test_engine_choosing_how_to_run_is_told_and_can_be_given_up(
     with pytest.raises(Interrupted):
         engine.answer([(task, asked(task)["train"])])
     assert heard == ["round 3: training", "choosing how to run"]
-    assert engine.chosen_ways() == {}
+    assert engine.tuning() == {}
 
 
 def test_engine_a_model_that_runs_start_from_together_is_evaluated_once() -> None:

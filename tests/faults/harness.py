@@ -231,7 +231,7 @@ def _copy(database: Path) -> Iterator[Path]:
 
 
 @dataclass(slots=True)
-class Tally:
+class LossAccumulator:
     """What a series of kills came to."""
 
     kills: int = 0
@@ -241,7 +241,7 @@ class Tally:
     lost: Sequence[str] = ()  # what differed from a study that was never touched
 
 
-def torture(turnout: Turnout, study: Path, kills: int, rng: random.Random, power: float = 0.5) -> Tally:
+def torture(turnout: Turnout, study: Path, kills: int, rng: random.Random, power: float = 0.5) -> LossAccumulator:
     """Run a study untouched, then kill it so many times at random points, resume it, and compare.
 
     Args:
@@ -251,7 +251,7 @@ def torture(turnout: Turnout, study: Path, kills: int, rng: random.Random, power
         rng: draws the points.
         power: how often the power is cut, too.
     """
-    whole, tally = turnout.folder / f"{study.stem}-whole", Tally()
+    whole, tally = turnout.folder / f"{study.stem}-whole", LossAccumulator()
     run = ("run", study, "--allow-code", "--out")
     begun = time.monotonic()
     ended = turnout.run(*run, whole)

@@ -18,9 +18,9 @@ from tests.faults.studies import write_study
 from turnout.checkpoint.files import Piece, about_of, opened, tensors_of, write
 from turnout.errors import JournalError
 from turnout.journal import Journal, load
+from turnout.journal.checksums import checksum_of, seal
 from turnout.journal.locking import Lock
 from turnout.journal.schema import FILE, VERSION
-from turnout.journal.sealing import checksum_of, seal
 from turnout.ui.server import Server
 from turnout.ui.summary import summary_of
 

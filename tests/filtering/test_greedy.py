@@ -15,7 +15,7 @@ from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence, Plan, State
 from turnout.data import Digits
 from turnout.data.federation import Held, from_clients
-from turnout.engine import Run, Sequential, Task, Vectorised, drive
+from turnout.engine import Sequential, Task, Vectorised
 from turnout.errors import ConfigError, DataError
 from turnout.filtering import Greedy
 from turnout.filtering.greedy import Ledger, accepts
@@ -27,6 +27,7 @@ from turnout.requests import Score, Scored, Train, Trained
 from turnout.selection import Uniform
 from turnout.streams import Streams
 from turnout.study import Study
+from turnout.study.driver import Run, drive
 
 LOCAL = SGD(lr=1.0, steps=1, batches="full")  # h = 1: one step lands on e_i
 

@@ -12,7 +12,7 @@ from tests.selection.test_contract import RULES
 from turnout.aggregation import MIFA, FedAvg, FedNova, FedVARP, FLTrust, Median
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.settle import settle
+from turnout.coordinator.generators import settle
 from turnout.engine import Sequential, Task
 from turnout.filtering import DataSize, Everyone, Greedy, MinimumSteps, UpdateNorm
 from turnout.fleet import Bernoulli, Deadline, Fleet, Lognormal

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from turnout.cli import main
-from turnout.cli.carrying_out import carry_out
+from turnout.cli.run_study import carry_out
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.data.federation import from_clients
 from turnout.fleet import Bernoulli, Fleet

@@ -12,8 +12,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from turnout.journal.checksums import checksum_of, seal
 from turnout.journal.schema import FILE
-from turnout.journal.sealing import checksum_of, seal
 from turnout.study import load_study
 
 MAGIC = bytes.fromhex("d9d505f920a163d7")

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 
 from tests.report.journals import held, write
-from turnout.checkpoint import Keeper, LastModel, Stored, read_model
+from turnout.analysis.compare import compare
+from turnout.checkpoint import CheckpointStore, LastModel, Stored, read_model
 from turnout.coordinator import State
 from turnout.data.cifar10 import parse_batch
 from turnout.data.femnist import parse_leaf
@@ -35,10 +36,9 @@ from turnout.fleet.trace_files import read_trace
 from turnout.journal import load
 from turnout.journal.codec import decode_clients, decode_counts, decode_floats, decode_ids, encode_ids
 from turnout.journal.schema import FILE
-from turnout.memory import RowTable
 from turnout.report import write_report
+from turnout.row_table import RowTable
 from turnout.study import load_study
-from turnout.study.compare import compare
 from turnout.ui.events import event
 from turnout.ui.live import so_far
 from turnout.ui.pages import list_page, live_page, row
@@ -251,14 +251,14 @@ def read_checkpoint(data: bytes, folder: Path) -> object:
     kept.mkdir()
     try:
         stored = Stored(f"checkpoints/{_written(data, kept, '0-1.safetensors').name}", "", len(data))
-        return Keeper(folder, 0, [stored]).restore({1: _state()})
+        return CheckpointStore(folder, 0, [stored]).restore({1: _state()})
     finally:
         shutil.rmtree(kept)
 
 
 def _checkpoint() -> bytes:
     folder = Path(mkdtemp())
-    return (folder / Keeper(folder, 0).save(1, {1: _state()}, {}).files[0].name).read_bytes()
+    return (folder / CheckpointStore(folder, 0).save(1, {1: _state()}, {}).files[0].name).read_bytes()
 
 
 def read_last_model(data: bytes, folder: Path) -> object:
@@ -274,7 +274,7 @@ def read_last_model(data: bytes, folder: Path) -> object:
 def _last_model() -> bytes:
     tensors = {"0.weight": torch.ones(2, 3), "0.bias": torch.zeros(2), "count": torch.tensor(4)}
     folder, last = Path(mkdtemp()), LastModel(tensors=tensors, example_shape=(3,), num_outputs=2)
-    stored = Keeper(folder, 0).save(1, {}, {1: last}).models
+    stored = CheckpointStore(folder, 0).save(1, {}, {1: last}).models
     assert stored is not None
     return (folder / stored.name).read_bytes()
 

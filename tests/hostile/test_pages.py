@@ -15,7 +15,7 @@ from tests.report.journals import data_of, write
 from turnout.report import write_report
 from turnout.report.contents import contents
 from turnout.report.figures import drawings
-from turnout.report.gather import gather
+from turnout.report.load_studies import gather
 
 MARKUP = (
     "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--", "-->", "]]>", "&lt;b&gt;", "'\"><b>",

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Turnout
 from turnout.errors import ConfigError
 from turnout.study import load_study
-from turnout.study.bounds import MOST_ARMS, MOST_BYTES, MOST_LEVELS, is_too_deep
+from turnout.study.file_limits import MOST_ARMS, MOST_BYTES, MOST_LEVELS, is_too_deep
 from turnout.study.study import MOST_ROUNDS
 
 STUDY = """\

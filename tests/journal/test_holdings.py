@@ -10,17 +10,17 @@ from scipy.special import ndtri
 import turnout as to
 from tests.journal.records import info, journal
 from turnout.errors import JournalError
-from turnout.journal import Holdings, RunInfo, frames, load
+from turnout.journal import ClientFacts, RunInfo, frames, load
 from turnout.journal.codec import decode_counts, encode_counts
 from turnout.journal.schema import FILE
 from turnout.streams import Streams
 
 
-def held(first: int = 3, **changes: np.ndarray) -> Holdings:
-    return Holdings(sizes=np.array([first, 300, 7]), **changes)
+def held(first: int = 3, **changes: np.ndarray) -> ClientFacts:
+    return ClientFacts(sizes=np.array([first, 300, 7]), **changes)
 
 
-def begun(arm: str, seed: int, holdings: Holdings | None) -> RunInfo:
+def begun(arm: str, seed: int, holdings: ClientFacts | None) -> RunInfo:
     return RunInfo(arm=arm, seed=seed, rounds=3, config={}, holdings=holdings)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.journal.records import add_run, info, journal, record
-from turnout.checkpoint import Keeper, LastModel
+from turnout.checkpoint import CheckpointStore, LastModel
 from turnout.coordinator import State
 from turnout.errors import JournalError
 from turnout.journal import Journal
@@ -70,7 +70,7 @@ def test_contract_facts_go_with_each_run() -> None:
 def test_contract_only_a_round_with_a_checkpoint_is_synced(tmp_path: Path) -> None:
     state, said = State(model=torch.zeros(2)), []
     with journal(tmp_path) as out:
-        run, keeper = out.begin(info()), Keeper(tmp_path, 0)
+        run, keeper = out.begin(info()), CheckpointStore(tmp_path, 0)
         out._database.set_trace_callback(said.append)
         out.write([(run, record(0))])
         assert not any("synchronous" in statement for statement in said)
@@ -82,7 +82,7 @@ def test_contract_only_a_round_with_a_checkpoint_is_synced(tmp_path: Path) -> No
 def test_contract_a_checkpoint_counts_from_its_round_on(tmp_path: Path) -> None:
     state = State(model=torch.zeros(2))
     with journal(tmp_path) as out:
-        run, keeper = out.begin(info()), Keeper(tmp_path, 0)
+        run, keeper = out.begin(info()), CheckpointStore(tmp_path, 0)
         for round in range(5):
             save = keeper.save(round, {run: state}, {}) if round in (1, 3) else None
             out.write([(run, record(round))], save)

@@ -6,9 +6,10 @@ import torch
 
 from tests.conftest import quadratic_task, run
 from turnout.coordinator import Cadence, Plan, State
-from turnout.engine import Run, Vectorised, drive
+from turnout.engine import Vectorised
 from turnout.protocols import Population, View
 from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 NEVER = Cadence(every=10**9)
 

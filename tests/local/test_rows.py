@@ -10,7 +10,8 @@ from tests.conftest import blob_task, run
 from tests.local.claims import NEVER, together
 from turnout.aggregation import FedAvg, Joint
 from turnout.coordinator import Plan
-from turnout.engine import Vectorised, vectorised
+from turnout.engine import Vectorised
+from turnout.engine.vectorised import engine as vectorised
 from turnout.local import SGD, Adagrad, Adam, Yogi
 from turnout.local.schedule import Constant, Inverse
 from turnout.selection import Uniform

@@ -12,7 +12,7 @@ from tests.local.claims import (
     claim_the_pull_stays_out_of_the_momentum,
     claim_work_is_the_displacement_under_a_constant_gradient,
 )
-from turnout.engine.sinks import clip_rows
+from turnout.engine.vectorised.optimizers import clip_rows
 from turnout.local import SGD
 from turnout.local.sgd import sgd_step
 

@@ -12,7 +12,7 @@ from tests.selection.claims import (
     claim_the_hardest_candidates_are_chosen,
     unlike_clients,
 )
-from turnout.engine import measure
+from turnout.engine import evaluation
 from turnout.selection import Optimal, PowerOfChoice, facility, power_of_choice
 from turnout.selection.candidates import candidates, each_once, losses_of
 from turnout.selection.low_loss import easiest
@@ -40,14 +40,14 @@ def test_contract_power_of_choice_on_the_smallest_losses_is_rejected(monkeypatch
 
 
 def test_contract_a_mini_batch_of_global_sample_numbers_is_rejected(monkeypatch):
-    own = measure._probe_rows
+    own = evaluation._probe_rows
 
     def local_numbers_as_global(slab, request):
         whole = request.batch_size is None
         return own(slab if whole else slab._replace(starts=np.zeros_like(slab.starts)), request)
 
     claim_batch_losses_are_the_clients_own(unlike_clients())
-    monkeypatch.setattr(measure, "_probe_rows", local_numbers_as_global)
+    monkeypatch.setattr(evaluation, "_probe_rows", local_numbers_as_global)
     with pytest.raises(AssertionError):
         claim_batch_losses_are_the_clients_own(unlike_clients())
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from turnout.journal import Holdings, Journal, RunInfo
+from turnout.journal import ClientFacts, Journal, RunInfo
 from turnout.requests import Costs, Record
 
 FACTS = {"engine": "vectorised", "versions": {"python": "3.11"}, "machine": {"cores": 2}}
@@ -48,13 +48,15 @@ def record(round: int, rng: np.random.Generator, num_clients: int, cohort: int, 
     return Record(round=round, num_clients=num_clients, **{**facts, **changes})
 
 
-def held(num_clients: int = 12, classes: int = 3) -> Callable[[int], Holdings]:
+def held(num_clients: int = 12, classes: int = 3) -> Callable[[int], ClientFacts]:
     """Return what clients hold and how fast they are, by seed."""
 
-    def of(seed: int) -> Holdings:
+    def of(seed: int) -> ClientFacts:
         rng = np.random.default_rng([7, seed])
         labels = rng.integers(0, 20, (num_clients, classes)) + 1
-        return Holdings(sizes=labels.sum(axis=1), label_counts=labels, seconds_per_step=rng.random(num_clients) + 0.1)
+        return ClientFacts(
+            sizes=labels.sum(axis=1), label_counts=labels, seconds_per_step=rng.random(num_clients) + 0.1
+        )
 
     return of
 
@@ -70,7 +72,7 @@ def write(
     study: str = "phones",
     config: Mapping[str, Any] | None = None,
     finished: bool = True,
-    holdings: Callable[[int], Holdings | None] = lambda seed: None,
+    holdings: Callable[[int], ClientFacts | None] = lambda seed: None,
     **changes: Any,
 ) -> Path:
     """Write a study's journal and return its folder; `changes` replace facts of every round after the first."""

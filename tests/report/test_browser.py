@@ -136,7 +136,7 @@ def test_contract_one_seed_offers_no_band_and_one_arm_no_legend(browser: Browser
 def test_contract_the_script_reads_the_same_states_as_the_journal(browser: Browser, page: Path) -> None:
     from turnout.report.contents import contents
     from turnout.report.figures import states
-    from turnout.report.gather import gather
+    from turnout.report.load_studies import gather
 
     run = contents(gather([page.parent / "phones"])).attended["FedNova"]
     tab = browser.open(page)

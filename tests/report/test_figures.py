@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from tests.report.journals import write
+from turnout.analysis.compare import compare
 from turnout.journal import load
 from turnout.report import figures, write_all
 from turnout.report.attendance import ANSWERED
 from turnout.report.contents import contents
-from turnout.report.gather import gather
+from turnout.report.load_studies import gather
 from turnout.report.svg import Axes, Line, line_figure, png, ticks
-from turnout.study.compare import compare
 
 SPACE = "{http://www.w3.org/2000/svg}"
 

@@ -12,11 +12,11 @@ from tests.report.journals import ask, change, data_of, write
 from turnout.journal import load
 from turnout.report import write_report
 from turnout.report.attendance import ANSWERED, ASKED, AWAY, DROPPED, PARTIAL, UP
+from turnout.report.attendance_encoding import Steps, _run, maps, unpacked
 from turnout.report.contents import contents
 from turnout.report.fairness import edges, jain, ranked, summary
 from turnout.report.figures import _marks, states
-from turnout.report.gather import gather
-from turnout.report.packing import Steps, _run, maps, unpacked
+from turnout.report.load_studies import gather
 
 ACCURACIES = np.array([0.9, np.nan, 0.2, 0.5, 0.8, 0.1, 0.6, 0.7, 0.3, 0.4, 1.0])
 

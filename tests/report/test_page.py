@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from tests.report.journals import change, data_of, held, write
+from turnout.analysis.compare import compare
+from turnout.analysis.comparison import NOBODY
 from turnout.cli.report import report
 from turnout.errors import ConfigError, JournalError
 from turnout.journal import load
+from turnout.number_format import amount_of_bytes, number, ranges, seconds
 from turnout.report import write_report
-from turnout.report.packing import unpacked
+from turnout.report.attendance_encoding import unpacked
 from turnout.report.tables import latex_text
-from turnout.study.compare import compare
-from turnout.study.comparison import NOBODY
-from turnout.study.formats import amount_of_bytes, number, ranges, seconds
 
 NASTY = "<script>alert(1)</script>"
 NO_ONE = {name: np.zeros(0, dtype=np.int64) for name in ("up", "asked", "multiplicity", "answered", "asked_steps")}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from turnout.array_types import Floats
 from turnout.reproduce.claims import Statement, above, below, exactly, measured, number, settled, tally
-from turnout.streams import Floats
 
 SAID = Statement(id="a", text="a claim", paper="1")
 CLEAR = np.array([1.0, 1.1, 0.9, 1.05, 0.95])

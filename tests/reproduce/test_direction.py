@@ -9,10 +9,10 @@ import torch
 import turnout as to
 from tests.conftest import models_of
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedVARP
+from turnout.array_types import Floats
 from turnout.errors import ConfigError
 from turnout.protocols import Aggregation
 from turnout.reproduce.direction import Sampled
-from turnout.streams import Floats
 
 K = 3
 RULES: dict[str, tuple[Aggregation, Sampled]] = {

@@ -18,7 +18,7 @@ from turnout.assist import Safari
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.checks import problems
 from turnout.data.federation import Samples, from_clients
-from turnout.engine import Run, Sequential, Task, drive
+from turnout.engine import Sequential, Task
 from turnout.errors import ConfigError, UpdateError
 from turnout.fleet import Fleet
 from turnout.local import SGD
@@ -28,6 +28,7 @@ from turnout.server import SGD as ServerSGD
 from turnout.server import FedExP
 from turnout.server.fedexp import extrapolation
 from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 matrices = st.integers(1, 5).flatmap(
     lambda n: st.lists(st.lists(st.floats(-5, 5), min_size=3, max_size=3), min_size=n, max_size=n)

@@ -16,7 +16,7 @@ def test_identity_rate_one_is_the_average_of_the_models():
     final, _ = run(task, Plan(local=local, rounds=1, evaluate=Cadence(every=10**9)))
     import numpy as np
 
-    from turnout.engine.one_by_one import Worker
+    from turnout.engine.single_client import Worker
     from turnout.protocols import Population, View
     from turnout.requests import Train
     from turnout.streams import Streams

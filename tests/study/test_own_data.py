@@ -11,7 +11,7 @@ import turnout as to
 from turnout.errors import ConfigError
 from turnout.report import write_report
 from turnout.report.contents import contents
-from turnout.report.gather import gather
+from turnout.report.load_studies import gather
 
 
 def clients(sizes: tuple[int, ...] = (20, 12, 8)) -> list[tuple[Tensor, Tensor]]:

@@ -18,12 +18,12 @@ from turnout.aggregation import FedAvg, FedVARP
 from turnout.checkpoint import Checkpoint
 from turnout.checkpoint.files import Piece, about_of, write
 from turnout.data import Digits, Federation
-from turnout.engine import Engine, PassingOn, Sequential, Vectorised
+from turnout.engine import Engine, EngineWrapper, Sequential, Vectorised
 from turnout.engine.task import Question
-from turnout.engine.tuning import Way
+from turnout.engine.vectorised.autotune import Execution
 from turnout.errors import ConfigError, JournalError, RunsFailed
+from turnout.journal.checksums import seal
 from turnout.journal.opening import open_for_writing
-from turnout.journal.sealing import seal
 from turnout.local import SGD
 from turnout.models import Softmax
 from turnout.reproduce.timing import Timed
@@ -31,7 +31,7 @@ from turnout.requests import Answer, Evaluate, Record, Train
 from turnout.selection import Uniform
 from turnout.streams import Streams
 from turnout.study import Study, arm, resolved, study_of
-from turnout.study.stopping import Stopped, listening
+from turnout.study.interruption import Stopped, listening
 
 SMALL: dict[str, Any] = {
     "data": Digits(clients=12),
@@ -122,15 +122,17 @@ def test_error_a_model_that_is_not_there(tmp_path: Path) -> None:
         in_memory.state_dict("study", 99)
 
 
-@pytest.mark.parametrize("wrapped", [lambda engine: engine, PassingOn, Timed], ids=["itself", "passing on", "timed"])
+@pytest.mark.parametrize(
+    "wrapped", [lambda engine: engine, EngineWrapper, Timed], ids=["itself", "passing on", "timed"]
+)
 def test_contract_a_study_goes_on_the_way_it_was_begun(wrapped: Callable[[Engine], Engine], tmp_path: Path) -> None:
     study, engine = Study(**SMALL), Vectorised()
     with pytest.raises(KeyboardInterrupt):
         study.run(tmp_path / "out", engine=wrapped(engine), on_progress=stopping_at(0, 3))
     assert engine.ways
-    assert load(tmp_path / "out").study["facts"]["ways"] == engine.chosen_ways()
+    assert load(tmp_path / "out").study["facts"]["ways"] == engine.tuning()
     other = Vectorised()
-    other.remembered.known = dict.fromkeys(engine.ways, Way(False, 1, 1, 1))  # what another process has measured
+    other.remembered.known = dict.fromkeys(engine.ways, Execution(False, 1, 1, 1))  # what another process has measured
     study.run(tmp_path / "out", engine=wrapped(other))
     assert {key: other.ways[key] for key in engine.ways} == engine.ways
 
@@ -216,7 +218,7 @@ def test_contract_a_handler_of_ones_own_is_left_alone() -> None:
     assert heard == [signal.SIGINT]
 
 
-class Interrupting(PassingOn):
+class Interrupting(EngineWrapper):
     """An engine during whose work a signal comes."""
 
     def __init__(self, engine: Engine, kind: type, round: int, number: signal.Signals) -> None:
@@ -246,7 +248,7 @@ def test_identity_a_round_that_is_given_up_is_run_again_bit_for_bit(
     way: str, kind: type, round: int, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TURNOUT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("turnout.study.stopping.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("turnout.study.interruption.GRACE_SECONDS", 0.0)
     study = Study(**SMALL)
     with (
         pytest.warns(UserWarning, match="a longer one is given up"),

@@ -26,8 +26,8 @@ from turnout.reproduce import direction, filfl, phones, tasks
 from turnout.reproduce import safari as even
 from turnout.selection import Optimal, Uniform
 from turnout.settings import GIVEN, Count, MismatchError, Range, When, fitted, members, rule
-from turnout.study.convert import Reader
-from turnout.study.nodes import Problems, Where, at_one_place
+from turnout.study.config_tree import Problems, Where, at_one_place
+from turnout.study.typed_values import Reader
 
 SHIPPED = [made for axis in AXES for made in catalogue(axis).values()]
 OTHERS = [Cadence, Trust, Checkpoint, Fleet, Lognormal, Phones, Pareto]

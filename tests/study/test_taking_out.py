@@ -18,8 +18,8 @@ from turnout.checkpoint.files import Piece, about_of, opened, tensors_of, write
 from turnout.data.federation import Federation
 from turnout.errors import JournalError
 from turnout.journal import Journal, Loaded
+from turnout.journal.checksums import seal
 from turnout.journal.opening import open_for_writing
-from turnout.journal.sealing import seal
 from turnout.requests import Record
 from turnout.study import Result, Study
 

@@ -20,8 +20,8 @@ from typing import Literal
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.errors import ConfigError
-from turnout.streams import Floats
 
 Sampling = Literal["none", "poisson", "fixed"]
 WHOLE = (*range(2, 65), 128, 256, 512)  # orders; a Poisson draw has no closed form at others

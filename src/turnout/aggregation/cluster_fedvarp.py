@@ -29,11 +29,12 @@ from torch import Tensor
 
 from turnout.aggregation.fedavg import participation_weights, weighting_objections
 from turnout.aggregation.fedvarp import Recollection, client_shares, recollect
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
 from turnout.rows import Rows
 from turnout.settings import Clients, Count, When, rule
-from turnout.streams import Floats, Ids, Streams
+from turnout.streams import Streams
 
 SKETCH = 32  # numbers kept of a change while clusters are being learnt
 

@@ -22,11 +22,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.errors import UpdateError
 from turnout.optional import knows_probability, may_know_inclusion_prob
 from turnout.rows import Facts
 from turnout.settings import rule
-from turnout.streams import Floats
 
 Weighting = Literal["mean", "ht", "ht-fleet", "ratio"]
 NEEDS_PROBABILITIES = (

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from turnout.aggregation.fedavg import Weighting, participation_weights, weighting_objections
+from turnout.array_types import Floats
 from turnout.errors import UpdateError
 from turnout.rows import Facts
 from turnout.settings import rule
-from turnout.streams import Floats
 
 
 def normalised_coefficients(weights: Floats, local_work: Floats, effective_work: float) -> Floats:

@@ -29,11 +29,11 @@ import torch
 from torch import Tensor
 
 from turnout.aggregation.fedavg import participation_weights, weighting_objections
-from turnout.memory import RowTable
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
+from turnout.row_table import RowTable
 from turnout.rows import Facts, Rows
 from turnout.settings import rule
-from turnout.streams import Floats, Ids
 
 BLOCK_BYTES = 64 << 20  # rows of a table are summed in blocks of so many bytes
 CACHED_BYTES = 4 << 20  # and taken out, where they do not lie side by side, in blocks that stay in the cache

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
 from turnout.requests import Steps, Trained
 from turnout.rows import Rows
 from turnout.settings import rule
-from turnout.streams import Floats, Ids
 
 LEAST_COSINE = 1e-9  # below it a cosine may be rounding
 

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Combined, Memory, View
 from turnout.rows import Rows
 from turnout.settings import CountOrZero, rule
-from turnout.streams import Floats, Ids
 
 COLUMNS_AT_ONCE = 1 << 16  # widened to float64 in one go, to bound memory
 

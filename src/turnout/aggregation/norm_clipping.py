@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from turnout.aggregation.fedavg import Weighting, participation_weights, weighting_objections
+from turnout.array_types import Floats
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
 from turnout.settings import Positive, rule
-from turnout.streams import Floats
 
 
 def clip_factors(norms: Floats, clip_norm: float) -> Floats:

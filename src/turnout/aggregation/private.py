@@ -28,12 +28,12 @@ from torch import Tensor
 
 from turnout.aggregation.accounting import Sampling, epsilon, spent
 from turnout.aggregation.norm_clipping import clip_factors
+from turnout.array_types import Floats
 from turnout.errors import ConfigError
 from turnout.optional import limits_answers
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Facts, Rows
 from turnout.settings import Clients, Range, rule
-from turnout.streams import Floats
 
 LEAST_NOISE, MOST_NOISE = 0.01, 1000.0  # in units of C: the accountant is exact to rounding in between
 DRAWN_BY = {"none": ("Uniform", "Poisson"), "fixed": ("Uniform",), "poisson": ("Poisson",)}

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.rows import Facts
 from turnout.settings import rule
-from turnout.streams import Floats
 
 
 def complete_coefficients(facts: Facts) -> Floats:

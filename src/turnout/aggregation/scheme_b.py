@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnout.aggregation.scheme_a import cohort_objections
+from turnout.array_types import Floats
 from turnout.rows import Facts
 from turnout.settings import rule
-from turnout.streams import Floats
 
 
 @rule("aggregation")

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from turnout.aggregation.scheme_a import cohort_objections
+from turnout.array_types import Floats, Ids
 from turnout.rows import Facts
 from turnout.settings import rule
-from turnout.streams import Floats, Ids
 
 
 def completed_coefficients(weights: Floats, asked_steps: Ids, local_steps: Ids) -> Floats:

@@ -18,10 +18,10 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Combined, Memory, View
 from turnout.rows import Rows
 from turnout.settings import Range, rule
-from turnout.streams import Floats, Ids
 
 VALUES_AT_ONCE = 1 << 22  # sorted in one go, to bound memory
 

@@ -27,9 +27,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.settings import Clients, CountOrZero, NonNegative, Share, When, rule
-from turnout.streams import Floats, Ids
 
 
 @rule("asynchrony")

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.protocols import Population
 from turnout.settings import ClientId, Share, rule
-from turnout.streams import Floats, Ids, Streams
+from turnout.streams import Streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

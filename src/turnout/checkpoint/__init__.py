@@ -1,8 +1,8 @@
 """What a run needs to go on: saved now and then, in files that are whole or not there."""
 
-from turnout.checkpoint.cadence import Checkpoint
 from turnout.checkpoint.files import Stored, verify
-from turnout.checkpoint.keeper import FOLDER, Keeper, Save
 from turnout.checkpoint.last_model import LastModel, read_model
+from turnout.checkpoint.schedule import Checkpoint
+from turnout.checkpoint.store import FOLDER, CheckpointStore, Save
 
-__all__ = ["FOLDER", "Checkpoint", "Keeper", "LastModel", "Save", "Stored", "read_model", "verify"]
+__all__ = ["FOLDER", "Checkpoint", "CheckpointStore", "LastModel", "Save", "Stored", "read_model", "verify"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from turnout.checkpoint.files import DTYPES, Piece, about_of, opened, tensors_of
 from turnout.coordinator.plan import State
 from turnout.models.layout import Layout
-from turnout.strangers import as_written, count_of
+from turnout.untrusted_input import as_written, count_of
 
 MOST_AXES = 16
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from turnout.cli.plain_json import json_text
-from turnout.cli.plainly import printable, said_plainly
+from turnout.cli.error_messages import printable, said_plainly
+from turnout.cli.json_output import json_text
 from turnout.cli.trace import trace_app
 from turnout.cli.ui import ui
 from turnout.errors import ConfigError
@@ -107,7 +107,7 @@ def run(
     accept_changed_data: AcceptChangedData = False,
 ) -> None:
     """Run a study: every arm with every seed, then the comparison."""
-    from turnout.cli.carrying_out import carry_out
+    from turnout.cli.run_study import carry_out
     from turnout.study import load_study
 
     with said_plainly():
@@ -192,10 +192,10 @@ def compare_runs(
     as_json: AsJson = False,
 ) -> None:
     """Compare the arms of one study, or of several."""
-    from turnout.cli.carrying_out import print_comparison
+    from turnout.analysis.compare import compare, recorded_target
+    from turnout.analysis.target import target_written
+    from turnout.cli.run_study import print_comparison
     from turnout.journal import load
-    from turnout.study.compare import compare, recorded_target
-    from turnout.study.target import target_written
 
     with said_plainly():
         loaded = [load(_folder(run)) for run in runs]
@@ -216,8 +216,8 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one page that says what happened, in words first."""
+    from turnout.analysis.target import target_written
     from turnout.cli.report import report as write_report
-    from turnout.study.target import target_written
 
     with said_plainly():
         goal = None if target is None else target_written(target)

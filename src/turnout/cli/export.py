@@ -9,7 +9,7 @@ from torch import Tensor
 
 from turnout.errors import ConfigError
 from turnout.journal import Loaded, load
-from turnout.journal.rebuilding import told_runs
+from turnout.journal.rebuild_model import told_runs
 
 SUFFIX = ".safetensors"
 

@@ -11,7 +11,7 @@ from turnout.cli.study_settings import study_settings
 from turnout.errors import ConfigError
 from turnout.rule_sources import ShippedRule, shipped_losses, shipped_rules
 from turnout.study.recipes import RECIPES
-from turnout.study.shipped_files import shipped_studies
+from turnout.study.study_files import shipped_studies
 from turnout.study.toml_text import to_toml
 
 WIDTH = 100

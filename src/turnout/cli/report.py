@@ -5,10 +5,10 @@ from pathlib import Path
 
 import typer
 
-from turnout.cli.plain_json import json_text
+from turnout.analysis.target import Target
+from turnout.cli.json_output import json_text
 from turnout.errors import ConfigError
 from turnout.report import write_all
-from turnout.study.target import Target
 
 NAME = "report.html"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import typer
 
-from turnout.cli.plain_json import json_text
-from turnout.cli.plainly import STOPPED
+from turnout.cli.error_messages import STOPPED
+from turnout.cli.json_output import json_text
 from turnout.reproduce import Shipped, Verdict, reproduce, shipped, shipped_named
 from turnout.reproduce.claims import tally
 from turnout.study import Study
+from turnout.study.interruption import Stopped
 from turnout.study.progress import duration
-from turnout.study.stopping import Stopped
 
 NOT_REPRODUCED = 3
 WIDEST = 120  # columns that a line is read in

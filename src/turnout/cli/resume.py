@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from turnout.cli.carrying_out import carry_out
+from turnout.cli.run_study import carry_out
 from turnout.journal import load
 from turnout.study import study_of
 

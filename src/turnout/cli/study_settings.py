@@ -9,7 +9,7 @@ TABLES = {  # by name: the class that holds its settings
     "fleet": ("turnout.fleet", "Fleet"),
     "trust": ("turnout.coordinator.plan", "Trust"),
     "evaluate": ("turnout.coordinator.plan", "Cadence"),
-    "checkpoint": ("turnout.checkpoint.cadence", "Checkpoint"),
+    "checkpoint": ("turnout.checkpoint.schedule", "Checkpoint"),
 }
 EXAMPLES: dict[str, dict[str, Any]] = {  # by name in Python: how a study file writes it
     "name": {"name": "my-study"},

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli.plain_json import json_text
-from turnout.cli.plainly import said_plainly
+from turnout.cli.error_messages import said_plainly
+from turnout.cli.json_output import json_text
 
 trace_app = typer.Typer(name="trace", help="Look at traces of who was up when, and make them.", no_args_is_help=True)
 

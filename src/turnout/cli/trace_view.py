@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.errors import ConfigError
 from turnout.fleet.recordings import Kind
 from turnout.fleet.traces import STATES, UP, Trace
 from turnout.report import svg
-from turnout.streams import Floats
 
 DAY_SECONDS = 86_400.0
 BARS = "▁▂▃▄▅▆▇█"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli.plainly import said_plainly
+from turnout.cli.error_messages import said_plainly
 
 PORT = 8018
 

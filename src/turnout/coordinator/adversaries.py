@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Ids
 from turnout.attacks.attack import Forger, Seen, forges
 from turnout.coordinator.plan import Plan
 from turnout.protocols import Population
 from turnout.requests import Record, Steps, Train, Trained
-from turnout.streams import Ids, Streams
+from turnout.streams import Streams
 
 T = TypeVar("T")
 MOST_NAMED = 20  # attackers listed in the first record

@@ -6,13 +6,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.coordinator.controls import controls_for
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.training import on_time, planned
 from turnout.local.batches import samples_used
 from turnout.protocols import Population, View
 from turnout.requests import Costs, Probe, Probed, Score, Scored, Steps, Train, Trained
-from turnout.streams import SERVER, Floats, Ids
+from turnout.streams import SERVER
 
 T = TypeVar("T")
 

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.coordinator.asking import Asker, Meter
+from turnout.coordinator.generators import is_rowwise, settle
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
-from turnout.coordinator.settle import is_rowwise, settle
 from turnout.coordinator.training import planned
 from turnout.errors import ConfigError
 from turnout.local.batches import samples_used
 from turnout.protocols import Choice, Clock, Combined, Linear, Memory, View
 from turnout.requests import Costs, Record, Steps, Train, Trained
 from turnout.rows import Facts, Rows
-from turnout.streams import Floats, Ids
 
 COLUMNS = ("client", "draws", "version", "finish", "asked", "steps", "work", "lr", "loss")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from turnout.coordinator.generators import is_rowwise
 from turnout.coordinator.plan import Plan
-from turnout.coordinator.settle import is_rowwise
 from turnout.errors import ConfigError
 from turnout.protocols import Population
 

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from turnout.aggregation.fedvarp import shared_mean
+from turnout.array_types import Floats
 from turnout.coordinator.plan import Plan, State
 from turnout.protocols import View
 from turnout.requests import Controls, Costs, Probe, Probed, Steps, Trained
 from turnout.rows import Facts
-from turnout.streams import Floats
 
 
 def controls_for(state: State, view: View, facts: Facts | None = None) -> Controls:

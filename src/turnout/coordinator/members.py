@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from turnout.coordinator.asking import Asker
+from turnout.coordinator.generators import settle
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.settle import settle
 from turnout.protocols import Changes, Population, View
 from turnout.requests import Steps
 

@@ -7,17 +7,17 @@ import numpy as np
 from torch import Tensor
 
 from turnout.aggregation import FedAvg
+from turnout.array_types import Floats
 from turnout.attacks.attack import Attack
 from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
-from turnout.memory import DEFAULT_BUDGET, new_rows
 from turnout.metrics import EVALUATED
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Memory, Population, Selection, Server
+from turnout.row_table import DEFAULT_BUDGET, new_rows
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
 from turnout.settings import Count, CountOrZero, Positive, rule
-from turnout.streams import Floats
 
 
 @rule("evaluate")

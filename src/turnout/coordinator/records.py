@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.training import Outcome
 from turnout.local.batches import samples_used
 from turnout.metrics import reported
 from turnout.protocols import Choice, Population, View
 from turnout.requests import Costs, Evaluated, Record
-from turnout.streams import Ids
 
 NO_CLIENTS = np.zeros(0, dtype=np.int64)
 NO_VALUES = np.zeros(0)

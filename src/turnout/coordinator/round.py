@@ -19,11 +19,11 @@ from turnout.coordinator.adversaries import with_adversaries
 from turnout.coordinator.asking import Asker, Meter, server_train
 from turnout.coordinator.buffered import buffered_round
 from turnout.coordinator.checks import check
+from turnout.coordinator.generators import is_rowwise, settle
 from turnout.coordinator.members import admitted, change_members
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.records import as_last, empty_record, round_record
 from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
-from turnout.coordinator.settle import is_rowwise, settle
 from turnout.coordinator.training import Outcome, reusing, train_cohort
 from turnout.coordinator.trust import with_trust
 from turnout.local import SGD

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from turnout.coordinator.plan import State
 from turnout.errors import ConfigError
-from turnout.memory import RowTable
 from turnout.protocols import Memory
+from turnout.row_table import RowTable
 from turnout.rows import is_finite
-from turnout.strangers import MOST, count_of
+from turnout.untrusted_input import MOST, count_of
 
 MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
 PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "flight")

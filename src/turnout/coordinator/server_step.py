@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.coordinator.plan import Plan, State
-from turnout.memory import RowTable
 from turnout.protocols import Combined, Memory, Moved
 from turnout.requests import Trained
+from turnout.row_table import RowTable
 from turnout.rows import Facts, Step, is_finite
-from turnout.streams import Floats, Ids
 
 MEMORIES = ("server", "aggregation", "local")
 FIELDS = ("model", "buffers", "measured", *MEMORIES)

@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.coordinator.controls import controls_for, refresh_controls
+from turnout.coordinator.generators import is_rowwise
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.settle import is_rowwise
 from turnout.local.batches import steps_per_epoch
-from turnout.memory import RowTable
 from turnout.optional import counts_work, knows_probability
 from turnout.protocols import Choice, Linear, Timing, View
 from turnout.requests import Costs, Steps, Train, Trained
+from turnout.row_table import RowTable
 from turnout.rows import Facts
-from turnout.streams import Floats, Ids
 
 T = TypeVar("T")
 

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.coordinator.plan import Plan, Trust
 from turnout.errors import UpdateError
 from turnout.metrics import can_be_metric
 from turnout.requests import Evaluate, Evaluated, Probe, Probed, Record, Score, Scored, Steps, Train, Trained
 from turnout.rows import finite_rows, is_finite
-from turnout.streams import Floats, Ids
 
 T = TypeVar("T")
 MOST_NOTES = 20  # told of in a record

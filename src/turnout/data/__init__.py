@@ -1,8 +1,8 @@
 """Who holds what. To add a source: one file here, one line below, one test. `__all__` lists the sources alone."""
 
-from turnout.data.bridges import from_dataset as from_dataset
-from turnout.data.bridges import from_flwr as from_flwr
 from turnout.data.cifar10 import Cifar10
+from turnout.data.converters import from_dataset as from_dataset
+from turnout.data.converters import from_flwr as from_flwr
 from turnout.data.digits import Digits
 from turnout.data.emnist import Emnist
 from turnout.data.fashion_mnist import FashionMnist

@@ -7,10 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from turnout.array_types import Ids
 from turnout.data.federation import Federation, Held, Samples, check_share, checked
 from turnout.data.holdout import drawn_for_holdout, train_sizes
 from turnout.errors import DataError
-from turnout.streams import Ids, Streams
+from turnout.streams import Streams
 
 
 @runtime_checkable

@@ -11,10 +11,10 @@ Reference: Krizhevsky. Learning multiple layers of features from tiny images. 20
 import numpy as np
 
 from turnout.data.federation import Federation, Samples
+from turnout.data.file_cache import once
 from turnout.data.files import Archive, DataSet, File, locate, places, read
 from turnout.data.images import Images
-from turnout.data.once import once
-from turnout.data.sources import Dealt, deal
+from turnout.data.loading import Dealt, deal
 from turnout.errors import DataError
 from turnout.settings import rule
 from turnout.streams import Streams

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from turnout.data.federation import Federation, Samples
-from turnout.data.once import once
-from turnout.data.sources import Dealt, deal
+from turnout.data.file_cache import once
+from turnout.data.loading import Dealt, deal
 from turnout.settings import rule
 from turnout.streams import Streams
 

@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from turnout.data.federation import Federation, Samples
+from turnout.data.file_cache import once
 from turnout.data.files import Archive, DataSet, File
 from turnout.data.idx import image_file_bytes, label_file_bytes, read_images
 from turnout.data.images import Images
-from turnout.data.once import once
-from turnout.data.sources import Dealt, deal
+from turnout.data.loading import Dealt, deal
 from turnout.errors import DataError
 from turnout.settings import rule
 from turnout.streams import Streams

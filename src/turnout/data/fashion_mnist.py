@@ -6,10 +6,10 @@ Reference: Xiao, Rasul, Vollgraf. Fashion-MNIST. 2017. arXiv:1708.07747.
 """
 
 from turnout.data.federation import Federation, Samples
+from turnout.data.file_cache import once
 from turnout.data.files import DataSet
 from turnout.data.idx import four_files, read_images
-from turnout.data.once import once
-from turnout.data.sources import Dealt, deal
+from turnout.data.loading import Dealt, deal
 from turnout.settings import rule
 from turnout.streams import Streams
 

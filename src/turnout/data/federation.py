@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.data.arrays import as_inputs, as_names, as_targets
 from turnout.data.holdout import drawn_for_holdout, train_sizes
 from turnout.errors import DataError
 from turnout.rows import is_finite
-from turnout.strangers import MOST_LETTERS
-from turnout.streams import Floats, Ids, Streams
+from turnout.streams import Streams
+from turnout.untrusted_input import MOST_LETTERS
 
 
 class Samples(NamedTuple):

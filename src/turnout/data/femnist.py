@@ -15,14 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from turnout.array_types import Ids
 from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, find_folder
-from turnout.data.sources import kept
+from turnout.data.loading import kept
 from turnout.errors import DataError
 from turnout.limits import read_bounded
 from turnout.settings import Clients, CountOrZero, ShareBelowOne, rule
-from turnout.streams import Ids, Streams
+from turnout.streams import Streams
 
 SIDE, CLASSES = 28, 62
 MAX_BYTES = 2_000_000_000  # of one file; LEAF's hold a hundred writers each

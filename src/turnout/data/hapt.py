@@ -21,15 +21,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from turnout.array_types import Ids
 from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, find_folder
+from turnout.data.loading import kept
 from turnout.data.partition.natural import by_id, id_names
-from turnout.data.sources import kept
 from turnout.errors import DataError
 from turnout.limits import read_bounded
 from turnout.settings import Clients, Count, CountOrZero, ShareBelowOne, rule
-from turnout.streams import Ids, Streams
+from turnout.streams import Streams
 
 WINDOW = 128  # samples
 CHANNELS = 6

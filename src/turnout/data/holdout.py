@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.streams import GAMMA, Ids, Streams, mix
+from turnout.array_types import Ids
+from turnout.streams import GAMMA, Streams, mix
 
 
 def train_sizes(sizes: Ids, holdout: float) -> Ids:

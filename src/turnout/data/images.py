@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from turnout.array_types import Ids
 from turnout.data.federation import Samples
-from turnout.streams import Ids
 
 
 @dataclass(frozen=True, slots=True)

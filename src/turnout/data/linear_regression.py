@@ -14,10 +14,11 @@ Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 import numpy as np
 import torch
 
+from turnout.array_types import Floats
 from turnout.data.federation import Federation, Held, Samples, checked
 from turnout.limits import check_memory
 from turnout.settings import Clients, Count, NonNegative, Width, rule
-from turnout.streams import Floats, Streams
+from turnout.streams import Streams
 
 
 def equations(rng: np.random.Generator, size: int, dim: int, centres: tuple[float, float]) -> tuple[Floats, Floats]:

@@ -13,9 +13,9 @@ from turnout.data.assemble import assemble
 from turnout.data.federation import Federation
 from turnout.data.files import DataSet, File, read
 from turnout.data.idx import parse_idx
+from turnout.data.loading import kept
 from turnout.data.mnist import standard_mnist
 from turnout.data.partition.natural import by_id, id_names
-from turnout.data.sources import kept
 from turnout.errors import DataError
 from turnout.settings import Clients, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Streams

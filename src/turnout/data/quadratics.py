@@ -20,11 +20,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from turnout.array_types import Floats
 from turnout.data.federation import Federation, Held, Samples, checked
 from turnout.errors import ConfigError
 from turnout.limits import check_memory
 from turnout.settings import Clients, Count, Number, Positive, Width, rule
-from turnout.streams import Floats, Streams
+from turnout.streams import Streams
 
 PYTHON_FLOAT = 48  # bytes of a number and its place in a list, where parabolas are written out
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Ids
 from turnout.data.federation import Federation, Held, Shares, Slab, positions
 from turnout.errors import DataError
-from turnout.streams import Ids
 
 Relabel = Callable[[Tensor, int], Tensor]  # (labels, number of classes) -> labels
 

@@ -23,14 +23,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from turnout.array_types import Ids
 from turnout.data.assemble import assemble, shared
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, File, find_folder, read
-from turnout.data.sources import kept
+from turnout.data.loading import kept
 from turnout.errors import ConfigError, DataError
 from turnout.limits import read_bounded
 from turnout.settings import Clients, Count, CountOrZero, ShareBelowOne, rule
-from turnout.streams import Ids, Streams
+from turnout.streams import Streams
 
 VOCABULARY = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 WINDOW = 80  # characters

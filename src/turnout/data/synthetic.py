@@ -24,12 +24,13 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import torch
 
+from turnout.array_types import Floats, Ids
 from turnout.data.assemble import laid_out
 from turnout.data.federation import Federation
 from turnout.data.holdout import drawn_for_holdout, train_sizes
 from turnout.limits import check_memory
 from turnout.settings import Clients, Count, NonNegative, Range, ShareBelowOne, rule
-from turnout.streams import Floats, Ids, Streams
+from turnout.streams import Streams
 
 DIM = 60
 CLASSES = 10

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.data.federation import Federation
 from turnout.data.synthetic import (
     CLASSES,
@@ -27,7 +28,7 @@ from turnout.data.synthetic import (
     lognormal_sizes,
 )
 from turnout.settings import Clients, Count, ShareBelowOne, rule
-from turnout.streams import Ids, Streams
+from turnout.streams import Streams
 
 
 def iid_clients(rng: np.random.RandomState, sizes: Ids) -> Iterator[Client]:

@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from turnout.array_types import Ids
 from turnout.data.federation import Federation, Samples, Slab, checked
 from turnout.data.synthetic import CLASSES, DIM, MEAN_SIZE, VARIANCES, check_room
 from turnout.limits import check_memory
 from turnout.settings import Clients, Count, NonNegative, When, rule
-from turnout.streams import Ids, Streams, words
+from turnout.streams import Streams, words
 
 Singles = NDArray[np.float32]
 SPREAD: Singles = np.sqrt(VARIANCES).astype(np.float32)

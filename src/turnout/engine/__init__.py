@@ -1,10 +1,9 @@
-"""Who does the work: the vectorised engine (default) and the sequential one (the reference)."""
+"""Who does the arithmetic: the vectorised engine (default) and the sequential one (the reference)."""
 
-from turnout.engine.drive import Run, drive
-from turnout.engine.passing_on import PassingOn
 from turnout.engine.sequential import Sequential
 from turnout.engine.task import Engine, Task
-from turnout.engine.vectorised import Vectorised
+from turnout.engine.vectorised.engine import Vectorised
 from turnout.engine.watch import Interrupted, Watch
+from turnout.engine.wrapper import EngineWrapper
 
-__all__ = ["Engine", "Interrupted", "PassingOn", "Run", "Sequential", "Task", "Vectorised", "Watch", "drive"]
+__all__ = ["Engine", "EngineWrapper", "Interrupted", "Sequential", "Task", "Vectorised", "Watch"]

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from turnout.engine.measure import Gauge
-from turnout.engine.one_by_one import Worker
-from turnout.engine.results import Gather
+from turnout.engine.evaluation import Evaluator
+from turnout.engine.module_probe import draws_globally
+from turnout.engine.reduction import Gather
+from turnout.engine.single_client import Worker
 from turnout.engine.task import Question, Task, samples_of
-from turnout.engine.trial import draws_globally
 from turnout.engine.watch import Watch
 from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
 
@@ -20,7 +20,7 @@ class Sequential:
     name = "sequential"
 
     def __init__(self) -> None:
-        self.tools: dict[tuple[int, int], tuple[Worker, Gauge]] = {}
+        self.tools: dict[tuple[int, int], tuple[Worker, Evaluator]] = {}
         self.device = torch.device("cpu")
         self.watch = Watch()
 
@@ -28,18 +28,18 @@ class Sequential:
         """Return one answer per question, in order."""
         return [self._answer(task, request) for task, request in questions]
 
-    def chosen_ways(self) -> dict[str, dict[str, Any]]:
+    def tuning(self) -> dict[str, dict[str, Any]]:
         """Return nothing: there is one way to run."""
         return {}
 
-    def use_ways(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+    def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
         """Leave it: there is one way to run."""
 
     def _answer(self, task: Task, request: Train | Probe | Score | Evaluate) -> Answer:
         self.watch.begin(request)
         key = (id(task.module), id(task.loss))
         if key not in self.tools:
-            self.tools[key] = (Worker(task, draws=draws_globally(task), watch=self.watch), Gauge(task, self.watch))
+            self.tools[key] = (Worker(task, draws=draws_globally(task), watch=self.watch), Evaluator(task, self.watch))
         worker, gauge = self.tools[key]
         if isinstance(request, Evaluate):
             return gauge.evaluate([task], [request])[0]

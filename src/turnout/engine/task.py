@@ -61,7 +61,7 @@ def samples_of(task: Task, request: Train) -> Slab:
 class Engine(Protocol):
     """Whoever does the work. All questions that are open at once come in one call.
 
-    To add to an engine rather than write one, derive from `turnout.engine.PassingOn`.
+    To add to an engine rather than write one, derive from `turnout.engine.EngineWrapper`.
     """
 
     @property
@@ -83,10 +83,10 @@ class Engine(Protocol):
         """Return one answer per question, in order; raise Interrupted if the watch asks for it."""
         ...
 
-    def chosen_ways(self) -> dict[str, dict[str, Any]]:
+    def tuning(self) -> dict[str, dict[str, Any]]:
         """Return how it chose to run each kind of work, as plain values; a journal keeps them. Empty: no choice."""
         ...
 
-    def use_ways(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
-        """Run as was chosen before; raise a LookupError, TypeError or ValueError for what `chosen_ways` never gives."""
+    def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+        """Run as was chosen before; raise a LookupError, TypeError or ValueError for what `tuning` never gives."""
         ...

@@ -10,10 +10,10 @@ Reference: none needed.
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.protocols import Ask, Kept, View
 from turnout.settings import Count, rule
-from turnout.streams import Ids
 
 
 @rule("filtering")

@@ -8,9 +8,9 @@ Reduces to: the base algorithm.
 Reference: none needed.
 """
 
+from turnout.array_types import Ids
 from turnout.protocols import Ask, Kept, View
 from turnout.settings import rule
-from turnout.streams import Ids
 
 
 @rule("filtering")

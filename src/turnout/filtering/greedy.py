@@ -33,10 +33,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Ids
 from turnout.protocols import Ask, Kept, Population, View
 from turnout.requests import Scored, Steps, Trained
 from turnout.settings import Clients, Count, Number, When, rule
-from turnout.streams import Ids
 
 EQUAL = 1e-6  # average changes nearer than this share of their length are equal up to rounding
 

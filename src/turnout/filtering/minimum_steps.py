@@ -8,9 +8,9 @@ Reduces to: no filter when least = 1.
 Reference: none needed.
 """
 
+from turnout.array_types import Ids
 from turnout.protocols import Ask, Kept, View
 from turnout.settings import StepCount, rule
-from turnout.streams import Ids
 
 
 @rule("filtering")

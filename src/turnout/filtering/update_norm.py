@@ -14,10 +14,10 @@ from typing import Annotated
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.protocols import Ask, Kept, View
 from turnout.requests import Steps, Trained
 from turnout.settings import Range, rule
-from turnout.streams import Ids
 
 
 @rule("filtering")

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.limits import read_json
 from turnout.protocols import Population, View
 from turnout.settings import Positive, Range, rule
-from turnout.streams import Floats, Ids
 
 BYTES_PER_KB = 1024.0
 LEAST_SHARE = 0.1  # a transfer runs at a tenth of the user's mean speed or faster

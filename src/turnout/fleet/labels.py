@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.protocols import View
-from turnout.streams import Ids
 
 
 def label_counts(view: View, rule: str, way_out: str) -> Ids:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import DataError
-from turnout.streams import Floats, Ids
 
 STATES = ("down", "evaluate", "up")
 DOWN, EVALUATE, UP = range(len(STATES))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from turnout.errors import JournalError
 from turnout.journal.changed_data import Data
-from turnout.journal.continuing import Earlier, Told, check_can_go_on, fill
 from turnout.journal.locking import Lock
 from turnout.journal.opening import (
     check_own_files,
@@ -16,8 +15,9 @@ from turnout.journal.opening import (
     open_unwritten,
 )
 from turnout.journal.schema import FILE
+from turnout.journal.start_or_resume import Earlier, Told, check_can_go_on, fill
 from turnout.safe_files import ASIDE
-from turnout.strangers import as_written
+from turnout.untrusted_input import as_written
 
 
 def claim(folder: Path, study: Told, data: Data, held: ExitStack) -> tuple[Lock, Earlier | None]:

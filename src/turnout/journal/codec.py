@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import JournalError
 from turnout.requests import Record
-from turnout.strangers import MOST_LETTERS, name_of
-from turnout.streams import Floats, Ids
+from turnout.untrusted_input import MOST_LETTERS, name_of
 
 EVERYONE, BITMAP, UP, DOWN = range(4)
 WIDTHS = ("<u1", "<u2", "<u4", "<i8")

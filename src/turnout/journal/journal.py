@@ -18,18 +18,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from turnout.checkpoint import LastModel, Save, Stored
-from turnout.checkpoint.keeper import clean
+from turnout.checkpoint.store import clean
 from turnout.errors import JournalError
 from turnout.journal.changed_data import CHANGED, NO_DATA, Data, check_clients, with_changes
+from turnout.journal.checksums import checksum_of, seal
 from turnout.journal.claim_folder import claim
+from turnout.journal.client_facts import HELD, ClientFacts
 from turnout.journal.codec import encode_clients, encode_floats, encode_ids
-from turnout.journal.continuing import Told, files_of, fill, go_on
-from turnout.journal.holdings import HELD, Holdings
 from turnout.journal.opening import open_for_writing, open_in_memory, reading
 from turnout.journal.schema import ROUND_COLUMNS, transaction
-from turnout.journal.sealing import checksum_of, seal
+from turnout.journal.start_or_resume import Told, files_of, fill, go_on
 from turnout.requests import Record
-from turnout.strangers import as_written
+from turnout.untrusted_input import as_written
 
 INSERT_ROUND = f"INSERT INTO round VALUES ({', '.join('?' * ROUND_COLUMNS)})"
 BEGUN = ("arm", "seed", "rounds", "config", "facts", "status", "started", "party")  # what `begin` writes of a run
@@ -52,7 +52,7 @@ class RunInfo:
     seed: int
     rounds: int
     config: dict[str, Any]  # resolved, JSON-able
-    holdings: Holdings | None = None  # None: unknown
+    holdings: ClientFacts | None = None  # None: unknown
     party: int = 0  # runs of one party advance together and are saved together
     data: str | None = None  # a digest of what its clients hold; None: unknown
 

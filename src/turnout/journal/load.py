@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
+from turnout.array_types import Ids
 from turnout.checkpoint import LastModel, Stored, read_model, verify
 from turnout.errors import JournalError
+from turnout.journal.client_facts import HELD, ClientFacts
 from turnout.journal.codec import INTEGERS, MOST_CLIENTS, decode_clients, decode_floats, decode_ids
-from turnout.journal.holdings import HELD, Holdings
 from turnout.journal.journal import MEASURED, UNKNOWN, Journal
-from turnout.journal.rebuilding import rebuilt, told_runs
+from turnout.journal.rebuild_model import rebuilt, told_runs
 from turnout.journal.schema import VERSION
-from turnout.journal.totals import FRAME_BYTES, check_expansion, check_held
+from turnout.journal.size_limits import FRAME_BYTES, check_expansion, check_held
 from turnout.metrics import can_be_metric
-from turnout.strangers import as_written, name_of
-from turnout.streams import Ids
+from turnout.untrusted_input import as_written, name_of
 
 COSTS = ("bytes_down", "bytes_up", "gradient_evaluations", "probe_evaluations", "sim_seconds", "wall_seconds")
 FLOATS = ("loss", "accuracy", "sim_seconds", "wall_seconds")
@@ -137,7 +137,7 @@ class Loaded:
             )
         return decode_ids(*found[0])
 
-    def holdings(self, arm: str, seed: int) -> Holdings | None:
+    def holdings(self, arm: str, seed: int) -> ClientFacts | None:
         """Return what a run's clients hold and how fast they are; None where the journal was not told."""
         columns = ", ".join(f"(SELECT body FROM array WHERE array.id = run.{name})" for name in HELD)
         with _reading(self.source) as journal:
@@ -150,7 +150,7 @@ class Loaded:
         if found[0][0] is None:
             return None
         with as_written(f"The journal in {self.source}"):
-            return Holdings.decoded(*found[0])
+            return ClientFacts.decoded(*found[0])
 
     def state_dict(self, arm: str, seed: int) -> dict[str, Tensor]:
         """Return the last model of a finished run as PyTorch has it, for `module.load_state_dict`.

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from turnout.checkpoint.keeper import FOLDER, MODELS
+from turnout.checkpoint.store import FOLDER, MODELS
 from turnout.errors import JournalError
+from turnout.journal.checksums import checksum_of
 from turnout.journal.locking import LOCK, is_being_written, nobody_writing
 from turnout.journal.schema import FILE, check_version
-from turnout.journal.sealing import checksum_of
 from turnout.safe_files import is_own_file, is_own_folder, written
 
 LOG, INDEX, ROLLBACK = f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal"

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from turnout.array_types import Bits, Ids
 from turnout.limits import check_memory
 from turnout.protocols import Batching
-from turnout.streams import GAMMA, Bits, Ids, mix, unit
+from turnout.streams import GAMMA, mix, unit
 
 BYTES_PER_DRAW = 16  # at least: a position and where it is read from
 

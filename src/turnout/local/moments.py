@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.local.solver import Solver
 from turnout.protocols import Memory, SlotUpdate
 from turnout.settings import Accumulator, Positive, rule
-from turnout.streams import Floats, Ids
 
 Correction = Literal["none", "local", "joint"]
 

@@ -27,10 +27,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.local.solver import Solver
 from turnout.protocols import Memory, SlotUpdate
 from turnout.settings import NonNegative, PositiveShare, ShareBelowOne, rule
-from turnout.streams import Floats, Ids
 
 
 def accumulated_work(steps: Ids, *, lr: Floats, momentum: Floats, prox_strength: Floats, lr_decay: Floats) -> Floats:

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Protocol, TypeGuard
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.local.batches import steps_per_epoch
 from turnout.local.schedule import Constant
 from turnout.protocols import Batching, Memory, View
 from turnout.settings import Count, Positive, StepCount, When, rule
-from turnout.streams import Floats, Ids
 
 Work = StepCount | tuple[StepCount, StepCount]
 

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from turnout.errors import ConfigError, TurnoutError
 from turnout.models.initialise import Counted
-from turnout.strangers import in_brief
+from turnout.untrusted_input import in_brief
 
 
 def made(make: Callable[[], object], called: str, generator: torch.Generator) -> nn.Module:

@@ -8,10 +8,10 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.array_types import Floats, Ids
 from turnout.journal.codec import decode_clients, decode_ids, decode_mask
 from turnout.report.fairness import edges, jain
-from turnout.report.gather import Arm, rows_of
-from turnout.streams import Floats, Ids
+from turnout.report.load_studies import Arm, rows_of
 
 AWAY, UP, ASKED, PARTIAL, ANSWERED, DROPPED = range(6)
 STATES = {

@@ -4,11 +4,11 @@ from dataclasses import fields
 
 import pandas as pd
 
+from turnout import number_format
+from turnout.analysis.comparison import SURE, Comparison, Row
+from turnout.analysis.statistics import Difference
+from turnout.number_format import MISSING
 from turnout.report.tables import Table
-from turnout.study import formats
-from turnout.study.comparison import SURE, Comparison, Row
-from turnout.study.formats import MISSING
-from turnout.study.statistics import Difference
 
 TESTS = (
     "t: paired t-test, or Welch's where arms are not paired; Wilcoxon: signed-rank test, exact, of paired arms. "
@@ -73,11 +73,11 @@ def _tests(found: Comparison, row: Row) -> list[str]:
         found.amount(told.mean, "+"),
         between(told.low, told.high),
         between(told.bootstrap_low, told.bootstrap_high),
-        formats.p_value(told.t_test_p),
-        formats.p_value(told.corrected_p),
-        formats.p_value(told.signed_rank_p),
-        formats.p_value(told.corrected_signed_rank_p),
-        formats.number(told.effect_size),
+        number_format.p_value(told.t_test_p),
+        number_format.p_value(told.corrected_p),
+        number_format.p_value(told.signed_rank_p),
+        number_format.p_value(told.corrected_signed_rank_p),
+        number_format.number(told.effect_size),
     ]
 
 

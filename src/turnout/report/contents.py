@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from turnout.journal.totals import check_can_show
+from turnout.array_types import Floats
+from turnout.journal.size_limits import check_can_show
 from turnout.report import attendance, curves, fairness
 from turnout.report.attendance import Attendance
-from turnout.report.by_client import by_client, client_table, group_table
+from turnout.report.attendance_encoding import maps
+from turnout.report.client_tables import by_client, client_table, group_table
 from turnout.report.comparing import comparison_table, tests_table
-from turnout.report.gather import Arm, Gathered, rounds_of
-from turnout.report.packing import maps
+from turnout.report.load_studies import Arm, Gathered, rounds_of
 from turnout.report.tables import FAIR, PARTS, Table, ledger, over_seeds, turned_away
-from turnout.streams import Floats
 
 DIGITS = 6
 SHORTAGE = re.compile(r"asked \d+ of (\d+): too few were up")

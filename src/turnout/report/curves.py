@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from turnout.array_types import Floats, Ids
 from turnout.report import fairness
-from turnout.report.gather import Arm, rounds_of
-from turnout.streams import Floats, Ids
+from turnout.report.load_studies import Arm, rounds_of
 
 MOST_POINTS = 400
 AXES = {

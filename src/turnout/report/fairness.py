@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from turnout.array_types import Floats
 from turnout.journal.codec import decode_floats
-from turnout.report.gather import Arm, rows_of
-from turnout.streams import Floats
+from turnout.report.load_studies import Arm, rows_of
 
 SHARE = 0.1
 RANKS = 101

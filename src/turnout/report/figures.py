@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from turnout.array_types import Floats
 from turnout.report import curves, svg
 from turnout.report.attendance import ANSWERED, PARTIAL, STATES, UP, Attendance
 from turnout.report.contents import RARE, Contents, Event
-from turnout.streams import Floats
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 QUIET = ("--headless", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking")

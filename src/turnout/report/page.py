@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.resources import files
 
+from turnout import number_format
+from turnout.analysis.comparison import NOBODY
+from turnout.report.attendance_encoding import text_chunks
 from turnout.report.contents import Contents, as_json
-from turnout.report.packing import text_chunks
 from turnout.report.sections import sections
-from turnout.study import formats
-from turnout.study.comparison import NOBODY
 
 SCRIPTS = ("charts.js", "maps.js", "page.js")
 LOGO = (
@@ -80,14 +80,14 @@ def _about(found: Contents) -> str:
     rounds = max((int(run.rounds.max()) for run in found.attended.values() if len(run.rounds)), default=0)
     clients = max((run.num_clients for run in found.attended.values()), default=0)
     counts = ((len(arms), "arm"), (seeds, "seed"), (rounds, "round"), (clients, "client"))
-    return " × ".join(formats.plural(count, thing) for count, thing in counts)
+    return " × ".join(number_format.plural(count, thing) for count, thing in counts)
 
 
 def _rests_on(found: Contents) -> str:
     """Return what the verdict rests on, and what weakens it."""
     comparison, arms = found.gathered.comparison, found.gathered.arms
     unfinished = sum(arm.unfinished for arm in arms)
-    left_out = f" {formats.plural(unfinished, 'run')} not finished." if unfinished else ""
+    left_out = f" {number_format.plural(unfinished, 'run')} not finished." if unfinished else ""
     if comparison is None:
         return f"Nothing is compared.{left_out}"
     base = next(row for row in comparison.rows if row.arm == comparison.baseline)
@@ -95,7 +95,7 @@ def _rests_on(found: Contents) -> str:
     one = " One seed shows no spread: run more before believing it." if alone else ""
     over = "in the one seed that was run" if alone else f"over {base.final.count:,} seeds"
     last = f"{base.arm} ends at {comparison.final(base)} {over}."
-    others = f" {formats.plural(len(comparison.rows) - 1, 'other arm')} held against it, seed by seed."
+    others = f" {number_format.plural(len(comparison.rows) - 1, 'other arm')} held against it, seed by seed."
     rests = last + others if len(comparison.rows) > 1 else ""  # one arm: the verdict has said it
     return (rests + one + left_out).strip()
 

@@ -4,11 +4,12 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from turnout import number_format
 from turnout.journal import Loaded
 from turnout.journal.changed_data import CHANGED
 from turnout.report import curves
 from turnout.report.contents import Contents, Event
-from turnout.study import formats, to_toml
+from turnout.study import to_toml
 
 CHART = "<div class=legend data-part=legend></div><div class=chart data-part=chart></div>"
 CURVES = f"""<div data-picture=curves><div class=controls>
@@ -122,7 +123,7 @@ def _left_out(maps: dict[str, Any]) -> Iterator[str]:
     if maps["every_round"] > 1:
         yield f"To keep the page small, one round in {maps['every_round']} is on the map."
     if maps["left_out"]:
-        yield f"To keep the page small, the map leaves out {formats.plural(maps['left_out'], 'later seed')}."
+        yield f"To keep the page small, the map leaves out {number_format.plural(maps['left_out'], 'later seed')}."
 
 
 def _counted(found: Contents) -> str:
@@ -182,7 +183,7 @@ def _events(events: Sequence[Event], found: Contents) -> str:
     rows = []
     for event in events[:MOST_EVENTS]:
         where = "every arm" if len(event.arms) == len(arms) else ", ".join(arms[place].name for place in event.arms)
-        cells = (formats.ranges(list(event.rounds)), where, str(event.runs))
+        cells = (number_format.ranges(list(event.rounds)), where, str(event.runs))
         rows.append(
             f"<tr><th scope=row>{html.escape(event.text)}</th>"
             + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
@@ -201,7 +202,7 @@ def _settings(found: Contents) -> str:
 
 def _study(study: Loaded) -> str:
     name, facts = str(study.study["name"]), study.study["facts"]
-    seeds = formats.ranges([int(seed) for seed in study.runs["seed"]])
+    seeds = number_format.ranges([int(seed) for seed in study.runs["seed"]])
     runs = ", ".join(f"{count} {status}" for status, count in study.runs["status"].value_counts().items())
     started = study.runs["started"].min()
     told = {"seeds": seeds, "runs": runs, "started": "" if started != started else f"{started:%Y-%m-%d %H:%M} UTC"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.streams import Floats
-from turnout.study import formats
+from turnout import number_format
+from turnout.array_types import Floats
 
 WIDTH = 640
 HEIGHT = 380
@@ -85,7 +85,7 @@ def interval_figure(rows: Sequence[Interval], label: str) -> str:
     x_of = _scale(low, high, left, WIDTH - RIGHT)
     bottom = height - BOTTOM
     parts = [_rule(x_of(v), 10, x_of(v), bottom, FAINT) for v in ticks(low, high, 6)]
-    parts += [_text(x_of(v), bottom + 16, formats.number(v), "middle") for v in ticks(low, high, 6)]
+    parts += [_text(x_of(v), bottom + 16, number_format.number(v), "middle") for v in ticks(low, high, 6)]
     parts += [_rule(x_of(0), 10, x_of(0), bottom, FIRM), _text(WIDTH - RIGHT, height - 6, label, "end")]
     for at, (name, place, mean, start, end) in enumerate(rows):
         y = 24 + 28 * at
@@ -113,7 +113,7 @@ def cell_figure(pixels: NDArray[np.uint8], legend: Sequence[tuple[str, str]], la
     for mark in ticks(1, max(labels[2], 2), 8):
         if mark == int(mark) and mark <= labels[2]:
             at = x_of(mark * columns / labels[2])
-            parts.append(_text(at, TOP + height + 16, formats.number(mark), "middle"))
+            parts.append(_text(at, TOP + height + 16, number_format.number(mark), "middle"))
     keys = list(_legend([(text, 0) for text, _ in legend]))
     for (row, x, text, _), (_, colour) in zip(keys, legend, strict=True):
         y = TOP + height + 44 + row * LINE_HEIGHT
@@ -172,8 +172,8 @@ def _grid(across: tuple[float, float], up: tuple[float, float], axes: Axes) -> I
 def _short(value: float) -> str:
     for size, letter in ((1e9, " G"), (1e6, " M")):
         if abs(value) >= size:
-            return formats.signed(f"{value / size:.4g}{letter}")
-    return formats.signed(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
+            return number_format.signed(f"{value / size:.4g}{letter}")
+    return number_format.signed(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
 
 
 def _line(line: Line, x_of: _Scale, y_of: _Scale) -> Iterator[str]:

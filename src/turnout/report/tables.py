@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from turnout.report.gather import Arm, Gathered, rounds_of
-from turnout.study import formats
-from turnout.study.formats import Say
+from turnout import number_format
+from turnout.number_format import Say
+from turnout.report.load_studies import Arm, Gathered, rounds_of
 
 
 class Column(NamedTuple):
@@ -23,32 +23,32 @@ class Column(NamedTuple):
 
 
 LEDGER = {
-    "round": Column("rounds", formats.number),
-    "cumulative_bytes_down": Column("bytes down", formats.amount_of_bytes),
-    "cumulative_bytes_up": Column("bytes up", formats.amount_of_bytes),
-    "cumulative_gradient_evaluations": Column("gradient evaluations", formats.number),
-    "cumulative_probe_evaluations": Column("probe evaluations", formats.number),
-    "cumulative_sim_seconds": Column("simulated time", formats.seconds),
-    "cumulative_wall_seconds": Column("wall time", formats.seconds),
+    "round": Column("rounds", number_format.number),
+    "cumulative_bytes_down": Column("bytes down", number_format.amount_of_bytes),
+    "cumulative_bytes_up": Column("bytes up", number_format.amount_of_bytes),
+    "cumulative_gradient_evaluations": Column("gradient evaluations", number_format.number),
+    "cumulative_probe_evaluations": Column("probe evaluations", number_format.number),
+    "cumulative_sim_seconds": Column("simulated time", number_format.seconds),
+    "cumulative_wall_seconds": Column("wall time", number_format.seconds),
 }
 NUMBERS = re.compile(r"-?\d[\d.,e+-]*")  # in the reason why an answer was not believed
 MAY_BE_IDLE = ("cumulative_sim_seconds", "cumulative_probe_evaluations")  # shown only where one is above zero
 PARTS = {
-    "clients": Column("clients", formats.number),
-    "never_up": Column("never up", formats.number),
-    "never_asked": Column("never asked", formats.number),
-    "never_answered": Column("never counted", formats.number),
-    "times_answered_median": Column("times counted, median", formats.number),
-    "times_answered_most": Column("times counted, most", formats.number),
-    "top_tenth_share": Column("share of the top 10 %", formats.percent),
-    "times_answered_jain": Column("Jain's index of counts", formats.index),
+    "clients": Column("clients", number_format.number),
+    "never_up": Column("never up", number_format.number),
+    "never_asked": Column("never asked", number_format.number),
+    "never_answered": Column("never counted", number_format.number),
+    "times_answered_median": Column("times counted, median", number_format.number),
+    "times_answered_most": Column("times counted, most", number_format.number),
+    "top_tenth_share": Column("share of the top 10 %", number_format.percent),
+    "times_answered_jain": Column("Jain's index of counts", number_format.index),
 }
 FAIR = {
-    "client_accuracy_mean": Column("mean over clients", formats.percent, formats.spread_percent),
-    "client_accuracy_worst": Column("worst 10 %", formats.percent, formats.spread_percent),
-    "client_accuracy_best": Column("best 10 %", formats.percent, formats.spread_percent),
-    "client_accuracy_std": Column("spread over clients", formats.percent, formats.spread_percent),
-    "client_accuracy_jain": Column("Jain's index", formats.index, formats.spread_index),
+    "client_accuracy_mean": Column("mean over clients", number_format.percent, number_format.spread_percent),
+    "client_accuracy_worst": Column("worst 10 %", number_format.percent, number_format.spread_percent),
+    "client_accuracy_best": Column("best 10 %", number_format.percent, number_format.spread_percent),
+    "client_accuracy_std": Column("spread over clients", number_format.percent, number_format.spread_percent),
+    "client_accuracy_jain": Column("Jain's index", number_format.index, number_format.spread_index),
 }
 LATEX = {
     "\\": r"\textbackslash{}",

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from turnout.analysis.target import Target
 from turnout.errors import ConfigError
 from turnout.report.contents import contents
 from turnout.report.figures import write_figures
-from turnout.report.gather import gather
+from turnout.report.load_studies import gather
 from turnout.report.page import chunks, verdict
 from turnout.safe_files import written
-from turnout.study.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from turnout.streams import Floats, Streams
-from turnout.study.statistics import holm, paired, summarise
+from turnout.analysis.statistics import holm, paired, summarise
+from turnout.array_types import Floats
+from turnout.streams import Streams
 
 SURE = 0.05  # a corrected p-value below this is clear
 BARE = ("", "×")  # units that stand right behind a number, without a space

@@ -18,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from turnout.analysis.brute_force import all_subsets, best_subset
+from turnout.array_types import Floats, Ids
 from turnout.data.cifar10 import Cifar10
 from turnout.data.federation import Federation, Held, Samples
 from turnout.data.partition import Dirichlet, Partition
 from turnout.data.shakespeare import WINDOW, Shakespeare, encode
-from turnout.diagnostics.brute_force import all_subsets, best_subset
 from turnout.filtering import Greedy
 from turnout.journal.load import Loaded
 from turnout.protocols import Ask, Kept, Population, View
@@ -31,7 +32,7 @@ from turnout.reproduce.reading import POINTS, average, rounds_to
 from turnout.reproduce.shipped import ALONE
 from turnout.requests import Scored, Steps
 from turnout.settings import Clients, Count, CountOrZero, Range, ShareBelowOne, rule
-from turnout.streams import Floats, Ids, Streams
+from turnout.streams import Streams
 
 PAPER = "Fourati et al. 2024 (FilFL)"
 FILTERS = ("DGF", "RGF")  # the arms that filter: deterministic, randomised

@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.fleet.recordings import read_recording
 from turnout.fleet.traces import UP, Trace
 from turnout.protocols import Ask, Choice, View
 from turnout.selection import Uniform
 from turnout.settings import Clients, rule
-from turnout.streams import Floats, Ids
 
 RECORDING = Path("availability-traces") / "flash_300_devices_6d.json"
 

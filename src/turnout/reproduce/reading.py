@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import JournalError
 from turnout.journal.load import Loaded
-from turnout.streams import Floats, Ids
 
 POINTS = 100.0  # per cent
 

@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data.partition.dealing import by_label, check_enough, deal, even_sizes
+from turnout.array_types import Floats, Ids
+from turnout.data.partition.splitting import by_label, check_enough, deal, even_sizes
 from turnout.errors import ConfigError
 from turnout.journal.load import Loaded
 from turnout.settings import Count, rule
-from turnout.streams import Floats, Ids
 
 
 @rule("data.partition")

@@ -6,7 +6,7 @@ What is counted is processor time, of all threads: it does not depend on what el
 import time
 from collections.abc import Sequence
 
-from turnout.engine import Engine, PassingOn
+from turnout.engine import Engine, EngineWrapper
 from turnout.engine.task import Question
 from turnout.requests import Answer, Evaluate, Train
 
@@ -14,7 +14,7 @@ TRAINING, PROBING, MEASURING = "training", "probing", "measuring"
 KINDS: dict[type, str] = {Train: TRAINING, Evaluate: MEASURING}
 
 
-class Timed(PassingOn):
+class Timed(EngineWrapper):
     """Passes every question on, kind by kind, and adds up the seconds of each kind."""
 
     def __init__(self, engine: Engine) -> None:

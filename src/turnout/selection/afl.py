@@ -18,10 +18,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Choice, View
 from turnout.selection.candidates import each_once, successive
 from turnout.settings import Clients, NonNegative, Share, rule
-from turnout.streams import Floats, Ids
 
 
 def most_valued(clients: Ids, values: Floats, kept_share: float) -> tuple[Ids, Floats]:

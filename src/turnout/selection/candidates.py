@@ -13,10 +13,10 @@ from typing import Literal, cast
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
 from turnout.requests import Probed, Steps
-from turnout.streams import Floats, Ids
 
 Estimate = Literal["full", "batch", "last"]
 

@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.memory import RowTable
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Choice, Population, View
 from turnout.requests import Probed, Steps
+from turnout.row_table import RowTable
 from turnout.selection.facility import distances, greedy, lazy_greedy, represented
 from turnout.settings import Clients, PositiveShare, When, rule
-from turnout.streams import Floats, Ids
 
 MOST_CLIENTS = 10_000  # a matrix of distances of 0.8 GB
 BLOCK_VALUES = 1 << 24  # of the gradient table read at a time

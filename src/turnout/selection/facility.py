@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.streams import Floats, Ids
+from turnout.array_types import Floats, Ids
 
 COLUMNS = 4096  # of the rows, converted to float64 at a time
 SAME = 1e-12  # squared distances below this share of the squared norms are rounding, and count as zero

@@ -25,10 +25,10 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Choice, View
 from turnout.selection.candidates import successive
 from turnout.settings import GIVEN, Clients, NonNegative, Positive, Share, When, rule
-from turnout.streams import Floats, Ids
 
 CLIP = 0.95  # the quantile above which a utility counts no more
 CUT_OFF = 0.95  # of the last utility that would make it

@@ -24,12 +24,12 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 from torch import Tensor
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Choice, View
 from turnout.requests import Steps, Trained
 from turnout.selection.candidates import check_pool
 from turnout.selection.uniform import Uniform
 from turnout.settings import Clients, Count, When, rule
-from turnout.streams import Floats, Ids
 
 
 def exact_probabilities(norms: Floats, budget: float) -> Floats:

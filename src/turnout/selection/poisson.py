@@ -14,9 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.protocols import Ask, Choice, View
 from turnout.settings import PositiveShare, rule
-from turnout.streams import Ids
 
 
 @rule("selection")

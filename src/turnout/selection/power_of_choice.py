@@ -23,11 +23,11 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Choice, View
 from turnout.requests import Steps
 from turnout.selection.candidates import Estimate, candidates, check_estimate, check_pool, each_once, losses_of
 from turnout.settings import Clients, Count, When, rule
-from turnout.streams import Floats, Ids
 
 Schedule = Literal["constant", "halve", "switch"]
 

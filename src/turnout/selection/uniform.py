@@ -11,10 +11,10 @@ Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.protocols import Ask, Choice, View
 from turnout.settings import Clients, rule
-from turnout.streams import Ids
 
 
 @rule("selection")

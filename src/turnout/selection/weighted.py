@@ -12,9 +12,9 @@ Reference: Cho, Wang, Joshi. AISTATS 2022. arXiv:2010.01243 (their π_rand).
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.protocols import Ask, Choice, View
 from turnout.settings import Clients, rule
-from turnout.streams import Ids
 
 
 @rule("selection")

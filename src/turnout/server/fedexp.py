@@ -22,11 +22,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
+from turnout.array_types import Floats
 from turnout.errors import UpdateError
 from turnout.protocols import Memory, Moved
 from turnout.rows import Step
 from turnout.settings import GIVEN, NonNegative, PositiveShare, When, rule
-from turnout.streams import Floats
 
 
 def extrapolation(coefficients: Floats, square_norms: Floats, mean_square: float, eps: float) -> float:

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from turnout.lazy_imports import lazy_getattr
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported when it is first used
-    from turnout.study.comparison import Comparison
+    from turnout.analysis.comparison import Comparison
+    from turnout.study.fleet_preview import outlooks
     from turnout.study.load import load_study, study_of
-    from turnout.study.outlook import outlooks
     from turnout.study.resolve import resolved
     from turnout.study.running import Result
-    from turnout.study.shipped_files import shipped_studies
     from turnout.study.study import Arm, Study, arm
+    from turnout.study.study_files import shipped_studies
     from turnout.study.toml_text import to_toml
 
 __all__ = [
@@ -29,12 +29,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "turnout.study.comparison": ("Comparison",),
+    "turnout.analysis.comparison": ("Comparison",),
     "turnout.study.load": ("load_study", "study_of"),
-    "turnout.study.outlook": ("outlooks",),
+    "turnout.study.fleet_preview": ("outlooks",),
     "turnout.study.resolve": ("resolved",),
     "turnout.study.running": ("Result",),
-    "turnout.study.shipped_files": ("shipped_studies",),
+    "turnout.study.study_files": ("shipped_studies",),
     "turnout.study.study": ("Arm", "Study", "arm"),
     "turnout.study.toml_text": ("to_toml",),
 }

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from turnout.analysis.target import target_of
 from turnout.catalogue import AXES, did_you_mean, loss_named, parameters
 from turnout.coordinator import Cadence, Trust
 from turnout.coordinator.checks import holdout_problems, problems, problems_with
 from turnout.errors import ConfigError
 from turnout.fleet import Fleet
 from turnout.protocols import Population
-from turnout.study.bounds import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
-from turnout.study.convert import FAILED, Reader, shown
-from turnout.study.nodes import Node, Problems, Where, as_table, at_one_place, from_document, merged, overridden
+from turnout.study.config_tree import Node, Problems, Where, as_table, at_one_place, from_document, merged, overridden
+from turnout.study.file_limits import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
 from turnout.study.recipes import contradictions, recipe_named
-from turnout.study.shipped_files import shipped_studies
 from turnout.study.study import Arm, Study, value_problems
-from turnout.study.target import target_of
+from turnout.study.study_files import shipped_studies
 from turnout.study.toml_lines import key_lines
 from turnout.study.toml_text import to_toml
+from turnout.study.typed_values import FAILED, Reader, shown
 from turnout.track import check_local
 
 RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}

@@ -12,7 +12,7 @@ from typing import Any
 from turnout.catalogue import did_you_mean
 from turnout.errors import ConfigError
 from turnout.settings import shown
-from turnout.study.nodes import DEFAULT_USE, Node, Where, as_table
+from turnout.study.config_tree import DEFAULT_USE, Node, Where, as_table
 
 ABOVE_ZERO: Any = object()  # in Recipe.defining: any number but 0
 SGD = {"local.use": ("sgd",)}

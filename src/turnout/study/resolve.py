@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from turnout.analysis.target import target_of
 from turnout.catalogue import AXES, name_of, nested_axis, parameters
 from turnout.data.digest import federation_digest, tensor_digest
 from turnout.data.federation import Federation
 from turnout.losses import LOSSES
 from turnout.settings import members
-from turnout.study.own_module import OwnModule, called, rule_of
 from turnout.study.study import SECTIONS, Study
-from turnout.study.target import target_of
+from turnout.study.user_models import OwnModule, called, rule_of
 
 RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}
 

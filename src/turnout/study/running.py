@@ -14,27 +14,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from turnout.analysis.compare import Comparison, compare
+from turnout.analysis.target import target_of
 from turnout.catalogue import did_you_mean
-from turnout.engine import Engine, Interrupted, Sequential, Vectorised, drive
-from turnout.engine.tuning import cores, processor
+from turnout.engine import Engine, Interrupted, Sequential, Vectorised
+from turnout.engine.vectorised.autotune import cores, processor
 from turnout.errors import ConfigError, RunsFailed, StudyNote
 from turnout.journal import Data, Journal, Loaded, frames, load
 from turnout.requests import Record
-from turnout.strangers import UNLIKELY, as_written, count_of
 from turnout.streams import Streams
-from turnout.study.compare import Comparison, compare
-from turnout.study.in_a_notebook import as_html
-from turnout.study.outlook import notes_on
-from turnout.study.own_module import built, starts_note
-from turnout.study.party import Party
+from turnout.study.driver import drive
+from turnout.study.fleet_preview import notes_on
+from turnout.study.interruption import StopRequest, listening
+from turnout.study.notebook_view import as_html
 from turnout.study.resolve import resolved
-from turnout.study.stopping import StopRequest, listening
+from turnout.study.run_display import watched
+from turnout.study.run_factory import Place, RunFactory
+from turnout.study.run_group import RunGroup
 from turnout.study.study import OnProgress, Study
-from turnout.study.target import target_of
 from turnout.study.tracking import check_tracking, tracked
-from turnout.study.watching import watched
-from turnout.study.workshop import Place, Workshop
+from turnout.study.user_models import built, starts_note
 from turnout.track.tracker import flat
+from turnout.untrusted_input import UNLIKELY, as_written, count_of
 
 ENGINES: dict[str, type[Vectorised] | type[Sequential]] = {"vectorised": Vectorised, "sequential": Sequential}
 READING = "reading data"
@@ -119,18 +120,18 @@ def run_study(
     folder = None if out is None else Path(out)
     check_tracking(study, folder)
     worker = engine_named(engine, deterministic=deterministic)
-    workshop = Workshop(study, worker.device)
-    places = [Place(arm, seed) for seed in study.all_seeds for arm in workshop.versions]
-    first = places[: len(workshop.versions)]
+    run_factory = RunFactory(study, worker.device)
+    places = [Place(arm, seed) for seed in study.all_seeds for arm in run_factory.versions]
+    first = places[: len(run_factory.versions)]
     worker.watch.tell(READING)
-    notes = notes_on([(place.arm, workshop.run(0, place)) for place in first])
-    data = Data({place: workshop.digest(place) for place in first}, accept_changed_data, len(places))
+    notes = notes_on([(place.arm, run_factory.run(0, place)) for place in first])
+    data = Data({place: run_factory.digest(place) for place in first}, accept_changed_data, len(places))
     facts = _facts(worker, deterministic)
     told = facts | _notes(study, notes)
     journal = Journal.create(folder, study=study.name, config=resolved(study), facts=told, data=data)
     try:
         if "together" not in journal.facts:
-            journal.set_fact("together", workshop.group_size(first) if together is None else max(1, together))
+            journal.set_fact("together", run_factory.group_size(first) if together is None else max(1, together))
         with as_written(f"The journal in {folder}"):
             size = count_of(journal.facts["together"], "how many runs advance together", least=1)
         finished, alone = journal.finished_runs(), -(-len(places) // size)
@@ -145,8 +146,8 @@ def run_study(
                     on_progress = stack.enter_context(
                         watched(study, worker.watch, where, finished, started, on_progress)
                     )
-                tell = stack.enter_context(tracked(study, folder, workshop.configs, on_progress))
-                errors = _run_parties(workshop, left, alone, journal, worker, tell)
+                tell = stack.enter_context(tracked(study, folder, run_factory.configs, on_progress))
+                errors = _run_parties(run_factory, left, alone, journal, worker, tell)
             if errors and not journal.finished_runs():
                 raise errors[0]
     except BaseException:
@@ -187,7 +188,7 @@ def failure_text(failures: Mapping[tuple[str, int], str], runs: int) -> str:
 
 
 def _run_parties(
-    workshop: Workshop,
+    run_factory: RunFactory,
     parties: Sequence[tuple[int, Sequence[Place]]],
     alone: int,
     journal: Journal,
@@ -200,7 +201,7 @@ def _run_parties(
         for number, places in parties:
             with stop.between_rounds():
                 engine.watch.tell(READING)
-                party = Party.of(workshop, number, places, journal, alone)
+                party = RunGroup.of(run_factory, number, places, journal, alone)
             tell = None if on_progress is None else _by_place(on_progress, places)
             try:
                 errors += _run_party(party, engine, tell, stop)
@@ -229,7 +230,7 @@ def _watched(engine: Engine, stop: StopRequest) -> Iterator[None]:
 
 
 def _run_party(
-    party: Party, engine: Engine, tell: Callable[[int, Record], None] | None, stop: StopRequest
+    party: RunGroup, engine: Engine, tell: Callable[[int, Record], None] | None, stop: StopRequest
 ) -> list[Exception]:
     """Run a party to its end, or until it is asked to stop; return the errors of runs that failed."""
     errors: list[Exception] = []
@@ -255,7 +256,7 @@ def _run_party(
 
 def _keep_ways(journal: Journal, engine: Engine) -> None:
     """Keep how the engine chose to run: another choice would add the same numbers in another order."""
-    ways = engine.chosen_ways()
+    ways = engine.tuning()
     if len(ways) > len(journal.facts.get("ways", ())):
         journal.set_fact("ways", ways)
 
@@ -263,7 +264,7 @@ def _keep_ways(journal: Journal, engine: Engine) -> None:
 def _note_changes(journal: Journal, engine: Engine, now: dict[str, Any]) -> None:
     """Let the engine run as it did before, and say what else is not as it was."""
     with as_written(f"The journal in {journal.folder}"):
-        engine.use_ways(journal.facts.get("ways", {}))
+        engine.use_tuning(journal.facts.get("ways", {}))
         before = None if journal.earlier is None else flat(journal.earlier)
     if before is None:
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.aggregation import FedAvg
+from turnout.analysis.target import Target, target_of
 from turnout.attacks.attack import Attack
 from turnout.catalogue import did_you_mean
 from turnout.checkpoint import Checkpoint
@@ -18,14 +19,13 @@ from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
 from turnout.losses import Loss
+from turnout.number_format import plural
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
 from turnout.requests import Record
 from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
-from turnout.study.formats import plural
-from turnout.study.given import arm_problems, read_section, rule_problems
-from turnout.study.own_module import Model
-from turnout.study.target import Target, target_of
+from turnout.study.user_models import Model
+from turnout.study.validate_rules import arm_problems, read_section, rule_problems
 from turnout.track.opening import problems as tracker_problems
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Study:
                 same bits on any number of cores; it is slower.
             accept_changed_data: go on in a folder whose study began with other data; the journal notes it.
         """
-        from turnout.engine.one_thread import one_thread
+        from turnout.engine.determinism import one_thread
         from turnout.study.running import run_study  # the runner knows the study, so it cannot be imported first
 
         how: dict[str, Any] = {"on_progress": on_progress, "together": together, "progress": progress}

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnout.errors import JournalError
+from turnout.ui.journal_watch import Watcher
 from turnout.ui.live import SoFar, so_far
-from turnout.ui.once import Once
 from turnout.ui.pages import row
-from turnout.ui.shelf import Shelf
+from turnout.ui.single_flight import Once
+from turnout.ui.study_cache import Shelf
 from turnout.ui.summary import RUNNING, Summary
-from turnout.ui.watch import Watcher
 
 HEARTBEAT_SECONDS = 5.0  # a browser that has gone is noticed when it is written to
 PAUSE_SECONDS = 0.5  # between two looks at a whole study

@@ -8,12 +8,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from turnout.analysis.compare import Comparison, compare, recorded_target
 from turnout.errors import TurnoutError
 from turnout.journal import Journal, Loaded, frames
 from turnout.report.contents import Contents, as_json, contents
-from turnout.report.gather import Arm, Gathered
+from turnout.report.load_studies import Arm, Gathered
 from turnout.report.sections import sections
-from turnout.study.compare import Comparison, compare, recorded_target
 from turnout.ui.summary import FINISHED
 
 PICTURE = re.compile(r"data-picture=([\w-]+)")

@@ -10,11 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from turnout import number_format
+from turnout.report.attendance_encoding import text_chunks
 from turnout.report.contents import contents
-from turnout.report.gather import gather
-from turnout.report.packing import text_chunks
+from turnout.report.load_studies import gather
 from turnout.report.page import LOGO, SCRIPTS, chunks
-from turnout.study import formats
 from turnout.ui.live import SoFar
 from turnout.ui.summary import FINISHED, UNREADABLE, Summary
 
@@ -58,7 +58,7 @@ def live_page(line: Summary, found: SoFar) -> Page:
     """Return a study in progress."""
     links = "".join(f"<a href=#{anchor}>{html.escape(heading)}</a>" for anchor, heading, _ in found.sections)
     where = "" if line.name == line.study else f", in {line.name}"
-    counts = f"{formats.plural(line.arms, 'arm')} × {formats.plural(line.seeds, 'seed')}{where}"
+    counts = f"{number_format.plural(line.arms, 'arm')} × {number_format.plural(line.seeds, 'seed')}{where}"
     told = (
         "<div class=verdict><p class=words data-part=words></p><progress data-part=bar></progress>"
         f"<p class=rests data-part=rests></p></div>\n<nav>{links}</nav>\n"
@@ -89,7 +89,7 @@ def message_page(text: str, status: int) -> Page:
 def row(line: Summary) -> dict[str, Any]:
     """Return a line of the list as plain values."""
     lowest, highest = (min(line.accuracies), max(line.accuracies)) if line.accuracies else (None, None)
-    low, high = formats.percent(lowest), formats.percent(highest)
+    low, high = number_format.percent(lowest), number_format.percent(highest)
     return {
         "name": line.name,
         "study": line.study,

@@ -13,16 +13,16 @@ from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from turnout import number_format
 from turnout.errors import ConfigError, TurnoutError
-from turnout.strangers import in_brief
-from turnout.study import formats
 from turnout.ui.events import Source
 from turnout.ui.folders import stamp_of
-from turnout.ui.once import Once
+from turnout.ui.journal_watch import Watcher
 from turnout.ui.pages import Page, list_page, live_page, message_page, report_page
-from turnout.ui.shelf import Kept, Shelf
+from turnout.ui.single_flight import Once
+from turnout.ui.study_cache import Kept, Shelf
 from turnout.ui.summary import RUNNING, UNREADABLE
-from turnout.ui.watch import Watcher
+from turnout.untrusted_input import in_brief
 
 MOST_TICKED = 30  # studies on one page
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # handles or memory have run out
@@ -120,7 +120,9 @@ class Server(ThreadingHTTPServer):
                 return message_page(f"{name} cannot be read: {kept.summary.problem}.", 500)
             found.append(kept)
         if not 1 <= len(found) <= MOST_TICKED:
-            wanted = f"A page shows 1 to {MOST_TICKED} runs; got {formats.number(len(found))}. Tick fewer, or some."
+            wanted = (
+                f"A page shows 1 to {MOST_TICKED} runs; got {number_format.number(len(found))}. Tick fewer, or some."
+            )
             return message_page(wanted, 400)
         if len(found) == 1 and found[0].summary.state == RUNNING:
             line = found[0].summary

@@ -14,7 +14,7 @@ from turnout.errors import JournalError
 from turnout.journal.locking import is_being_written
 from turnout.journal.opening import reading
 from turnout.journal.schema import check_version
-from turnout.strangers import count_of, in_brief, name_of
+from turnout.untrusted_input import count_of, in_brief, name_of
 
 RUNNING, FINISHED, INTERRUPTED, FAILED, UNREADABLE = "running", "finished", "interrupted", "failed", "unreadable"
 RUNS = """

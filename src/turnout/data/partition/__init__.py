@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.array_types import Ids
 from turnout.data.partition.dirichlet import Dirichlet
 from turnout.data.partition.dirichlet_client import DirichletClient
 from turnout.data.partition.iid import Iid
@@ -16,7 +17,6 @@ from turnout.data.partition.k_labels import KLabels
 from turnout.data.partition.one_label import OneLabel
 from turnout.data.partition.pareto import Pareto
 from turnout.data.partition.shards import Shards
-from turnout.streams import Ids
 
 __all__ = ["Dirichlet", "DirichletClient", "Iid", "KLabels", "OneLabel", "Pareto", "Shards"]
 

@@ -21,10 +21,10 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data.partition.dealing import by_label, check_enough, counts_of, deal
+from turnout.array_types import Ids
+from turnout.data.partition.splitting import by_label, check_enough, counts_of, deal
 from turnout.errors import DataError
 from turnout.settings import GIVEN, Count, CountOrZero, Positive, When, rule
-from turnout.streams import Ids
 
 
 def class_counts(totals: Ids, num_clients: int, concentration: float, rng: np.random.Generator) -> Ids:

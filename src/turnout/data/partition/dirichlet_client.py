@@ -19,9 +19,9 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data.partition.dealing import by_label, check_enough, counts_of, deal
+from turnout.array_types import Floats, Ids
+from turnout.data.partition.splitting import by_label, check_enough, counts_of, deal
 from turnout.settings import Positive, rule
-from turnout.streams import Floats, Ids
 
 
 def equal_counts(tastes: Floats, totals: Ids, rng: np.random.Generator) -> Ids:

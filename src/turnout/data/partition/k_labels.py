@@ -12,10 +12,10 @@ Reference: Li, Diao, Chen, He. ICDE 2022. arXiv:2102.02079 ("#label").
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data.partition.dealing import by_label, check_enough, deal, even_sizes
+from turnout.array_types import Ids
+from turnout.data.partition.splitting import by_label, check_enough, deal, even_sizes
 from turnout.errors import ConfigError
 from turnout.settings import Count, rule
-from turnout.streams import Ids
 
 
 def owners(num_clients: int, num_classes: int, labels_per_client: int, rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ This is not a rule with settings: loaders whose samples carry ids call it.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from turnout.streams import Ids
+from turnout.array_types import Ids
 
 
 def by_id(ids: ArrayLike) -> list[Ids]:

@@ -15,11 +15,11 @@ Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data.partition.dealing import by_label, check_enough, deal, even_sizes
+from turnout.array_types import Ids
 from turnout.data.partition.pareto import Pareto, level, pareto_weights
+from turnout.data.partition.splitting import by_label, check_enough, deal, even_sizes
 from turnout.errors import DataError
 from turnout.settings import rule
-from turnout.streams import Ids
 
 
 @rule("data.partition")

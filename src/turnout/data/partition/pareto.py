@@ -17,9 +17,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data.partition.dealing import check_enough, counts_of, cut
+from turnout.array_types import Floats, Ids
+from turnout.data.partition.splitting import check_enough, counts_of, cut
 from turnout.settings import Count, Positive, Range, rule
-from turnout.streams import Floats, Ids
 
 
 def pareto_weights(num_clients: int, rng: np.random.Generator, *, index: float = 0.5, cap: float = 20.0) -> Floats:

@@ -11,10 +11,10 @@ Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629 (200 shards of 300 digi
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data.partition.dealing import by_label, check_enough, cut, even_sizes
+from turnout.array_types import Ids
+from turnout.data.partition.splitting import by_label, check_enough, cut, even_sizes
 from turnout.errors import ConfigError
 from turnout.settings import Count, rule
-from turnout.streams import Ids
 
 
 @rule("data.partition")

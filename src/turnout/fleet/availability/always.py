@@ -10,9 +10,9 @@ Reference: none needed.
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import View
 from turnout.settings import rule
-from turnout.streams import Floats, Ids
 
 
 @rule("fleet.availability")

@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.fleet.labels import label_counts, lowest_labels
 from turnout.protocols import Population, View
 from turnout.settings import Share, When, rule
-from turnout.streams import Floats, Ids
 
 
 def label_probs(counts: Ids, least: float) -> Floats:

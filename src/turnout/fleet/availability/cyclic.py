@@ -15,11 +15,11 @@ from typing import Literal
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.fleet.labels import dominant_labels, label_counts
 from turnout.protocols import Population, View
 from turnout.settings import Clients, CountOrZero, rule
-from turnout.streams import Floats, Ids
 
 
 def cut(ranked_by: Ids | Floats, groups: int) -> Ids:

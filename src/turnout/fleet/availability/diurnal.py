@@ -14,10 +14,10 @@ from typing import Annotated
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.protocols import View
 from turnout.settings import Count, Positive, Share, When, rule
-from turnout.streams import Floats, Ids
 
 
 def daily(days: float, phase: Floats, *, trough: float, peak: float) -> Floats:

@@ -14,9 +14,9 @@ Reference: Cho, Wang, Joshi (Power-of-Choice), code. AISTATS 2022. arXiv:2010.01
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import View
 from turnout.settings import ShareBelowOne, rule
-from turnout.streams import Floats, Ids
 
 
 def half(everyone: Ids, num_clients: int, round: int) -> Ids:

@@ -15,10 +15,11 @@ Reference: Propp, Wilson. Exact sampling with coupled Markov chains. Random Stru
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.protocols import View
 from turnout.settings import Share, rule
-from turnout.streams import Floats, Ids, Streams
+from turnout.streams import Streams
 
 
 def states(streams: Streams, clients: Ids, round: int, *, join: float, leave: float) -> NDArray[np.bool_]:

@@ -13,12 +13,12 @@ from dataclasses import field
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.fleet.availability.always import Always
 from turnout.fleet.labels import dominant_labels, label_counts
 from turnout.protocols import Availability, Population, View
 from turnout.settings import ClientId, CountOrZero, rule
-from turnout.streams import Ids
 
 
 @rule("fleet.availability")

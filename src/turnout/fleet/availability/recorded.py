@@ -16,12 +16,12 @@ from typing import Literal
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.errors import DataError
 from turnout.fleet.trace_files import read_trace
 from turnout.fleet.traces import UP, Trace
 from turnout.protocols import Population, View
 from turnout.settings import Positive, rule
-from turnout.streams import Ids
 
 
 @rule("fleet.availability")

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Population, View
 from turnout.settings import Clients, Count, CountOrZero, rule
-from turnout.streams import Floats, Ids
 
 
 def last_draw(round: int, every: int, settle: int) -> int:

@@ -24,10 +24,10 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.array_types import Floats, Ids
 from turnout.fleet.devices import Lognormal, Phones, amounts
 from turnout.protocols import Population, Timing, View
 from turnout.settings import GIVEN, Positive, Range, When, rule
-from turnout.streams import Floats, Ids
 
 
 @dataclass(frozen=True, slots=True)

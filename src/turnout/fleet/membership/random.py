@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.fleet.membership.terms import Terms
 from turnout.protocols import Ask, Changes, Population, View
 from turnout.settings import PositiveShare, Share, rule
-from turnout.streams import Floats, Ids
 
 if TYPE_CHECKING:
     from turnout.requests import Steps

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.fleet.membership.terms import Terms
 from turnout.protocols import Ask, Changes, Population, View
 from turnout.settings import rule
-from turnout.streams import Ids
 
 if TYPE_CHECKING:
     from turnout.requests import Steps

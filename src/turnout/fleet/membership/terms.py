@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Changes, View
 from turnout.settings import NonNegative, Positive, Range, When, rule
-from turnout.streams import Floats, Ids
 
 if TYPE_CHECKING:
     from turnout.requests import Probed, Steps, Trained

@@ -8,9 +8,9 @@ Reduces to: the federation without a clock.
 Reference: none needed.
 """
 
+from turnout.array_types import Ids
 from turnout.protocols import View
 from turnout.settings import rule
-from turnout.streams import Ids
 
 
 @rule("fleet.work")

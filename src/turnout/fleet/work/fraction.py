@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.protocols import Population, View
 from turnout.settings import Share, rule
-from turnout.streams import Ids
 
 
 @rule("fleet.work")

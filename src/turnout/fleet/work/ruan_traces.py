@@ -21,9 +21,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.protocols import View
 from turnout.settings import Range, When, rule
-from turnout.streams import Floats, Ids
 
 MEANS: Floats = np.array([1.0, 0.753, 0.672, 0.572, 0.563, 0.825, 0.741, 0.512])
 DEVIATIONS: Floats = np.array([0.0, 0.148, 0.113, 0.117, 0.148, 0.233, 0.223, 0.183])

@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.protocols import View
 from turnout.settings import Share, rule
-from turnout.streams import Ids
 
 
 @rule("fleet.work")

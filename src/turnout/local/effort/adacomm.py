@@ -23,10 +23,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.errors import UpdateError
 from turnout.protocols import Memory, View
 from turnout.settings import Count, Range, StepCount, When, rule
-from turnout.streams import Ids
 
 Variant = Literal["paper", "paddle"]
 

@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
+from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.protocols import View
 from turnout.settings import StepCount, rule
-from turnout.streams import Ids
 
 
 @rule("local.effort")

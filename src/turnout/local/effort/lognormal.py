@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError
 from turnout.protocols import View
 from turnout.settings import MOST_STEPS, Range, StepCount, rule
-from turnout.streams import Floats, Ids
 
 
 def lognormal(uniforms: Floats, mean: float, sigma: float) -> Floats:

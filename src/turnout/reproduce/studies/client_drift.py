@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.data.quadratics import Quadratics
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly
 from turnout.reproduce.reading import final
 from turnout.reproduce.shipped import About
 from turnout.reproduce.tasks import RandomQuadratics
-from turnout.streams import Floats, Streams
+from turnout.streams import Streams
 
 STEPS = {"1 step": 1, "5 steps": 5, "20 steps": 20, "200 steps": 200}
 ROUNDING = 1e-9

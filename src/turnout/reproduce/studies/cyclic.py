@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
 from turnout.reproduce.reading import curve, final, rounds_to
 from turnout.reproduce.shipped import About
-from turnout.streams import Floats
 
 GROUPS = {"2 groups": 2, "5 groups": 5, "10 groups": 10}
 SOLVERS = {

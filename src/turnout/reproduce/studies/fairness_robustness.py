@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import POINTS, clients, final
 from turnout.reproduce.shipped import About
 from turnout.reproduce.studies.power_of_choice import worst_tenth
-from turnout.streams import Floats
 
 HONEST = "nobody attacks"
 SHARES = (20, 30, 40)  # per cent of the clients, with their labels reversed

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
 from turnout.reproduce.reading import average, curve, rounds_to
 from turnout.reproduce.shipped import About
-from turnout.streams import Floats
 
 AVERAGED, LAST = "FedExP", "FedExP, last iterate"
 WINDOW = 5  # measurements that the end of a curve is averaged over

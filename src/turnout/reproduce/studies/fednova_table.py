@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import final
 from turnout.reproduce.shipped import About
 from turnout.reproduce.studies.client_drift import lowest
-from turnout.streams import Floats
 
 POINTS = 100.0
 SOLVERS = ("vanilla", "momentum", "proximal")

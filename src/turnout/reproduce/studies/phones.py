@@ -5,12 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.data.sources import kept
+from turnout.array_types import Floats
+from turnout.data.loading import kept
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
 from turnout.reproduce.reading import clients, final
 from turnout.reproduce.shipped import About
-from turnout.streams import Floats, Streams
+from turnout.streams import Streams
 
 UNRELATED, RELATED = "phones drawn", "students seldom up"
 WRITERS, EMPLOYEES = 539, 289  # of MNIST's training set; the ids of employees come before those of students

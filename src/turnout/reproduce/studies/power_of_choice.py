@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from turnout.analysis.skew import Skew, expected_shares, skew_bounds
+from turnout.array_types import Floats
 from turnout.data.quadratics import Quadratics
-from turnout.diagnostics.skew import Skew, expected_shares, skew_bounds
 from turnout.journal.load import Loaded
 from turnout.protocols import Population, Selection, View
 from turnout.reproduce.claims import Claim, Statement, above, below, number
@@ -14,7 +15,7 @@ from turnout.reproduce.reading import at, average, clients, curve
 from turnout.reproduce.shipped import About
 from turnout.reproduce.studies.client_drift import lowest, problems
 from turnout.selection import PowerOfChoice, Weighted
-from turnout.streams import Floats, Streams
+from turnout.streams import Streams
 
 QUADRATIC, SYNTHETIC = "quadratic", "synthetic"
 EARLY = 0.05  # of the rounds

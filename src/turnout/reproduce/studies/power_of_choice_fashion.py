@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
 from turnout.reproduce.reading import at, average, clients, curve, rounds_to
 from turnout.reproduce.shipped import About
 from turnout.reproduce.studies.power_of_choice import worst_tenth
-from turnout.streams import Floats
 
 STRONG, SLOW = "alpha 0.3", "alpha 0.3 rate 0.0005"
 MILD, MILD_SLOW = "alpha 2", "alpha 2 rate 0.0005"

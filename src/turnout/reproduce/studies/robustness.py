@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import final
 from turnout.reproduce.shipped import About
-from turnout.streams import Floats
 
 POINTS = 100.0
 HONEST = "nobody"

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, number
 from turnout.reproduce.reading import at, curve, final
 from turnout.reproduce.shipped import ALONE, About
-from turnout.streams import Floats
 
 ARRIVALS = (100, 150, 200)
 POINTS = 100.0

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import curve
 from turnout.reproduce.shipped import About
 from turnout.reproduce.studies.ruan_fig5 import IN_FULL
-from turnout.streams import Floats
 
 ARRIVALS = (10, 30, 50, 70)  # τ₀
 PATIENCE = 100  # rounds after the arrival

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import stats
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, number
 from turnout.reproduce.reading import curve
 from turnout.reproduce.shipped import About
-from turnout.streams import Floats
 
 SPREADS = ("0.1", "0.5", "1.0")  # α = β
 DEPARTURES = tuple(range(10, 51, 5))  # τ₀

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import POINTS, average
 from turnout.reproduce.safari import heard
 from turnout.reproduce.shipped import About
-from turnout.streams import Floats
 
 LABELS = (10, 5, 2, 1)  # p
 ABSENT = (0, 2, 4)  # s

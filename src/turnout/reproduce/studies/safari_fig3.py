@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, exactly, number
 from turnout.reproduce.reading import POINTS, apart, average, curve
 from turnout.reproduce.shipped import ALONE, About
-from turnout.streams import Floats
 
 SIZES = (100, 500, 1000)  # n_T
 LAST = 3  # measurements that are averaged

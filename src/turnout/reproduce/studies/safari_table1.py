@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
 from turnout.reproduce.reading import POINTS, apart, average
 from turnout.reproduce.shipped import About
-from turnout.streams import Floats
 
 LABELS = (10, 5, 2, 1)  # p
 SIZES = (50, 100, 500, 1000)  # n_T

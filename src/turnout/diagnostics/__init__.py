@@ -1,1 +1,0 @@
-"""What a run says of itself: read-only, never steering it."""

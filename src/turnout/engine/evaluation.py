@@ -1,0 +1,249 @@
+"""Measuring a model without training it: test sets, hold-outs, clients' losses and gradients."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.array_types import Floats, Ids
+from turnout.data.federation import Held, Samples, Slab, positions
+from turnout.engine.task import Task
+from turnout.engine.vectorised.layers import CannotLower, Linear, Pass
+from turnout.engine.vectorised.lowering import Lowered
+from turnout.engine.watch import Watch
+from turnout.errors import ConfigError
+from turnout.local.batches import draw_batches
+from turnout.losses import correct
+from turnout.metrics import measurable
+from turnout.requests import Evaluate, Evaluated, Probe, Probed, Score, Scored
+
+CHUNK_VALUES = 4 << 20  # numbers looked at in one forward pass
+SPREAD = 4  # what convolutions make of an image takes several times its room
+
+
+class Evaluator:
+    """A private copy of a task's module, to measure with."""
+
+    def __init__(self, task: Task, watch: Watch) -> None:
+        self.task, self.watch = task, watch
+        self.module = copy.deepcopy(task.module).eval()
+        try:
+            self.stack: Lowered | None = Lowered(self.module, task.layout, task.loss)
+        except CannotLower:
+            self.stack = None
+
+    def evaluate(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[Evaluated]:
+        """Measure several models; those that share a test set are measured in one pass where the module allows."""
+        answers = []
+        together = self._test_metrics(tasks, requests)
+        for task, request, metrics in zip(tasks, requests, together, strict=True):
+            accuracy = loss = None
+            if request.per_client and task.federation.holdout is not None:
+                loss, accuracy = self._by_client(task.federation.holdout, request, _classes(task, request))
+            answers.append(Evaluated(metrics=metrics, client_accuracy=accuracy, client_loss=loss))
+        return answers
+
+    def probe(self, task: Task, request: Probe) -> Probed:
+        """Return each client's loss or gradient at the request's model."""
+        slab = task.federation.train.fetch(request.clients)
+        where, counts = _probe_rows(slab, request)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        if request.what == "loss":
+            losses, _ = self._per_sample(request.model, request.buffers, Samples(slab.x, slab.y), where)
+            mean = np.bincount(owner, losses, len(counts)) / counts
+            return Probed(clients=request.clients, loss=mean, samples=len(where))
+        ends = np.cumsum(counts)
+        rows = [
+            self._gradient(request.model, request.buffers, slab, where[end - n : end])
+            for end, n in zip(ends, counts, strict=True)
+        ]
+        return Probed(clients=request.clients, gradient=torch.stack(rows), samples=len(where))
+
+    def score(self, task: Task, request: Score) -> Scored:
+        """Return the mean loss of each model on the server's samples or on one client's hold-out."""
+        held = task.federation.server if request.on == "server" else _holdout_of(task, request.client)
+        if held is None or len(held) == 0:
+            raise ConfigError(
+                f"Scoring models on {request.on} samples needs some; {task.federation.name} has none. "
+                "Set data.server_samples (or data.holdout, to score on a client's own) above 0."
+            )
+        if self.stack is not None:
+            metrics = self._stacked_metrics(held, list(request.models))
+            loss = np.array([m["loss"] for m in metrics])
+        else:
+            every = np.arange(len(held))
+            parts = [self._per_sample(m, request.buffers, held, every)[0] for m in request.models]
+            loss = np.array([part.mean() for part in parts])
+        return Scored(loss=loss, samples=len(held) * len(loss))
+
+    def _test_metrics(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[dict[str, float]]:
+        tests = [_test_set(task, request) for task, request in zip(tasks, requests, strict=True)]
+        metrics: list[dict[str, float]] = [{} for _ in requests]
+        groups: dict[int, list[int]] = {}
+        for at, test in enumerate(tests):
+            if test is not None and len(test):
+                groups.setdefault(id(test.x), []).append(at)
+        for members in groups.values():
+            first = _first_alike([requests[at] for at in members])
+            kept = list(dict.fromkeys(first))
+            classes = max((_classes(tasks[at], requests[at]) or 0 for at in members), default=0) or None
+            found = self._metrics(cast(Samples, tests[members[0]]), [requests[members[at]] for at in kept], classes)
+            by_first = dict(zip(kept, found, strict=True))
+            for at, alike in zip(members, first, strict=True):
+                wanted = requests[at].metrics
+                metrics[at] = {name: value for name, value in by_first[alike].items() if name in wanted}
+        return metrics
+
+    def _metrics(self, test: Samples, requests: Sequence[Evaluate], classes: int | None) -> list[dict[str, float]]:
+        """Measure several models on one test set."""
+        if len(requests) > 1 and self.stack is not None and not self.task.of_images:
+            return self._stacked_metrics(test, [r.model for r in requests], classes)
+        metrics, every = [], np.arange(len(test))
+        for request in requests:
+            losses, hits = self._per_sample(request.model, request.buffers, test, every, classes)
+            found = {"loss": float(losses.mean())}
+            metrics.append(found | ({"accuracy": float(hits.mean())} if hits is not None else {}))
+        return metrics
+
+    def _stacked_metrics(
+        self, samples: Samples, models: Sequence[Tensor], classes: int | None = None
+    ) -> list[dict[str, float]]:
+        assert self.stack is not None
+        (x, y), slots, has_accuracy = samples, self.task.layout.slots, False
+        group = max(1, CHUNK_VALUES // max(1, 4 * self.task.layout.size))
+        metrics: list[dict[str, float]] = []
+        for begin in range(0, len(models), group):
+            stack = torch.stack(list(models[begin : begin + group]))
+            params = [stack[:, s.start : s.stop].reshape(-1, *s.stored_shape) for s in slots]
+            loss, hits = torch.zeros(len(stack), dtype=torch.float64), torch.zeros(len(stack), dtype=torch.float64)
+            for where in _chunks(len(y), len(stack) * x[0].numel()):
+                self.watch.check()
+                now, then = x[where], y[where]
+                with torch.no_grad():
+                    run = Pass(params, Nowhere(), torch.zeros(()))
+                    out = self.stack.forward(run, now.expand(len(stack), *now.shape)).flatten(0, 1)
+                    target = then.expand(len(stack), *then.shape).flatten(0, 1)
+                    loss += self.task.loss(out, target).view(len(stack), -1).double().sum(1).cpu()
+                    has_accuracy = "accuracy" in measurable(out, target, classes)
+                    if has_accuracy:
+                        hits += correct(out, target).view(len(stack), -1).sum(1).cpu()
+            for row in range(len(stack)):
+                found = {"loss": float(loss[row]) / len(y)}
+                metrics.append(found | ({"accuracy": float(hits[row]) / len(y)} if has_accuracy else {}))
+        return metrics
+
+    def _by_client(self, holdout: Held, request: Evaluate, classes: int | None) -> tuple[Floats, Floats | None]:
+        sizes = holdout.sizes
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        where = np.arange(len(owner)) if holdout.order is None else holdout.order.numpy().astype(np.int64)
+        samples = Samples(holdout.x, holdout.y)
+        losses, hits = self._per_sample(request.model, request.buffers, samples, where, classes)
+        held = np.where(sizes > 0, sizes, np.nan)
+        mean_loss = np.bincount(owner, losses, len(sizes)) / held
+        return mean_loss, None if hits is None else np.bincount(owner, hits, len(sizes)) / held
+
+    def _per_sample(
+        self, model: Tensor, buffers: Tensor | None, samples: Samples, where: Ids, classes: int | None = None
+    ) -> tuple[Floats, Floats | None]:
+        """Return the loss of each of these samples and, where there are classes, whether the model was right."""
+        state, (x, y) = self._state(model, buffers), samples
+        losses, hits = [], []
+        wide = x[0].numel() * (SPREAD if self.task.of_images else 1)
+        for part in _chunks(len(where), wide):
+            self.watch.check()
+            index = torch.from_numpy(where[part]).to(x.device)
+            with torch.no_grad():
+                out = torch.func.functional_call(self.module, state, (x.index_select(0, index),))
+                target = y.index_select(0, index)
+                losses.append(self.task.loss(out, target).double().cpu())
+                if "accuracy" in measurable(out, target, classes):
+                    hits.append(correct(out, target).cpu())
+        return torch.cat(losses).numpy(), torch.cat(hits).numpy() if hits else None
+
+    def _gradient(self, model: Tensor, buffers: Tensor | None, slab: Slab, where: Ids) -> Tensor:
+        flat = model.detach().clone().requires_grad_()
+        state = self._state(flat, buffers)
+        for part in _chunks(len(where), slab.x[0].numel()):
+            self.watch.check()
+            index = torch.from_numpy(where[part]).to(slab.x.device)
+            out = torch.func.functional_call(self.module, state, (slab.x.index_select(0, index),))
+            loss = self.task.loss(out, slab.y.index_select(0, index)).sum() / len(where)
+            torch.autograd.backward(loss, retain_graph=True)
+        assert flat.grad is not None
+        return flat.grad
+
+    def _state(self, model: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
+        state = self.task.layout.views(model)
+        if buffers is not None:
+            state |= {slot.name: slot.view(buffers) for slot in self.task.layout.buffers}
+        return state
+
+
+def _first_alike(requests: Sequence[Evaluate]) -> list[int]:
+    """Return for each request the first with the same model: before round 1, arms of a seed share theirs."""
+    found: list[int] = []
+    for at, request in enumerate(requests):
+        earlier = [first for first in dict.fromkeys(found) if request.round == requests[first].round == 0]
+        same = (first for first in earlier if _is_same_model(requests[first], request))
+        found.append(next(same, at))
+    return found
+
+
+def _is_same_model(one: Evaluate, other: Evaluate) -> bool:
+    if one.buffers is None or other.buffers is None:
+        return one.buffers is other.buffers and torch.equal(one.model, other.model)
+    return torch.equal(one.model, other.model) and torch.equal(one.buffers, other.buffers)
+
+
+def _classes(task: Task, request: Evaluate) -> int | None:
+    """Return the number of classes where an accuracy is asked for."""
+    return task.federation.num_classes if "accuracy" in request.metrics else None
+
+
+def _test_set(task: Task, request: Evaluate) -> Samples | None:
+    """Return the test set, or the hold-outs of the clients that are now in the objective."""
+    holdout = task.federation.holdout
+    if request.clients is None or holdout is None:
+        return task.federation.test
+    slab = holdout.fetch(request.clients)
+    rows = positions(slab)
+    return Samples(slab.x[rows], slab.y[rows])
+
+
+def _holdout_of(task: Task, client: int | None) -> Samples | None:
+    holdout = task.federation.holdout
+    return None if holdout is None or client is None else holdout.of(client)
+
+
+class Nowhere:
+    """A sink for passes whose gradients nobody wants."""
+
+    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
+        """Take nothing."""
+
+    def plain(self, slot: int, grad: Tensor) -> None:
+        """Take nothing."""
+
+
+def _chunks(count: int, values: int) -> Iterator[slice]:
+    size = max(1, CHUNK_VALUES // max(1, values))
+    return (slice(at, min(at + size, count)) for at in range(0, count, size))
+
+
+def _probe_rows(slab: Slab, request: Probe) -> tuple[Ids, Ids]:
+    """Return the store rows a probe looks at, client by client, and how many each client has."""
+    if request.batch_size is None:
+        counts = slab.sizes
+        ends = np.cumsum(counts)
+        within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
+    else:
+        keys = request.streams.keys("probe", request.round, request.clients)
+        ones = np.ones(len(request.clients), dtype=np.int64)
+        drawn = draw_batches(keys, slab.sizes, ones, request.batch_size, "shuffled")
+        counts = drawn.counts[:, 0]
+        within = drawn.positions[:, 0][np.arange(request.batch_size) < counts[:, None]]
+    where = within + np.repeat(slab.starts, counts)
+    return (where if slab.order is None else slab.order.numpy()[where].astype(np.int64)), counts

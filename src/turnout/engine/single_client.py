@@ -1,0 +1,225 @@
+"""One client at a time on a module of its own: any module, any buffers.
+
+This is the reference that stacking is tested against, and the faster way for models bound by arithmetic, where
+several workers run clients side by side with one operation thread each.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from turnout.data.federation import Slab
+from turnout.engine.reduction import Row
+from turnout.engine.task import Task
+from turnout.engine.vectorised.optimizers import clip_rows
+from turnout.engine.watch import Watch
+from turnout.errors import ConfigError
+from turnout.local.batches import draw_batches
+from turnout.local.sgd import SGD
+from turnout.models.layout import Slot
+from turnout.protocols import Memory, SlotUpdate
+from turnout.requests import Train
+
+Mover = Callable[[int, Sequence[Tensor]], None]  # (step, gradients): move the parameters
+DROPOUTS: tuple[type[nn.Module], ...] = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+class KeyedDropout(nn.Module):
+    """Dropout that draws from a generator of its own, so that a client's masks depend on nothing else."""
+
+    def __init__(self, layer: nn.Module, generator: torch.Generator) -> None:
+        super().__init__()
+        self.p = float(layer.p)  # type: ignore[arg-type]
+        self.by_channel = type(layer) is not nn.Dropout
+        self.generator = generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero entries (or whole channels) with probability p and scale the rest."""
+        if not self.training or self.p == 0:
+            return x
+        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.by_channel else x.shape
+        keep = torch.empty(shape).bernoulli_(1 - self.p, generator=self.generator).to(x)
+        return x * keep / (1 - self.p) if self.p < 1 else x * 0
+
+
+class Worker:
+    """A private copy of the task's module, on which clients are trained one after another.
+
+    Its parameters are views of one flat vector, so that a model is handed over and taken back in one piece. With
+    `pixels_last` convolutions see images with their channels side by side, which suits some networks and not others.
+    A module that `draws` from PyTorch's global generator finds it keyed by client: only one such worker runs at a time.
+    """
+
+    def __init__(self, task: Task, pixels_last: bool = False, draws: bool = False, watch: Watch | None = None) -> None:
+        self.watch = watch or Watch()
+        self.layout, self.loss, self.pixels_last, self.draws = task.layout, task.loss, pixels_last, draws
+        self.module = copy.deepcopy(task.module)
+        self.generator = torch.Generator()
+        self.is_random = key_dropout(self.module, self.generator)
+        named = dict(self.module.named_parameters())
+        self.params = [named[slot.name] for slot in self.layout.slots]
+        self.flat = self.layout.flatten(self.module)
+        self.change = torch.empty_like(self.flat)
+        self.apart: list[tuple[Tensor, Tensor]] = []  # parameters that lie elsewhere, and their place in the vector
+        recurrent = {id(p) for m in self.module.modules() if isinstance(m, nn.RNNBase) for p in m.parameters()}
+        for slot, param in zip(self.layout.slots, self.params, strict=True):
+            place = slot.view(self.flat)
+            own = None
+            if pixels_last and param.dim() == 4:
+                own = param.data.clone(memory_format=torch.channels_last)
+            elif slot.transposed and id(param) in recurrent:  # its kernels take long over weights that lie transposed
+                own = param.data.clone(memory_format=torch.contiguous_format)
+            param.data = place if own is None else own
+            if own is not None:
+                self.apart.append((own, place))
+        counters = [b for b in self.module.buffers() if not b.is_floating_point()]
+        self.counters = [(b, b.clone()) for b in counters]  # every client starts from the same
+
+    def train(self, request: Train, place: int, slab: Slab) -> Row:
+        """Train one client of a request; the row's change is good until the next."""
+        if not self.draws:
+            return self._train(request, place, slab)
+        with torch.random.fork_rng():
+            torch.manual_seed(_dropout_seed(request, place))
+            return self._train(request, place, slab)
+
+    def _train(self, request: Train, place: int, slab: Slab) -> Row:
+        self.module.train()
+        self._begin(request)
+        for counter, start in self.counters:
+            counter.copy_(start)
+        key = request.streams.keys("batches", request.round, request.clients[place])
+        if self.is_random:
+            self.generator.manual_seed(_dropout_seed(request, place))
+        local, one = request.local, slice(place, place + 1)
+        drawn = draw_batches(key, slab.sizes[one], request.steps[one], local.batch_size, local.batches)
+        move, state = self._mover(request, place)
+        total = 0.0
+        for step in range(int(request.steps[place])):
+            self.watch.check()
+            inside = drawn.positions[0, step, : drawn.counts[0, step]] + slab.starts[place]
+            where = torch.from_numpy(inside if slab.order is None else slab.order.numpy()[inside].astype(np.int64))
+            where = where.to(slab.x.device)
+            x, y = slab.x.index_select(0, where), slab.y.index_select(0, where)
+            if self.pixels_last and x.dim() == 4:
+                x = x.to(memory_format=torch.channels_last)
+            try:
+                value = self.loss(self.module(x), y).mean()
+                grads = torch.autograd.grad(value, self.params, allow_unused=True)
+            except Exception as error:
+                raise _untrainable(self.module, request, place, len(x), error) from error
+            move(step, [_dense(g, p) for g, p in zip(grads, self.params, strict=True)])
+            total += float(value.detach())
+        buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
+        for param, there in self.apart:
+            there.copy_(param)
+        change = torch.sub(request.model, self.flat, out=self.change)
+        loss = total / max(int(request.steps[place]), 1)
+        if state is None:
+            return Row(change, loss, buffers)
+        change, extra = self._finished(request, change, state)
+        return Row(change, loss, buffers, extra, _next_control(request, place, change))
+
+    def _begin(self, request: Train) -> None:
+        """Hand the module the model that was sent."""
+        self.flat.copy_(request.model)
+        for param, there in self.apart:
+            param.copy_(there)
+        if request.buffers is not None:
+            self.layout.load_buffers(self.module, request.buffers)
+
+    def _finished(self, request: Train, change: Tensor, state: list[Memory]) -> tuple[Tensor, Tensor | None]:
+        """Let the solver have the last word on what is sent."""
+        pairs = []
+        for slot, memory in zip(self.layout.slots, state, strict=True):
+            own = {name: _stored(value[0], slot).view(1, -1) for name, value in memory.items()}
+            pairs.append(request.local.finish(change[None, slot.start : slot.stop], own))
+        extras = [extra[0] for _, extra in pairs if extra is not None]
+        return torch.cat([delta[0] for delta, _ in pairs]), torch.cat(extras) if extras else None
+
+    def _mover(self, request: Train, place: int) -> tuple[Mover, list[Memory] | None]:
+        """Return the function that moves the module's parameters by one step of the request's solver."""
+        local = request.local
+        settings = {name: float(values[place]) for name, values in request.settings.items()}
+        values = [p.data for p in self.params]
+        if isinstance(local, SGD) and not local.features and request.controls is None:
+
+            def plain(step: int, grads: Sequence[Tensor]) -> None:
+                for value, grad in zip(values, grads, strict=True):
+                    value.sub_(grad, alpha=settings["lr"])
+
+            return plain, None
+        rows = [value[None] for value in values]
+        state = local.begin(rows)
+        anchors = [slot.view(request.model)[None] for slot in self.layout.slots]
+        controls = None
+        if request.controls is not None:
+            own = _control(request, place)
+            controls = [slot.view(own)[None] for slot in self.layout.slots]
+
+        def general(step: int, grads: Sequence[Tensor]) -> None:
+            gradients = [g[None] for g in grads]
+            if "clip_norm" in local.features:
+                clip_rows(gradients, settings["clip_norm"])
+            for i, row in enumerate(rows):
+                control = None if controls is None else controls[i]
+                local.update(SlotUpdate(row, gradients[i], anchors[i], state[i], settings, step, control))
+
+        return general, state
+
+
+def _dropout_seed(request: Train, place: int) -> int:
+    """Return the seed of one client's masks in this round."""
+    return int(request.streams.keys("dropout", request.round, request.clients[place])[0] >> np.uint64(1))
+
+
+def _untrainable(module: nn.Module, request: Train, place: int, samples: int, error: Exception) -> ConfigError:
+    """Return what to say of a batch that the module or the loss cannot take."""
+    advice = "Look at what the model or the loss makes of such a batch, or at the client's data."
+    if samples == 1:
+        advice = "Change local.batch_size so that nobody is left with a batch of one, or use GroupNorm for BatchNorm."
+    said = f"{type(error).__name__}: {str(error).partition(chr(10))[0].rstrip('.')}"
+    return ConfigError(
+        f"{type(module).__name__} needs batches it can be trained on; round {request.round} gave client "
+        f"{request.clients[place]} one of {samples} ({said}). {advice}"
+    )
+
+
+def _dense(grad: Tensor | None, param: Tensor) -> Tensor:
+    """Return a gradient in full: none is zero, and an embedding's may be sparse."""
+    if grad is None:
+        return torch.zeros_like(param)
+    return grad.to_dense() if grad.is_sparse else grad
+
+
+def _next_control(request: Train, place: int, change: Tensor) -> Tensor | None:
+    """Return k_i + s_i Δ_i, where it is wanted."""
+    controls = request.controls
+    if controls is None or controls.scale is None:
+        return None
+    return torch.add(_control(request, place), change, alpha=float(controls.scale[place]))
+
+
+def _control(request: Train, place: int) -> Tensor:
+    """Return k_i of one client."""
+    assert request.controls is not None
+    row = torch.empty_like(request.model)[None]
+    return request.controls.columns(request.clients[place : place + 1], 0, row)[0]
+
+
+def _stored(value: Tensor, slot: Slot) -> Tensor:
+    return (value.t() if slot.transposed else value).reshape(-1)
+
+
+def key_dropout(module: nn.Module, generator: torch.Generator) -> bool:
+    """Give every dropout layer the generator; return whether the module is random at all."""
+    found = False
+    for parent in list(module.modules()):
+        for name, child in list(parent._modules.items()):  # named_children leaves out a layer that stands there twice
+            if isinstance(child, DROPOUTS):
+                setattr(parent, name, KeyedDropout(child, generator))
+                found = True
+    return found

@@ -1,0 +1,1 @@
+"""The default engine: the clients of a block are rows of a stack and move together."""

@@ -1,0 +1,292 @@
+"""The default engine: clients as rows of a stack, several runs at once.
+
+Questions that are open at the same time, of whatever run, are grouped by model and local solver family and trained
+in one sweep of blocks. Each run's changes are summed block by block, so memory does not grow with the cohort. Models
+bound by arithmetic run one client at a time on several workers instead. Which way is measured once and remembered.
+"""
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.data.federation import Slab
+from turnout.engine.evaluation import Evaluator
+from turnout.engine.module_probe import draws_globally, mixes_samples, try_out
+from turnout.engine.reduction import Gather
+from turnout.engine.single_client import Worker
+from turnout.engine.task import Question, Task, samples_of
+from turnout.engine.vectorised.autotune import (
+    Execution,
+    Remembered,
+    candidates,
+    choose,
+    cores,
+    evenly,
+    execution_of,
+    most_threads,
+    tuning_key,
+)
+from turnout.engine.vectorised.jobs import Jobs, block_bounds, collect_jobs
+from turnout.engine.vectorised.layers import CannotLower
+from turnout.engine.vectorised.lowering import Lowered, Mapped, Program
+from turnout.engine.vectorised.malloc_tuning import keep_freed_memory
+from turnout.engine.vectorised.mlp import Dense, dense_layers
+from turnout.engine.vectorised.scratch import Scratch
+from turnout.engine.vectorised.stacked_training import train_block
+from turnout.engine.vectorised.timing_trials import Rehearsal
+from turnout.engine.watch import CHOOSING, Watch
+from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
+
+SMALL = 50_000  # parameters below which operations are too small to share between threads
+
+
+class Prepared:
+    """A module made ready: how to stack it, how to measure it, and workers to run it on."""
+
+    def __init__(self, task: Task, watch: Watch) -> None:
+        self.task, self.watch = task, watch
+        self.gauge = Evaluator(task, watch)
+        self.program = _program(task)
+        self.draws = self.program is None and draws_globally(task)  # from one generator: not side by side
+        self.idle: dict[bool, list[Worker]] = {False: [], True: []}  # by whether they take pixels last
+
+    def on_worker(self, pixels_last: bool, run: Callable[[Worker], None]) -> None:
+        """Run something on a worker that nobody else is using."""
+        idle = self.idle[pixels_last]
+        worker = idle.pop() if idle else Worker(self.task, pixels_last, self.draws, self.watch)
+        try:
+            run(worker)
+        finally:
+            idle.append(worker)
+
+
+def _program(task: Task) -> Program | None:
+    """Return the module lowered, or mapped, or None where it can be neither."""
+    worker = Worker(task)
+    if task.layout.buffers or worker.is_random or mixes_samples(task):
+        return None  # clients' buffers, dropout masks and batches are their own
+    plain = dense_layers(task.module, task.layout, task.loss)
+    if plain is not None:
+        return Dense(plain)
+    try:
+        return Lowered(worker.module.train(), task.layout, task.loss)
+    except CannotLower as reason:
+        mapped = Mapped(task.module, task.layout, task.loss)
+        try:
+            try_out(mapped, task)
+        except Exception as error:  # whatever the module cannot do under vmap, it can do alone
+            warnings.warn(
+                f"{type(task.module).__name__} cannot be stacked ({reason}; {type(error).__name__}): "
+                "its clients run one by one, with the same results.",
+                stacklevel=2,
+            )
+            return None
+        return mapped
+
+
+class Vectorised:
+    """Clients as rows. `block`, `workers` and `threads` fix what is otherwise measured.
+
+    With `deterministic`, nothing is measured or remembered: how to run follows from the model and the cohort alone, on
+    the CPU with one worker and one thread.
+    """
+
+    name = "vectorised"
+
+    def __init__(
+        self,
+        device: str = "auto",
+        *,
+        block: int | None = None,
+        workers: int | None = None,
+        threads: int | None = None,
+        stack: bool | None = None,
+        deterministic: bool = False,
+    ) -> None:
+        self.deterministic = deterministic
+        self.device = torch.device("cpu") if deterministic else pick_device(device)
+        self.watch = Watch()
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        self.fixed = (block, workers, threads, stack)
+        self.prepared: dict[tuple[int, int], Prepared] = {}
+        self.remembered = Remembered()
+        self.ways: dict[str, Execution] = {}
+        self.pool: ThreadPoolExecutor | None = None
+        self.own = threading.local()  # each worker thread's scratch
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return one answer per question; questions of a kind are answered together."""
+        answers: list[Answer] = [None] * len(questions)
+        groups: dict[Any, list[int]] = {}
+        for at, (task, request) in enumerate(questions):
+            groups.setdefault(_group_key(task, request), []).append(at)
+        for members in groups.values():
+            tasks = [questions[at][0] for at in members]
+            requests = [questions[at][1] for at in members]
+            for at, answer in zip(members, self._answer_group(tasks, requests), strict=True):
+                answers[at] = answer
+        return answers
+
+    def tuning(self) -> dict[str, dict[str, Any]]:
+        """Return how it chose to run each kind of work."""
+        return {key: asdict(way) for key, way in sorted(self.ways.items())}
+
+    def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+        """Run as was chosen before."""
+        self.ways |= {key: execution_of(way) for key, way in ways.items()}
+
+    def _answer_group(self, tasks: list[Task], requests: list[Any]) -> Sequence[Answer]:
+        prepared = self._prepare(tasks[0])
+        first = requests[0]
+        self.watch.begin(first)
+        if isinstance(first, Evaluate):
+            alone = self.deterministic or prepared.task.layout.size < SMALL
+            with operation_threads(1 if alone else most_threads()):
+                return prepared.gauge.evaluate(tasks, requests)
+        if isinstance(first, Probe):
+            return [prepared.gauge.probe(task, request) for task, request in zip(tasks, requests, strict=True)]
+        if isinstance(first, Score):
+            return [prepared.gauge.score(task, request) for task, request in zip(tasks, requests, strict=True)]
+        slabs = [samples_of(task, request) for task, request in zip(tasks, requests, strict=True)]
+        way = self._way(prepared, requests, slabs)
+        return self._train(prepared, requests, slabs, way)
+
+    def _prepare(self, task: Task) -> Prepared:
+        key = (id(task.module), id(task.loss))
+        if key not in self.prepared:
+            self.prepared[key] = Prepared(task, self.watch)  # holds the task, so the ids stay taken
+        return self.prepared[key]
+
+    def _train(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Execution) -> list[Trained]:
+        gather = Gather(prepared.task.layout, requests)
+        if prepared.draws:
+            way = replace(way, workers=1)
+        with operation_threads(way.threads):
+            if way.stacked:
+                self._run_blocks(prepared, collect_jobs(requests, slabs), way, gather)
+            else:
+                self._run_alone(prepared, requests, slabs, way, gather)
+        return gather.answers()
+
+    def _run_blocks(self, prepared: Prepared, jobs: Jobs, way: Execution, gather: Gather) -> None:
+        program = prepared.program
+        assert program is not None
+        bounds = block_bounds(jobs, evenly(len(jobs), way))
+        parts = [gather.part() for _ in bounds]
+
+        def run(number: int) -> None:
+            low, high = bounds[number]
+            block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
+            part = parts[number]
+            part.add_block(train_block(program, gather.layout, block, self._scratch(), part.room(block), self.watch))
+
+        self._side_by_side(run, len(bounds), way.workers)
+        for part in parts:
+            gather.merge(part)
+
+    def _scratch(self) -> Scratch:
+        """Return this thread's own scratch."""
+        if not hasattr(self.own, "scratch"):
+            self.own.scratch = Scratch()
+        scratch: Scratch = self.own.scratch
+        return scratch
+
+    def _run_alone(
+        self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Execution, gather: Gather
+    ) -> None:
+        rows = [(r, p) for r, request in enumerate(requests) for p in range(len(request.clients))]
+        rows.sort(key=lambda row: -int(requests[row[0]].steps[row[1]]))
+        parts = [gather.part() for _ in range(way.workers)]
+        turns = [rows[w :: way.workers] for w in range(way.workers)]  # fixed: sums do not depend on who is faster
+
+        def run(number: int) -> None:
+            def train(worker: Worker) -> None:
+                for r, p in turns[number]:
+                    parts[number].add_row(r, p, worker.train(requests[r], p, slabs[r]))
+
+            prepared.on_worker(way.pixels_last, train)
+
+        self._side_by_side(run, way.workers, way.workers)
+        for part in parts:
+            gather.merge(part)
+
+    def _side_by_side(self, run: Callable[[int], None], count: int, workers: int) -> None:
+        if workers == 1 or count == 1:
+            for number in range(count):
+                run(number)
+            return
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(max(workers, cores()), thread_name_prefix="turnout")
+        running = [self.pool.submit(run, number) for number in range(count)]
+        wait(running)  # all of them: whoever failed, nobody works on unseen
+        for done in running:
+            done.result()
+
+    def _way(self, prepared: Prepared, requests: list[Train], slabs: list[Slab]) -> Execution:
+        """Return how to run this group: as fixed, as remembered, or as measured now."""
+        rows = sum(len(r.clients) for r in requests)
+        layout, local = prepared.task.layout, requests[0].local
+        block, workers, threads, stack = self.fixed
+        can_stack = prepared.program is not None and stack is not False
+        if self.device.type != "cpu":
+            return Execution(can_stack, block or rows, 1, most_threads())
+        if any(value is not None for value in self.fixed):
+            return Execution(can_stack, block or rows, workers or 1, threads or 1)
+        has_controls = requests[0].controls is not None
+        held = 1 + ("momentum" in local.features) + has_controls  # what a row keeps in cache
+        size = 4 * layout.size * held
+        if self.deterministic:
+            return candidates(rows, size, can_stack, 1, 1, prepared.task.of_images)[0]
+        work = (sorted(local.features), has_controls, local.batch_size, rows.bit_length())
+        key = tuning_key([slot.shape for slot in layout.slots], type(prepared.program), type(local), *work)
+        way = self.ways.get(key) or self.remembered.known.get(key)
+        if way is None:
+            options = candidates(rows, size, can_stack, cores(), most_threads(), prepared.task.of_images)
+            self.watch.tell(CHOOSING)
+            train = partial(self._train, prepared)
+            way, _ = choose(options, Rehearsal(4 * layout.size, requests, slabs, train).seconds)
+            self.remembered.put(key, way)
+            self.watch.begin(requests[0])
+        self.ways[key] = way
+        return way
+
+
+def _group_key(task: Task, request: Train | Probe | Score | Evaluate) -> tuple[object, ...]:
+    base = (id(task.module), id(task.loss), type(request))
+    if not isinstance(request, Train):
+        return base
+    local = request.local
+    what = (type(local), local.features, local.batch_size, local.batches)
+    next_controls = None if request.controls is None else request.controls.scale is not None
+    return (*base, *what, next_controls, request.buffers is None)
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device of that name; "auto" takes an accelerator where there is one."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+@contextmanager
+def operation_threads(count: int):  # type: ignore[no-untyped-def]
+    """Let operations use so many threads, and put it back afterwards."""
+    before = torch.get_num_threads()
+    if before != count:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if before != count:
+            torch.set_num_threads(before)

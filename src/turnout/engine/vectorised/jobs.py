@@ -1,0 +1,89 @@
+"""Rows to train: clients of one or several runs, in the order that wastes least, and where blocks of them end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.array_types import Bits, Floats, Ids
+from turnout.data.federation import Slab
+from turnout.requests import Train
+
+LITTLE = 4096  # samples of padding that cost less than another block
+
+
+@dataclass(slots=True, kw_only=True)
+class Jobs:
+    """Rows to train, of one or more Train requests; one entry per row."""
+
+    requests: Sequence[Train]
+    owner: Ids  # which request
+    place: Ids  # which of its clients
+    keys: Bits
+    steps: Ids
+    sizes: Ids
+    starts: Ids
+    slabs: Sequence[Slab]  # one per request
+    settings: dict[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def widths(self) -> Ids:
+        """Return how many samples a full batch of each row has."""
+        batch_size = self.requests[0].local.batch_size
+        return self.sizes if batch_size is None else np.minimum(self.sizes, batch_size)
+
+    def take(self, rows: Ids) -> "Jobs":
+        """Return some of the rows."""
+        return Jobs(
+            requests=self.requests,
+            owner=self.owner[rows],
+            place=self.place[rows],
+            keys=self.keys[rows],
+            steps=self.steps[rows],
+            sizes=self.sizes[rows],
+            starts=self.starts[rows],
+            slabs=self.slabs,
+            settings={name: values[rows] for name, values in self.settings.items()},
+        )
+
+
+def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
+    """Return the rows of several requests, longest first and then widest; `slabs` has one entry per request."""
+    counts = [len(r.clients) for r in requests]
+    owner = np.repeat(np.arange(len(requests)), counts)
+    jobs = Jobs(
+        requests=requests,
+        owner=owner,
+        place=np.concatenate([np.arange(c) for c in counts]),
+        keys=np.concatenate([r.streams.keys("batches", r.round, r.clients) for r in requests]),
+        steps=np.concatenate([r.steps for r in requests]),
+        sizes=np.concatenate([s.sizes for s in slabs]),
+        starts=np.concatenate([s.starts for s in slabs]),
+        slabs=slabs,
+        settings={name: np.concatenate([r.settings[name] for r in requests]) for name in requests[0].settings},
+    )
+    widths = jobs.widths()
+    if (jobs.steps == jobs.steps[0]).all() and (widths == widths[0]).all():
+        return jobs
+    return jobs.take(np.lexsort((-widths, -jobs.steps)))
+
+
+def block_bounds(jobs: Jobs, block: int) -> list[tuple[int, int]]:
+    """Return where blocks begin and end: so many rows at most, and half as much padding as samples, but for a little.
+
+    A batch is as wide as its widest row. Where clients step on all they hold, one with a thousand times the data of
+    the others would make each of them pay for its width.
+    """
+    widths = jobs.widths()
+    if (widths == widths[0]).all():
+        return [(low, min(low + block, len(jobs))) for low in range(0, len(jobs), block)]
+    bounds: list[tuple[int, int]] = []
+    low = samples = widest = 0
+    for row, width in enumerate(widths.tolist()):
+        samples, widest = samples + width, max(widest, width)
+        if row - low == block or (row + 1 - low) * widest > 1.5 * samples + LITTLE:
+            bounds.append((low, row))
+            low, samples, widest = row, width, width
+    return [*bounds, (low, len(jobs))]

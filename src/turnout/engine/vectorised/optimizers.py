@@ -1,0 +1,251 @@
+"""Where a block's gradients go."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from turnout.array_types import Floats
+from turnout.engine.vectorised.layers import Linear
+from turnout.engine.vectorised.scratch import Scratch
+from turnout.protocols import Local, SlotUpdate
+
+SMALLEST_FACTOR = 1e-3  # of a velocity held as v/ρᵉ
+
+Numbers = Mapping[str, Tensor | float]  # settings as they are at this step
+
+
+class RowSettings:
+    """A solver's settings for a block: a float where all rows agree, else a tensor shaped to broadcast."""
+
+    def __init__(self, settings: Mapping[str, Floats], like: Tensor) -> None:
+        self.same = {name: float(values[0]) for name, values in settings.items() if (values == values[0]).all()}
+        self.varied = {
+            name: torch.as_tensor(values, dtype=like.dtype, device=like.device)
+            for name, values in settings.items()
+            if name not in self.same
+        }
+
+    def shaped(self, rows: int, dims: int) -> dict[str, Tensor | float]:
+        """Return the settings of the first rows, for parameters of so many dimensions (rows included)."""
+        varied = {name: values[:rows].view(rows, *[1] * (dims - 1)) for name, values in self.varied.items()}
+        return {**self.same, **varied}
+
+
+def add_scaled(target: Tensor, source: Tensor, factor: Tensor | float) -> None:
+    """Target ← target + factor · source, with one factor for all rows or one per row."""
+    if isinstance(factor, Tensor):
+        target.addcmul_(source, factor)
+    else:
+        target.add_(source, alpha=factor)
+
+
+class FusedSGD:
+    """SGD inside the backward pass: a linear layer's gradient is never written to memory.
+
+    The same step as `local.sgd.sgd_step`, rearranged so that every parameter is touched as few times as can be:
+
+        without momentum  x ← (1 − ηλ − ημ)·x − η·hᵀd + η·k + ημ·anchor
+        with momentum     v ← ρ·v + hᵀd + λ·x − k;   x ← (1 − ημ)·x − η·v + ημ·anchor
+
+    The velocity is held as u = v/ρᵉ, e steps after it was last held as it is: then ρ·v costs no pass over memory.
+    """
+
+    def __init__(
+        self,
+        settings: RowSettings,
+        params: Sequence[Tensor],
+        anchors: Sequence[Tensor],
+        controls: Mapping[int, Tensor] | None,
+        scratch: Scratch,
+        unwritten: int | None = None,
+    ) -> None:
+        """Begin a block; the slot `unwritten` is moved by someone else, controls are by slot."""
+        self.settings, self.anchors, self.controls = settings, anchors, controls
+        names = {*settings.same, *settings.varied}
+        self.velocity: dict[int, Tensor] | None = None
+        if "momentum" in names:
+            self.velocity = {
+                at: scratch.take(f"velocity {at}", tuple(p.shape), p).zero_()
+                for at, p in enumerate(params)
+                if at != unwritten
+            }
+        self.params: Sequence[Tensor] = ()
+        self.is_steady = not names & {"lr_decay", "momentum"}  # the same numbers at every step
+        self.factors: dict[int, Tensor | float] = {}  # ρᵉ, by a parameter's dimensions
+        self.by_dim: dict[int, Numbers] = {}
+
+    def enter(self, params: Sequence[Tensor], step: int) -> None:
+        """Begin a step on these rows."""
+        if params is self.params and self.is_steady:
+            return
+        self.params = params
+        for dims in {p.dim() for p in params}:
+            now = self.settings.shaped(len(params[0]), dims)
+            if "lr_decay" in now:
+                now["lr"] = now["lr"] * now["lr_decay"] ** step
+            if self.velocity is not None:
+                now["factor"] = self._next_factor(dims, now["momentum"])
+            decay = 0.0 if self.velocity is not None else now.get("weight_decay", 0.0)
+            now["keep"] = 1.0 - now["lr"] * decay
+            if "prox_strength" in now:
+                now["pull"] = now["lr"] * now["prox_strength"]
+            self.by_dim[dims] = now
+
+    def _next_factor(self, dims: int, momentum: Tensor | float) -> Tensor | float:
+        """Return ρᵉ of this step; where it would get too small, the velocity is brought back to what it is."""
+        before = self.factors.get(dims, 1.0)
+        if isinstance(before, Tensor) and isinstance(momentum, Tensor):
+            before = before[: len(momentum)]
+        factor = before * momentum
+        if (factor.min() if isinstance(factor, Tensor) else factor) < SMALLEST_FACTOR:
+            assert self.velocity is not None
+            for slot, velocity in self.velocity.items():
+                param = self.params[slot]
+                if param.dim() == dims:
+                    velocity[: len(param)].mul_(factor)
+            factor = factor * 0.0 + 1.0
+        self.factors[dims] = factor
+        return factor
+
+    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
+        """Take hᵀd straight into the parameters, or into the velocity."""
+        now, weight = self.by_dim[3], layer.weight
+        if self.velocity is not None:
+            velocity, factor = self.velocity[weight][: len(errors)], now["factor"]
+            if isinstance(factor, float):
+                velocity.baddbmm_(*layer.factors(inputs, errors), alpha=1.0 / factor)
+            else:
+                velocity.baddbmm_(*layer.factors(inputs, errors / factor))
+            self._roll(weight, velocity, now)
+        else:
+            param, rate, keep = self.params[weight], now["lr"], self._shrink(weight, now)
+            if isinstance(rate, float):
+                param.baddbmm_(*layer.factors(inputs, errors), beta=keep, alpha=-rate)
+            else:  # only the small error rows are scaled
+                param.baddbmm_(*layer.factors(inputs, errors * -rate), beta=keep)
+            self._correct(weight, now)
+        if layer.bias is not None:
+            self.plain(layer.bias, errors.sum(1))
+
+    def plain(self, slot: int, grad: Tensor) -> None:
+        """Take a gradient that is already there."""
+        now = self.by_dim[self.params[slot].dim()]
+        if self.velocity is not None:
+            velocity = self.velocity[slot][: len(grad)]
+            add_scaled(velocity, grad, 1.0 / now["factor"])
+            self._roll(slot, velocity, now)
+            return
+        keep = self._shrink(slot, now)
+        if keep != 1.0:
+            self.params[slot].mul_(keep)
+        add_scaled(self.params[slot], grad, -now["lr"])
+        self._correct(slot, now)
+
+    def _roll(self, slot: int, velocity: Tensor, now: Numbers) -> None:
+        """Finish the velocity and move by it."""
+        param = self.params[slot]
+        if "weight_decay" in now:
+            add_scaled(velocity, param, now["weight_decay"] / now["factor"])
+        if self.controls is not None:
+            add_scaled(velocity, self.controls[slot][: len(param)], -1.0 / now["factor"])
+        self._shrink(slot, now)
+        add_scaled(param, velocity, -now["lr"] * now["factor"])
+
+    def _shrink(self, slot: int, now: Numbers) -> float:
+        """Let decay and the pull towards the anchor act, in one pass; return a factor on x that is left to do."""
+        param, keep = self.params[slot], now["keep"]
+        if "pull" not in now:
+            if isinstance(keep, float):
+                return keep
+            param.mul_(keep)
+        elif isinstance(keep, float) and keep == 1.0:
+            param.lerp_(self._anchor(slot).expand_as(param), now["pull"])
+        else:
+            param.mul_(keep - now["pull"])
+            add_scaled(param, self._anchor(slot), now["pull"])
+        return 1.0
+
+    def _correct(self, slot: int, now: Numbers) -> None:
+        """Take the control off the gradient."""
+        if self.controls is not None:
+            param = self.params[slot]
+            add_scaled(param, self.controls[slot][: len(param)], now["lr"])
+
+    def _anchor(self, slot: int) -> Tensor:
+        anchor = self.anchors[slot]
+        return anchor if len(anchor) == 1 else anchor[: len(self.params[slot])]
+
+    def leave(self) -> None:
+        """End the step: everything has moved already."""
+
+
+class Collected:
+    """Gradients are gathered, then the solver moves every parameter."""
+
+    def __init__(
+        self,
+        local: Local,
+        settings: RowSettings,
+        params: Sequence[Tensor],
+        anchors: Sequence[Tensor],
+        controls: Mapping[int, Tensor] | None,
+    ) -> None:
+        self.local, self.settings, self.anchors, self.controls = local, settings, anchors, controls
+        self.state = local.begin(params)
+        self.buffers = [torch.zeros_like(p) for p in params]
+        self.grads: list[Tensor] = []
+        self.params: Sequence[Tensor] = ()
+        self.missing: set[int] = set()
+        self.step = 0
+
+    def enter(self, params: Sequence[Tensor], step: int) -> None:
+        """Begin a step on these rows."""
+        self.params, self.step, self.missing = params, step, set(range(len(params)))
+        self.grads = [buffer[: len(params[0])] for buffer in self.buffers]
+
+    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
+        """Keep hᵀd."""
+        self.missing -= {layer.weight, layer.bias}
+        torch.bmm(*layer.factors(inputs, errors), out=self.grads[layer.weight])
+        if layer.bias is not None:
+            torch.sum(errors, 1, out=self.grads[layer.bias])
+
+    def plain(self, slot: int, grad: Tensor) -> None:
+        """Keep the gradient."""
+        self.missing.discard(slot)
+        self.grads[slot].copy_(grad)
+
+    def finish(self, deltas: Sequence[Tensor | None]) -> tuple[list[Tensor | None], list[Tensor] | None]:
+        """Let the solver have the last word on what is sent; return changes and second rows, per slot."""
+        states = [{name: value.flatten(1) for name, value in state.items()} for state in self.state]
+        pairs = [self.local.finish(d, s) for d, s in zip(deltas, states, strict=True) if d is not None]
+        return [delta for delta, _ in pairs], [extra for _, extra in pairs if extra is not None] or None
+
+    def leave(self) -> None:
+        """End the step: clip, then let the solver move every parameter."""
+        rows = len(self.params[0])
+        for slot in self.missing:  # a parameter the loss does not depend on
+            self.grads[slot].zero_()
+        if "clip_norm" in self.local.features:
+            clip_rows(self.grads, self.settings.shaped(rows, 1)["clip_norm"])
+        for i, (param, grad) in enumerate(zip(self.params, self.grads, strict=True)):
+            self.local.update(
+                SlotUpdate(
+                    param=param,
+                    grad=grad,
+                    anchor=self.anchors[i] if len(self.anchors[i]) == 1 else self.anchors[i][:rows],
+                    state=self.state[i],
+                    settings=self.settings.shaped(rows, param.dim()),
+                    step=self.step,
+                    control=None if self.controls is None else self.controls[i][:rows],
+                )
+            )
+
+
+def clip_rows(grads: Sequence[Tensor], clip_norm: Tensor | float) -> None:
+    """Scale every row's gradient, over all parameters, down to the norm allowed."""
+    squares = torch.stack([grad.reshape(len(grad), -1).square().sum(1) for grad in grads]).sum(0)
+    factor = (clip_norm / squares.sqrt().clamp_min(1e-12)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.view(-1, *[1] * (grad.dim() - 1)))

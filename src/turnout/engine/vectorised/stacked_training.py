@@ -1,0 +1,284 @@
+"""Stacked training: a block of clients, one row each, moved step by step together.
+
+Rows are sorted by how many steps they do, so that finished rows drop off the end of the block and no work is wasted,
+and then by how many samples a step takes, so that little is padded.
+A block may hold rows of several runs: each starts from its own run's model and is summed into its own run's result.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.array_types import Floats, Ids
+from turnout.engine.vectorised.controlled import Controlled
+from turnout.engine.vectorised.jobs import Jobs
+from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
+from turnout.engine.vectorised.loss_accumulator import LossAccumulator
+from turnout.engine.vectorised.lowering import Batch, Program
+from turnout.engine.vectorised.mlp import Dense
+from turnout.engine.vectorised.optimizers import Collected, FusedSGD, RowSettings
+from turnout.engine.vectorised.scratch import Scratch
+from turnout.engine.watch import Watch
+from turnout.local.batches import Batches, draw_batches
+from turnout.local.sgd import SGD
+from turnout.models.layout import Layout
+from turnout.protocols import Local
+
+GATHER_BYTES = 16 << 20  # samples of as many steps as fit are gathered in one go
+Run = Callable[[Sequence[Tensor], Batch, FusedSGD | Collected, LossAccumulator], None]  # a step's pass over a stack
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a block's answers go: memory of their own, or None where they are to be left in the scratch."""
+
+    rows: Tensor | None = None  # changes, (rows, size)
+    controls: Tensor | None = None  # next controls, (rows, size)
+
+
+@dataclass(slots=True)
+class BlockResult:
+    """What a block came to: trained rows as per-slot stacks of changes, and facts."""
+
+    jobs: Jobs
+    deltas: list[Tensor | None]  # per slot, (rows, size); None where the next controls say it all
+    extras: list[Tensor] | None  # second rows, where the solver sends them
+    losses: Floats
+    controls: Controlled | None  # where the next controls are wanted
+
+    def telling(self) -> list[Tensor]:
+        """Return per slot a stack that is finite where the change is."""
+        return [self._following(at) if delta is None else delta for at, delta in enumerate(self.deltas)]
+
+    def add_up(self, left: Tensor, at: int, out: Tensor, felt: Tensor | None = None) -> None:
+        """Write left·Δ of one slot to `out`; `felt` is 0 for rows of runs whose Σ k_i, so weighed, is nothing."""
+        delta = self.deltas[at]
+        if delta is not None:
+            torch.mm(left, delta, out=out)
+            return
+        assert self.controls is not None
+        over = left / torch.as_tensor(self.controls.scale, dtype=left.dtype, device=left.device)
+        torch.mm(over, self._following(at), out=out)  # Δ_i = (c_i⁺ − k_i) / s_i
+        if felt is None or felt.any():
+            weighed = over if felt is None else over * felt
+            for rows, control in self.controls.pieces(at):
+                out.addmm_(weighed[:, rows], control.flatten(1), alpha=-1.0)
+
+    def _following(self, at: int) -> Tensor:
+        assert self.controls is not None
+        return self.controls.following[at]
+
+
+def train_block(
+    program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room, watch: Watch
+) -> BlockResult:
+    """Train a block of rows and return what they came to, which is good until the scratch is used again."""
+    local, rows, bases = jobs.requests[0].local, len(jobs), _bases(layout, jobs)
+    unwritten = _unwritten(program, jobs, bases)
+    controls = None if jobs.requests[0].controls is None else Controlled(layout, jobs, scratch, unwritten)
+    held = None if controls is None else controls.held
+    deferred = _deferred(program, jobs, bases, controls, scratch, unwritten)
+    params = _stacks(layout, rows, None, "parameter", scratch, bases[0])  # small and close: they are used often
+    for at, (param, base) in enumerate(zip(params, bases, strict=True)):
+        if at != unwritten:
+            param.copy_(base)
+    settings = RowSettings(jobs.settings, jobs.requests[0].model)
+    sink: FusedSGD | Collected
+    if is_plain_sgd(local):
+        sink = FusedSGD(settings, params, bases, held, scratch, unwritten)
+    else:
+        sink = Collected(local, settings, params, bases, held)
+    tally, now = LossAccumulator(rows, params[0].device), params
+    run: Run = program.run
+    batches = _batches(jobs, scratch)
+    if deferred is not None:
+        run, batches = deferred.run, iter(deferred.batches)
+    for step, batch in enumerate(batches):
+        watch.check()
+        if len(batch.y) != len(now[0]):
+            now = [p[: len(batch.y)] for p in params]
+        sink.enter(now, step)
+        run(now, batch, sink, tally)
+        sink.leave()
+    places = _stacks(layout, rows, room.rows, "parameter", scratch, bases[0])
+    deltas: list[Tensor | None] = [
+        None if at == unwritten else torch.sub(base, param, out=places[at]).flatten(1)
+        for at, (base, param) in enumerate(zip(bases, params, strict=True))
+    ]
+    scale = None if controls is None else controls.scale
+    if deferred is not None and (scale is None or _wants_rows(jobs)):
+        deltas[deferred.slot] = deferred.first.change(places[deferred.slot]).flatten(1)
+    extras = None
+    if isinstance(sink, Collected):
+        deltas, extras = sink.finish(deltas)
+    if controls is not None and scale is not None:
+        places = _stacks(layout, rows, room.controls, "next control", scratch, bases[0])
+        controls.follow(deltas, places)
+        if deferred is not None and deltas[deferred.slot] is None:
+            deferred.first.change(places[deferred.slot], scale)
+        if not _wants_rows(jobs):
+            deltas = [None] * len(deltas)  # a sum of next controls tells of them, too, if they are finite
+    following = None if scale is None else controls
+    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following)
+
+
+def _stacks(layout: Layout, rows: int, given: Tensor | None, name: str, scratch: Scratch, like: Tensor) -> list[Tensor]:
+    """Return room for a stack per slot: in the memory given, or in the scratch."""
+    if given is not None:
+        return [given[:, slot.start : slot.stop].view(rows, *slot.stored_shape) for slot in layout.slots]
+    return [scratch.take(f"{name} {at}", (rows, *slot.stored_shape), like) for at, slot in enumerate(layout.slots)]
+
+
+def _wants_rows(jobs: Jobs) -> bool:
+    """Whether anyone asks for more of the changes than sums."""
+    return any(request.coefficients is None or request.wants_norms for request in jobs.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A block whose first layer is written at the end only."""
+
+    slot: int  # of its weights
+    first: FirstLayer
+    batches: Sequence[Batch]
+    run: Run
+
+
+def _unwritten(program: Program, jobs: Jobs, bases: Sequence[Tensor]) -> int | None:
+    """Return the slot of a first layer that is better not written at every step; None where there is none."""
+    if not isinstance(program, Dense) or not program.layers[0].transposed or not is_plain_sgd(jobs.requests[0].local):
+        return None
+    slot, longest = program.layers[0].weight, int(jobs.steps.max())
+    inputs, outputs = bases[slot].shape[1:]
+    visits = longest * int(jobs.widths().max())
+    is_even = 4 * int(jobs.steps.sum()) >= 3 * longest * len(jobs)  # rows that end early keep their room to the end
+    return slot if visits and is_even and pays(inputs, outputs, visits) else None
+
+
+def _deferred(
+    program: Program,
+    jobs: Jobs,
+    bases: Sequence[Tensor],
+    controls: Controlled | None,
+    scratch: Scratch,
+    slot: int | None,
+) -> Deferred | None:
+    """Return how to train without writing this slot, the first layer's weights, at every step."""
+    if slot is None or not isinstance(program, Dense):
+        return None
+    x, batches = _at_once(jobs, scratch)
+    mixed = mixes(jobs.settings, int(jobs.steps.max()), controls is not None)
+    control = None if controls is None else partial(controls.pieces, slot)
+    first = FirstLayer(x, bases[slot], control, mixed, jobs.steps, scratch)
+    return Deferred(slot, first, batches, partial(program.run, first=first))
+
+
+def is_plain_sgd(local: Local) -> bool:
+    """Whether the solver's step is SGD's own, with nothing that must see a row's whole gradient first."""
+    return isinstance(local, SGD) and type(local).update is SGD.update and "clip_norm" not in local.features
+
+
+def _bases(layout: Layout, jobs: Jobs) -> list[Tensor]:
+    """Return the model each row starts from, per slot; a single row in front where all start alike."""
+    owners = np.unique(jobs.owner)
+    models = [jobs.requests[o].model for o in owners]
+    if all(m is models[0] for m in models):
+        return [models[0][s.start : s.stop].view(1, *s.stored_shape) for s in layout.slots]
+    stack = torch.stack(models)
+    which = torch.from_numpy(np.searchsorted(owners, jobs.owner)).to(stack.device)
+    return [stack[:, s.start : s.stop].index_select(0, which).view(-1, *s.stored_shape) for s in layout.slots]
+
+
+def _at_once(jobs: Jobs, scratch: Scratch) -> tuple[Tensor, list[Batch]]:
+    """Return the inputs of all visits, (rows, visits, inputs), and the batches of each step."""
+    drawn, where = _drawn(jobs)
+    rows, num_steps, width = where.shape
+    x, y = _fetch(jobs, where.reshape(-1), lambda: np.repeat(np.arange(rows), num_steps * width), scratch)
+    x, y = x.view(rows, num_steps, width, -1), y.view(rows, num_steps, width)
+    batches = []
+    for step, active in enumerate((jobs.steps[:, None] > np.arange(num_steps)).sum(0)):
+        weights = _weights(drawn, slice(0, active), step, jobs.requests[0].model)
+        batches.append(Batch(x[:active, step], y[:active, step], weights))
+    return x.view(rows, num_steps * width, -1), batches
+
+
+def _batches(jobs: Jobs, scratch: Scratch) -> Iterator[Batch]:
+    """Yield the batches of each step, for the rows that are still at work; each is good until the next is taken."""
+    drawn, where = _drawn(jobs)
+    num_steps, width = where.shape[1:]
+    active = (jobs.steps[:, None] > np.arange(num_steps)).sum(0)
+    store = jobs.slabs[0]
+    per_step = max(1, len(jobs) * width * store.x[0].numel() * store.x.element_size())
+    chunk = max(1, GATHER_BYTES // per_step)
+    for begin in range(0, num_steps, chunk):
+        steps = range(begin, min(begin + chunk, num_steps))
+        x, y = _gather(jobs, where, active, steps, scratch)
+        sizes = [int(active[step]) * width for step in steps]
+        for step, now, then in zip(steps, torch.split(x, sizes), torch.split(y, sizes), strict=True):
+            rows = int(active[step])
+            weights = _weights(drawn, slice(0, rows), step, jobs.requests[0].model)
+            yield Batch(now.view(rows, width, *x.shape[1:]), then.view(rows, width, *y.shape[1:]), weights)
+
+
+def _drawn(jobs: Jobs) -> tuple[Batches, Ids]:
+    """Return the batches of every row, and where their samples lie in the stores, (rows, steps, batch)."""
+    local = jobs.requests[0].local
+    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches)
+    return drawn, _store_rows(jobs, drawn.positions)
+
+
+def _weights(drawn: Batches, rows: slice, step: int, like: Tensor) -> Tensor | None:
+    """Return 1/count for the samples of a batch and 0 for its padding; None where every batch is full."""
+    if drawn.is_full:
+        return None
+    counts = drawn.counts[rows, step]
+    table = (np.arange(drawn.positions.shape[2])[None, :] < counts[:, None]) / counts[:, None]
+    return torch.as_tensor(table, dtype=like.dtype, device=like.device)
+
+
+def _store_rows(jobs: Jobs, positions: Ids) -> Ids:
+    """Return where each sample lies in its store: positions within a client, through its offset and order."""
+    where = positions + jobs.starts[:, None, None]
+    for owner in np.unique(jobs.owner):
+        order = jobs.slabs[owner].order
+        if order is not None:
+            mine = slice(None) if len(jobs.slabs) == 1 else np.flatnonzero(jobs.owner == owner)
+            where[mine] = order.numpy()[where[mine]]
+    return where
+
+
+def _gather(jobs: Jobs, where: Ids, active: Ids, steps: range, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """Return the samples of these steps, step after step, end to end."""
+    if active[steps.stop - 1] == len(jobs):
+        flat = where[:, steps.start : steps.stop].swapaxes(0, 1).reshape(-1)
+    else:
+        flat = np.concatenate([where[: active[s], s].reshape(-1) for s in steps])
+
+    def whose() -> Ids:
+        return np.concatenate([np.repeat(np.arange(active[s]), where.shape[2]) for s in steps])
+
+    return _fetch(jobs, flat, whose, scratch)
+
+
+def _fetch(jobs: Jobs, flat: Ids, rows: Callable[[], Ids], scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """Return the samples at these places of their stores; `rows` says whose they are, where stores differ."""
+    kinds = [(id(slab.x), id(slab.y)) for slab in jobs.slabs]  # runs may share inputs and have labels of their own
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    of_slab = np.array([numbers[kind] for kind in kinds])
+    stores = {int(number): jobs.slabs[number] for number in np.unique(of_slab[jobs.owner])}
+    store = next(iter(stores.values()))
+    index = torch.from_numpy(flat).to(store.x.device)
+    x = scratch.take("inputs", (len(index), *store.x.shape[1:]), store.x)
+    y = scratch.take("targets", (len(index), *store.y.shape[1:]), store.y)
+    if len(stores) == 1:
+        return torch.index_select(store.x, 0, index, out=x), torch.index_select(store.y, 0, index, out=y)
+    of_sample = of_slab[jobs.owner][rows()]
+    for key, held in stores.items():
+        mine = torch.from_numpy(np.flatnonzero(of_sample == key)).to(index.device)
+        x.index_copy_(0, mine, held.x.index_select(0, index[mine]))
+        y.index_copy_(0, mine, held.y.index_select(0, index[mine]))
+    return x, y

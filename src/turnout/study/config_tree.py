@@ -1,0 +1,184 @@
+"""A study file as a tree that knows where each value was written, and the list of what is wrong with it.
+
+Arms, recipes and `--set` are merges of such trees, so a message can always name the line, or the flag, that caused it.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, time
+from typing import Any
+
+from turnout.errors import ConfigError
+from turnout.study.file_limits import MOST_LEVELS, MOST_TOLD, checked_whole, is_too_deep
+from turnout.study.toml_lines import Path
+
+DEFAULT_USE = {
+    "availability": "always",
+    "work": "complete",
+    "filtering": "everyone",
+    "selection": "uniform",
+    "local": "sgd",
+    "aggregation": "fedavg",
+    "server": "sgd",
+}
+FLAG = 10**9  # sorts flags after every line of a file
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Where:
+    """Where a value was written."""
+
+    order: int
+    text: str  # "study.toml:14" or "--set local.lr=2"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value with the place it was written at; tables hold nodes by key, arrays hold nodes."""
+
+    value: Any
+    where: Where
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it holds nodes by key."""
+        return isinstance(self.value, dict)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it is a thing of Python, such as a rule, that no study file can hold."""
+        return not isinstance(self.value, str | bool | int | float | list | dict | date | time | None)
+
+    def plain(self) -> Any:
+        """Return the value without its places."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
+
+    def paths(self, path: Path = ()) -> "Iterator[tuple[Path, Node]]":
+        """Yield every node inside with its path."""
+        yield path, self
+        pairs: Any = self.value.items() if isinstance(self.value, dict) else ()
+        pairs = enumerate(self.value) if isinstance(self.value, list) else pairs
+        for key, node in pairs:
+            yield from node.paths((*path, key))
+
+
+@dataclass(slots=True)
+class Problems:
+    """Everything that is wrong, told at once."""
+
+    found: list[tuple[Where, str]] = field(default_factory=list)
+
+    def add(self, where: Where, message: str) -> None:
+        """Note a problem; the same one is noted once, and when there are very many they are raised at once."""
+        if (where, message) not in self.found:
+            self.found.append((where, message))
+        if len(self.found) >= MOST_TOLD:
+            self.raise_any()
+
+    def raise_any(self) -> None:
+        """Raise them all, one line each, in the order of the file."""
+        if self.found:
+            told = [(where.text and f"{where.text}: ", message) for where, message in sorted(self.found)]
+            lines = [place + line for place, message in told for line in message.splitlines()]
+            raise ConfigError("\n".join(lines))
+
+
+def from_document(value: Any, lines: Mapping[Path, int], label: str) -> Node:
+    """Return a TOML document as a tree; a value without a line of its own has its parent's."""
+
+    def placed(value: Any, path: Path, line: int) -> Node:
+        line = lines.get(path, line)
+        where = Where(line, f"{label}:{line}")
+        if isinstance(value, dict):
+            return Node({key: placed(entry, (*path, key), line) for key, entry in value.items()}, where)
+        if isinstance(value, list):
+            return Node([placed(entry, (*path, index), line) for index, entry in enumerate(value)], where)
+        return Node(checked_whole(value, where.text), where)
+
+    return placed(value, (), 1)
+
+
+def at_one_place(value: Any, where: Where) -> Node:
+    """Return a plain value as a tree that was all written at one place; what is not plain stays as it is."""
+    if isinstance(value, Mapping):
+        return Node({key: at_one_place(entry, where) for key, entry in value.items()}, where)
+    if isinstance(value, list | tuple):
+        return Node([at_one_place(entry, where) for entry in value], where)
+    return Node(checked_whole(value, where.text), where)
+
+
+def as_table(node: Node) -> Node | None:
+    """Return a rule as a table: a bare name is short for { use = name }."""
+    if isinstance(node.value, str):
+        return Node({"use": node}, node.where)
+    return node if node.is_table else None
+
+
+def merged(shared: Node | None, own: Node, key: str) -> Node:
+    """Merge key by key; a table that names another `use` replaces the shared one instead."""
+    if shared is None or own.value == "none" or not (shared.is_table or own.is_table):
+        return own
+    base, top = as_table(shared), as_table(own)
+    if base is None or top is None:
+        return own
+    if _use(top, None) is not None and _use(top, key) != _use(base, key):
+        return top
+    entries = dict(base.value)
+    for name, node in top.value.items():
+        entries[name] = merged(entries.get(name), node, name)
+    return Node(entries, top.where)
+
+
+def _use(table: Node, key: str | None) -> Any:
+    named = table.value.get("use")
+    return DEFAULT_USE.get(key or "") if named is None else named.plain()
+
+
+def overridden(root: Node, override: str, problems: Problems) -> Node:
+    """Return the tree with one `a.b=c` applied; an arm is `arm.NAME.…` or `arm.0.…`."""
+    where = Where(FLAG, f"--set {override}")
+    path, sign, text = override.partition("=")
+    keys = [key.strip().strip("\"'") for key in re.findall(r'"[^"]*"|\'[^\']*\'|[^.]+', path)]
+    if not sign or not all(keys) or not 0 < len(keys) <= MOST_LEVELS:
+        problems.add(where, "A setting is written as section.key=value, for example --set local.lr=0.1.")
+        return root
+    return _put(root, keys, at_one_place(_flag_value(text.strip()), where), problems)
+
+
+def _put(node: Node, keys: list[str], value: Node, problems: Problems) -> Node:
+    if not keys:
+        return merged(node, value, "") if node.is_table and value.is_table else value
+    key, rest = keys[0], keys[1:]
+    if isinstance(node.value, list):
+        index = _entry(node.value, key)
+        if index is None:
+            names = [n.value["name"].plain() for n in node.value if n.is_table and "name" in n.value]
+            problems.add(value.where, f"There is no arm {key}. The arms are {', '.join(map(str, names)) or 'none'}.")
+            return node
+        return Node([_put(e, rest, value, problems) if i == index else e for i, e in enumerate(node.value)], node.where)
+    table = as_table(node)
+    if table is None:
+        problems.add(value.where, f"There is no table to set {key} in: {node.plain()!r} stands in its place.")
+        return node
+    entry = table.value.get(key, Node({}, value.where) if rest else value)
+    return Node({**table.value, key: _put(entry, rest, value, problems)}, table.where)
+
+
+def _entry(entries: list[Node], key: str) -> int | None:
+    for index, entry in enumerate(entries):
+        if entry.is_table and "name" in entry.value and entry.value["name"].plain() == key:
+            return index
+    return int(key) if key.isascii() and key.isdigit() and int(key) < len(entries) else None
+
+
+def _flag_value(text: str) -> Any:
+    """Read a flag's value as TOML; what is not TOML is a text."""
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return document["value"] if set(document) == {"value"} and not is_too_deep(document) else text

@@ -1,0 +1,200 @@
+"""What a study will see of its fleet, said before its first round: the share of a recording, and of the clients.
+
+Who is up is a pure function of the seed, the round and the simulated time, so shipped rules can be asked beforehand.
+Where a clock says how long rounds last, the first round stands for all of them: that is an estimate, and called one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from turnout import number_format
+from turnout.catalogue import catalogue
+from turnout.coordinator.plan import Plan
+from turnout.data.federation import Federation
+from turnout.fleet import Always, Deadline, Never, Recorded
+from turnout.protocols import Availability, Population, View
+from turnout.streams import Streams
+from turnout.study.driver import Run
+from turnout.study.study import Study
+
+FIRST = "How long rounds last is an estimate, from the first."
+AT_MOST = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
+MOST_NAMED = 6  # arms in one line
+MOST_LOOKS = 5000  # rounds at which availability is asked beforehand
+MOST_ANSWERS = 20_000_000  # of all clients in all those rounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What the rounds of one run will see."""
+
+    rounds: int
+    num_clients: int
+    ever_up: int
+    is_whole: bool  # whether every round was looked at
+    recording: Recorded | None
+    round_seconds: float | None  # None: availability does not look at the time
+    guess: str = ""  # how long rounds are taken to last, where the clock decides it
+
+    @property
+    def text(self) -> str:
+        """One line; empty where everyone takes part and nothing is replayed."""
+        if self.recording is None and self.ever_up == self.num_clients:
+            return ""
+        never = self.num_clients - self.ever_up
+        least = "" if self.is_whole else "at least "
+        who = (
+            f"{least}{self.ever_up:,} of {self.num_clients:,} clients are up in at least one of {self.rounds:,} rounds"
+        )
+        who += f", {never:,} in none" if never and self.is_whole else ""
+        parts = [*self._replayed(), who]
+        return f"fleet.availability: {'; '.join(parts)}.{self.guess and f' {self.guess}'}"
+
+    def _replayed(self) -> Iterator[str]:
+        if self.recording is not None and self.round_seconds is not None:
+            seconds, length = self.rounds * self.round_seconds, self.recording.length_seconds
+            yield (
+                f"{self.rounds:,} rounds take {number_format.seconds(seconds)} of a recording of "
+                f"{number_format.seconds(length)} ({number_format.percent(seconds / length)})"
+            )
+
+
+def outlook(plan: Plan, view: View, round_seconds: float | None = None) -> Outlook | None:
+    """Return what the rounds of a plan will see, or None where nobody can know; `view` is that of the first round.
+
+    Args:
+        plan: the run's.
+        view: of its first round; the model may be empty where `round_seconds` is given.
+        round_seconds: how long rounds last at most by the clock; None asks the clock about the first round.
+    """
+    rule, clients = plan.fleet.availability, view.population.num_clients
+    if isinstance(rule, Always) or not _is_foreseen(rule):
+        return None
+    recording = _recording(rule)
+    timed = bool(getattr(rule, "needs_clock", False))
+    seconds = None if recording is None else recording.round_seconds
+    if timed:
+        seconds = first_round_seconds(plan, view) if round_seconds is None else round_seconds
+        if seconds is None:
+            return None
+    looks = min(plan.rounds, MOST_LOOKS, max(1, MOST_ANSWERS // clients))
+    seen = np.zeros(clients, dtype=bool)
+    for round in np.unique(np.linspace(1, plan.rounds, looks).astype(np.int64)).tolist():
+        seen[rule.up(replace(view, round=round, sim_seconds=(round - 1) * (seconds or 0.0)))] = True
+    return Outlook(
+        rounds=plan.rounds,
+        num_clients=clients,
+        ever_up=int(seen.sum()),
+        is_whole=looks == plan.rounds,
+        recording=recording,
+        round_seconds=seconds,
+        guess="" if not timed else FIRST if round_seconds is None else AT_MOST,
+    )
+
+
+def first_round_seconds(plan: Plan, view: View) -> float | None:
+    """Return how long a first round lasts by the clock, with clients spread over all ids; None without a clock."""
+    clock, everyone = plan.fleet.clock, view.population.everyone
+    if clock is None:
+        return None
+    waiting = plan.asynchrony
+    size = (plan.selection.cohort_size if waiting is None else waiting.concurrency) or len(everyone)
+    clients = everyone[np.unique(np.linspace(0, len(everyone) - 1, min(size, len(everyone))).astype(np.int64))]
+    steps = plan.fleet.work.done(plan.local.asked(clients, view), clients, view)
+    model_bytes = view.model.numel() * view.model.element_size()
+    if waiting is None:
+        return clock.run(clients, steps, model_bytes, view).round_seconds
+    return float(clock.seconds(clients, steps, model_bytes, view).mean()) * waiting.buffer_size / waiting.concurrency
+
+
+def notes_on(runs: Sequence[tuple[str, Run]]) -> list[str]:
+    """Return what to say before the first round: data without a test set, and what runs will see of their fleets."""
+    tests: dict[str, str] = {}
+    seen: dict[str, str] = {}
+    known: dict[tuple[int, ...], str] = {}
+    for arm, run in runs:
+        tests[arm] = _test_note(run.task.federation)
+        parts = (run.plan.fleet, run.plan.local, run.plan.selection, run.task.federation)
+        key = (run.plan.rounds, *map(id, parts))  # arms share the parts in which they do not differ
+        if key not in known:
+            known[key] = _seen(run)
+        seen[arm] = known[key]
+    return [*told(tests), *told(seen)]
+
+
+def _seen(run: Run) -> str:
+    people, model = run.population, run.state.model
+    first = View(round=1, rounds=run.plan.rounds, streams=run.streams, population=people, model=model)
+    try:
+        found = outlook(run.plan, first)
+    except Exception:  # a rule that can be asked in its round alone; what is wrong with it is said there
+        return ""
+    return "" if found is None else found.text
+
+
+def _test_note(federation: Federation) -> str:
+    if federation.test is not None:
+        return ""
+    only = ", only on the clients' hold-outs" if federation.holdout is not None else ""
+    return (
+        f"{federation.name} has no test set: the model is not measured{only}. "
+        "Give the data one, such as test=(x, y) of from_clients, to compare arms by accuracy or loss."
+    )
+
+
+def outlooks(study: Study) -> list[str]:
+    """Return what can be said without reading data: a line each, with the arms it holds for."""
+    found: dict[str, str] = {}
+    for name, version in study.versions().items():
+        clients = getattr(version.data, "num_clients", getattr(version.data, "clients", None))
+        if type(clients) is int and clients >= 1:
+            people = Population.of(np.ones(clients, dtype=np.int64))
+            streams = Streams(study.all_seeds[0])
+            view = View(round=1, rounds=version.rounds, streams=streams, population=people, model=torch.zeros(0))
+            found[name] = _unread(version.plan, view)
+    return told(found)
+
+
+def _unread(plan: Plan, view: View) -> str:
+    """Return the line of a plan whose data has not been read."""
+    clock = plan.fleet.clock
+    limit = clock.deadline_seconds if isinstance(clock, Deadline) else None
+    if getattr(plan.fleet.availability, "needs_clock", False) and limit is None:
+        return (
+            "fleet.availability: how long rounds last, and so which clients a study will see, follows from the clock; "
+            "a run says it before its first round."
+        )
+    try:
+        seen = outlook(plan, view, limit)
+    except Exception:  # a rule that looks at labels, which are not read yet
+        return ""
+    return "" if seen is None else seen.text
+
+
+def told(by_arm: Mapping[str, str]) -> list[str]:
+    """Return each line once; where arms differ, with the arms it holds for."""
+    arms: dict[str, list[str]] = {}
+    for arm, text in by_arm.items():
+        arms.setdefault(text, []).append(arm)
+    if len(arms) == 1:
+        return [text for text in arms if text]
+    return [f"{_listed(names)}: {text}" for text, names in arms.items() if text]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more arms" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _is_foreseen(rule: Availability) -> bool:
+    own = type(rule) in catalogue("availability").values()
+    return own and (not isinstance(rule, Never) or _is_foreseen(rule.others))
+
+
+def _recording(rule: Availability) -> Recorded | None:
+    if isinstance(rule, Never):
+        return _recording(rule.others)
+    return rule if isinstance(rule, Recorded) else None

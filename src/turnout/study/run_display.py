@@ -1,0 +1,83 @@
+"""How far a study is, shown on standard error while `study.run` runs it: a live table at a terminal, else few lines."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from turnout.engine import Watch
+from turnout.requests import Record
+from turnout.study.progress import MISSING, Board, live
+from turnout.study.study import OnProgress, Study
+from turnout.study.user_models import starts_note
+
+QUIET_SECONDS = 2.0  # a study that takes less shows nothing
+LINE_SECONDS = 5.0  # between two lines, where lines stay
+MOST_ARMS = 6  # in one line
+
+
+@contextmanager
+def watched(
+    study: Study, watch: Watch, where: str, finished: Iterable[tuple[str, int]], started: float, tell: OnProgress | None
+) -> Iterator[OnProgress]:
+    """Yield what to call after each round: it shows how far the study is, and then calls `tell`.
+
+    Args:
+        study: what is run.
+        watch: the engine's: it tells what is being done.
+        where: by what engine and in which folder.
+        finished: the (arm, seed) of runs that were there before.
+        started: when the run began, on the monotonic clock.
+        tell: what the user wants to be called; may be None.
+    """
+    console = Console(stderr=True, force_jupyter=False)  # a notebook gets lines: its stream is no terminal
+    note = starts_note(study)
+    if note is not None and len(study.all_seeds) > 1:
+        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    board = Board(study, where)
+    for arm, _ in finished:
+        board.skipped, board.finished = board.skipped + board.rounds[arm], board.finished + 1
+    after = max(0.0, started + QUIET_SECONDS - time.monotonic())
+    with (live if console.is_terminal else lines)(board, console, after) as show:
+        watch.tell = board.tell
+
+        def on_progress(arm: str, seed: int, record: Record) -> None:
+            show(arm, seed, record)
+            if tell is not None:
+                tell(arm, seed, record)
+
+        yield on_progress
+
+
+@contextmanager
+def lines(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
+    """Print one line every few seconds, the first not before so many seconds have passed, and one at the end."""
+    due_at, is_shown = time.monotonic() + after, False
+
+    def line() -> None:
+        console.print(told(board), markup=False, highlight=False, soft_wrap=True)
+
+    def on_progress(arm: str, seed: int, record: Record) -> None:
+        nonlocal due_at, is_shown
+        board.update(arm, seed, record)
+        if time.monotonic() < due_at:
+            return
+        if not is_shown:
+            console.print(board.title, markup=False, highlight=False, soft_wrap=True)
+        line()
+        due_at, is_shown = time.monotonic() + LINE_SECONDS, True
+
+    yield on_progress
+    if is_shown:
+        line()
+
+
+def told(board: Board) -> str:
+    """Return how far all arms are, in one line: rounds, the measure that was last seen, the time left."""
+    shown = []
+    for arm in list(board.rounds)[:MOST_ARMS]:
+        name, round, _, _, _, loss, accuracy, *_ = board.cells(arm)
+        shown.append(f"{name} {round} {f'loss {loss}' if accuracy == MISSING else f'acc {accuracy}'}")
+    more = f"; {len(board.rounds) - MOST_ARMS} more arms" if len(board.rounds) > MOST_ARMS else ""
+    return f"{'; '.join(shown)}{more}   {board.finished} of {board.runs} runs done   {board.time_left} left"

@@ -1,0 +1,185 @@
+"""From tables to typed values: a rule's settings are read by the types of its own fields.
+
+What a type allows is decided in `turnout.settings`, for study files and Python alike. Here tables become rules, an
+address becomes what it names, and `"none"` stands for nothing, which TOML cannot say. Every mismatch is noted, not
+raised, so that one reading tells all of them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from types import NoneType
+from typing import Any, get_origin
+
+from torch import nn
+
+from turnout.catalogue import (
+    AXES,
+    Parameter,
+    catalogue,
+    did_you_mean,
+    find,
+    name_of,
+    nested_axis,
+    parameters,
+    rule_named,
+)
+from turnout.errors import ConfigError, TurnoutError
+from turnout.settings import CALLABLE, MismatchError, fitted, members
+from turnout.settings import shown as shown_value
+from turnout.study.config_tree import DEFAULT_USE, Node, Problems, Where, as_table, at_one_place
+from turnout.study.user_models import OwnModule
+
+STUDY_KEYS = ("name", "rounds", "seeds", "target", "loss")
+FAILED: Any = object()  # a value that could not be read; the problem has been noted
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads tables into rules, noting what is wrong."""
+
+    problems: Problems
+    allow_code: bool = False  # whether a rule may be one that is not turnout's own
+
+    def rule(self, axis: str, node: Node, section: str, default: object = None, base: object = None) -> Any:
+        """Return the rule that a table, or a bare name, stands for; its settings change those of a base, if any."""
+        table = as_table(node)
+        if table is None:
+            self.problems.add(node.where, f"{section} must be a table, or the name of a rule; got {shown(node)}.")
+            return FAILED
+        entries = dict(table.value)
+        use = entries.pop("use", None)
+        if base is not None and (use is None or use.value == name_of(axis, type(base))):
+            return self.changed(base, Node(entries, table.where), section)
+        name = self._use(axis, use, table, section, default)
+        if name is None:
+            return FAILED
+        try:
+            rule = rule_named(axis, name, allow_code=self.allow_code)
+        except ConfigError as error:
+            self.problems.add(use.where if use else table.where, str(error))
+            return FAILED
+        if issubclass(rule, nn.Module):  # its settings are kept, and it is made when the run starts
+            return self.make(rule, Node(entries, table.where), section, by=lambda **given: OwnModule(rule, given))
+        return self.make(rule, Node(entries, table.where), section)
+
+    def _use(self, axis: str, use: Node | None, table: Node, section: str, default: object) -> str | None:
+        if use is not None and isinstance(use.value, str):
+            return use.value
+        if use is not None:
+            self.problems.add(use.where, f"{section}.use must be the name of a rule; got {shown(use)}.")
+            return None
+        name = DEFAULT_USE.get(axis) if default is None else name_of(axis, type(default))
+        if name is None:
+            few = ", ".join(list(catalogue(axis))[:4])
+            message = f"{section} needs use, the name of a rule. There are {few}, …: see `turnout ls {axis}`."
+            self.problems.add(table.where, message)
+        return name
+
+    def changed(self, base: Any, table: Node, section: str) -> Any:
+        """Return a rule that is made already, with some of its settings changed."""
+        if is_dataclass(base):
+            return self.make(type(base), table, section, base=base)
+        message = f"{section} is {type(base).__name__}, which has no settings to change. Give a rule in its place."
+        self.problems.add(table.where, message)
+        return FAILED
+
+    def make(
+        self, rule: type, table: Node, section: str, by: Callable[..., Any] | None = None, base: Any = None
+    ) -> Any:
+        """Return the class made with a table's settings, by calling it or `by`; or a base with them changed."""
+        known, called = parameters(rule), rule.__name__
+        by = by or (rule if base is None else partial(replace, base))
+        values = {}
+        for key, node in table.value.items():
+            if key in known:
+                values[key] = self.setting(called, known[key], node, section, getattr(base, key, None))
+            else:
+                values[key] = FAILED
+                self.problems.add(node.where, f"{called} has no setting {key}.{_hint(key, list(known))}")
+        for name, given in known.items():
+            if given.is_required and name not in values and base is None:
+                values[name] = FAILED
+                self.problems.add(table.where, f"{called} needs {name}. Set {section}.{name}.")
+        if any(value is FAILED for value in values.values()):
+            return FAILED
+        try:
+            return by(**values)
+        except TurnoutError as error:
+            self.problems.add(_culprit(table, str(error)), str(error))
+        except Exception as error:  # a rule of the user's own may raise anything
+            message = f"{called} cannot be made with these settings: {type(error).__name__}: {error}."
+            self.problems.add(table.where, message)
+        return FAILED
+
+    def setting(self, called: str, given: Parameter, node: Node, section: str, base: object = None) -> Any:
+        """Return one setting, by the type of its field; `base` is the rule that a table changes."""
+        place, allowed = f"{section}.{given.name}".lstrip("."), members(given.hint)
+        if NoneType in allowed and (node.value is None or node.value == "none"):
+            return None
+        axis = nested_axis(given.name, allowed)
+        if axis is not None and not node.is_made:
+            default = None if given.is_required else given.default
+            return self.rule(axis, node, place, default, base)
+        plain = next((m for m in allowed if isinstance(m, type) and is_dataclass(m)), None)
+        if plain is not None and node.is_table:
+            return self.make(plain, node, place, base=base if isinstance(base, plain) else None)
+        try:
+            return fitted(given.hint, self._meant(allowed, node))
+        except MismatchError as error:
+            message = error.told(called, given.name, place)
+        except ConfigError as error:  # an address that leads nowhere, or to code that is not allowed
+            message = str(error)
+        self.problems.add(node.where, message)
+        return FAILED
+
+    def _meant(self, allowed: Sequence[Any], node: Node) -> Any:
+        """Return a node's plain value; an address, where a function is needed, is what it names."""
+        is_callable = any(member is Callable or get_origin(member) is CALLABLE for member in allowed)
+        if is_callable and isinstance(node.value, str) and ":" in node.value:
+            return find(node.value, allow_code=self.allow_code)
+        return node.plain()
+
+
+def rule_of(axis: str, value: str | Mapping[str, Any], base: object = None) -> Any:
+    """Return the rule that a name, or a dict of settings, given in Python stands for."""
+    with _reading() as (reader, where):
+        return reader.rule(axis, at_one_place(value, where), AXES[axis].section, base=base)
+
+
+def table_of(section: str, kind: type, value: Mapping[str, Any], base: object = None) -> Any:
+    """Return a section that is no rule, such as the fleet, of a dict given in Python."""
+    with _reading() as (reader, where):
+        return reader.make(kind, at_one_place(value, where), section, base=base)
+
+
+@contextmanager
+def _reading() -> Iterator[tuple[Reader, Where]]:
+    """Read values given in Python: everything that is wrong with them is one message."""
+    problems = Problems()
+    yield Reader(problems, allow_code=True), Where(0, "")
+    problems.raise_any()
+
+
+def shown(node: Node) -> str:
+    """Return a value as the file has it, cut short."""
+    return shown_value(node.plain())
+
+
+def _hint(key: str, known: list[str]) -> str:
+    if key in STUDY_KEYS and not get_close_matches(key, known, n=1, cutoff=0.85):
+        return f" {key} belongs at the top of the file, before the first [section]."
+    if near := did_you_mean(key, known):
+        return near
+    return f" It has {', '.join(known)}." if known else " It has no settings."
+
+
+def _culprit(table: Node, message: str) -> Any:
+    """Return where the setting that a message asks to change was written; the table's place if it cannot be told."""
+    for key, node in table.value.items():
+        if re.search(rf"\b(?:Change|Set|Drop) (?:[\w.]+\.)?{re.escape(key)}\b", message):
+            return node.where
+    return table.where

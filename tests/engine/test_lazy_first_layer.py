@@ -1,0 +1,130 @@
+"""A first layer trained without its weights has the weights it would have had."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.test_blocks import controls_of, request
+from tests.engine.test_engines_agree import wide_task
+from turnout.engine import Sequential, Vectorised
+from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
+from turnout.engine.vectorised.scratch import Scratch
+from turnout.local import SGD
+
+LOCALS = {
+    "plain": SGD(lr=0.1, batch_size=4, steps=5),
+    "rolling": SGD(lr=0.1, batch_size=4, steps=5, momentum=0.9, weight_decay=0.1, prox_strength=0.5, lr_decay=0.8),
+    "controlled": SGD(lr=0.1, batch_size=4, steps=5, control="average"),
+    "controlled-rolling": SGD(lr=0.1, batch_size=4, steps=5, control="average", momentum=0.5, prox_strength=0.2),
+}
+
+
+def test_golden_two_steps_of_everything_by_hand():
+    settings = {"lr": 0.5, "momentum": 0.5, "weight_decay": 0.25, "prox_strength": 1.0}
+    found = mixes({name: np.full(3, value) for name, value in settings.items()}, 2, True)
+    assert found.shape == (3, 1, 4)  # all rows are alike, so they share one
+    assert found[0, 0].tolist() == [1, 0, 0, 0]
+    # v = 0.25·W₀ − k + g₀;  W = 0.5·W₀ + 0.5·W₀ − 0.5·v
+    assert found[1, 0].tolist() == [0.875, 0.5, -0.5, 0]
+    # v = 0.5·v + g₁ − k + 0.25·W = 0.34375·W₀ − 1.375·k + 0.375·g₀ + g₁;  W = 0.5·W + 0.5·W₀ − 0.5·v
+    assert found[2, 0].tolist() == [0.765625, 0.9375, -0.4375, -0.5]
+
+
+@given(
+    st.floats(0.01, 1.0), st.sampled_from([0.0, 0.5, 0.9]), st.floats(0, 0.5), st.floats(0, 0.5), st.floats(0.5, 1.0)
+)
+def test_property_the_mix_is_what_the_recursion_gives(lr, momentum, decay, strength, lr_decay):
+    base, control, *grads = np.random.default_rng(0).normal(size=6)
+    names = ("lr", "momentum", "weight_decay", "prox_strength", "lr_decay")
+    given_settings = dict(zip(names, (lr, momentum, decay, strength, lr_decay), strict=True))
+    found = mixes({name: np.array([value, value / 2]) for name, value in given_settings.items()}, 4, True)
+    for row, part in enumerate((1.0, 0.5)):
+        rate, rho, lam, mu, fade = (part * value for value in (lr, momentum, decay, strength, lr_decay))
+        x, v = base, 0.0
+        for step, grad in enumerate(grads):
+            now = rate * fade**step
+            v = rho * v + grad + lam * x - control
+            x = x - now * mu * (x - base) - now * v
+            assert found[step + 1, row if found.shape[1] > 1 else 0] @ [base, control, *grads] == pytest.approx(x)
+
+
+@pytest.fixture(params=[1, 4, 100])
+def piece(request, monkeypatch):
+    """How many rows' controls are formed at once."""
+    first = wide_task().layout.slots[0]
+    monkeypatch.setattr(
+        "turnout.engine.vectorised.controlled.PIECE_BYTES", request.param * (first.stop - first.start) * 8
+    )
+    return request.param
+
+
+@pytest.mark.parametrize("name", LOCALS)
+@pytest.mark.parametrize("block", [1, 4, 100])
+def test_engine_it_is_what_writing_at_every_step_gives(name, block, piece, monkeypatch):
+    task, local = wide_task(), LOCALS[name]
+
+    def asked():
+        more = {"controls": controls_of(task, 0)} if name.startswith("controlled") else {}  # each has memory of its own
+        plain = request(task, None, local, **more)
+        rates = np.linspace(0.05, 0.1, len(plain.clients))  # each row its own
+        return replace(plain, steps=np.array([5, 5, 4, 5, 3, 5]), settings={**plain.settings, "lr": rates})
+
+    made = []
+    real = FirstLayer.change
+    monkeypatch.setattr(FirstLayer, "change", lambda self, *a: made.append(self) or real(self, *a))
+    (mine,) = Vectorised("cpu", block=block).answer([(task, asked())])
+    assert made, "this block was to be deferred"
+    monkeypatch.setattr("turnout.engine.vectorised.stacked_training.pays", lambda *_: False)
+    (written,) = Vectorised("cpu", block=block).answer([(task, asked())])
+    (alone,) = Sequential().answer([(task, asked())])
+    for other in (written, alone):
+        assert torch.allclose(mine.delta, other.delta, rtol=0, atol=1e-12)
+        assert np.allclose(mine.loss, other.loss, rtol=0, atol=1e-12)
+        if local.control != "none":
+            assert torch.allclose(mine.controls, other.controls, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("block", [1, 4, 100])
+@pytest.mark.parametrize("decay", [0.0, 0.2])  # with decay the control is not all that is left over
+def test_engine_sums_of_changes_come_from_the_next_controls_alone(block, decay, piece, monkeypatch):
+    task, shares = wide_task(), np.random.default_rng(3).random(6)
+    local = SGD(lr=0.1, batch_size=4, steps=5, control="average", momentum=0.5, weight_decay=decay)
+
+    def asked(seed):
+        plain = request(task, shares, local, controls=controls_of(task, seed))  # each has memory of its own
+        return replace(plain, steps=np.array([5, 5, 4, 5, 3, 5]))
+
+    scaled = []
+    real = FirstLayer.change
+    monkeypatch.setattr(FirstLayer, "change", lambda self, *a: scaled.append(len(a) == 2) or real(self, *a))
+    several = Vectorised("cpu", block=block).answer([(task, asked(0)), (task, asked(1))])
+    (single,) = Vectorised("cpu", block=block).answer([(task, asked(0))])
+    assert scaled, "this block was to be deferred"
+    assert all(scaled), "no change was to be written"
+    for seed, mine in ((0, single), *enumerate(several)):
+        (alone,) = Sequential().answer([(task, asked(seed))])
+        for what in ("reduced", "controls", "control_sum"):
+            assert torch.allclose(getattr(mine, what), getattr(alone, what), rtol=0, atol=1e-11), what
+
+
+def test_engine_what_was_left_in_memory_does_not_get_in():
+    x, base = torch.randn(2, 6, 8, dtype=torch.float64), torch.randn(1, 8, 7, dtype=torch.float64)
+    scratch = Scratch()
+    scratch.take("first errors", (2, 6, 7), x).fill_(torch.nan)
+    steps = np.array([3, 1])
+    layer = FirstLayer(x, base, None, mixes({"lr": np.full(2, 0.1)}, 3, False), steps, scratch)
+    for active in (2, 1, 1):
+        layer.outputs(active, None)
+        layer.take(torch.ones(active, 2, 7, dtype=torch.float64))
+    expected = 0.1 * torch.stack([x[0].sum(0), x[1, :2].sum(0)])[:, :, None].expand(2, 8, 7)
+    assert torch.allclose(layer.change(torch.empty(2, 8, 7, dtype=torch.float64)), expected)
+
+
+def test_golden_it_pays_while_visits_are_few():
+    assert pays(784, 200, 100)
+    assert not pays(784, 10, 100)  # a softmax: the products of visits would be larger than the layer
+    assert not pays(784, 200, 1000)
