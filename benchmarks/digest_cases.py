@@ -65,6 +65,12 @@ STRAGGLERS = _fleet(work={"use": "stragglers", "prob": 0.5})
 RARELY = {"use": "bernoulli", "prob": 0.5}
 POOL = {"cohort_size": 3, "pool_size": 6}
 MOVES = {"arrivals": [{"client": 10, "round": 2}], "departures": [{"client": 1, "round": 4}]}
+
+
+def _moves(**turnover: Any) -> Sections:
+    return _fleet(membership={"use": "scheduled"} | MOVES) | {"turnover": turnover}
+
+
 FEDBUFF = {"use": "fedbuff", "buffer_size": 3, "concurrency": 5}
 
 CASES: dict[str, Sections] = {
@@ -182,15 +188,13 @@ CASES: dict[str, Sections] = {
     "deadline-dropped": {"local": UNEQUAL} | _fleet(clock=CLOCK | {"deadline_seconds": 3.0, "incomplete": "drop"}),
     "over-selection": {"local": UNEQUAL} | _fleet(clock=CLOCK | {"over_selection": 1.5}),
     "scheduled-fast": _fleet(membership={"use": "scheduled"} | MOVES),
-    "scheduled-exclude": {"local": SGD | {"schedule": "inverse"}}
-    | _fleet(membership={"use": "scheduled", "on_departure": "exclude", "reboot": "vanilla"} | MOVES),
-    "scheduled-auto": _fleet(membership={"use": "scheduled", "on_departure": "auto"} | MOVES),
+    "scheduled-exclude": {"local": SGD | {"schedule": "inverse"}} | _moves(on_departure="exclude", reboot="vanilla"),
+    "scheduled-auto": _moves(on_departure="auto"),
     "random-members": _fleet(
         membership={"use": "random", "present": 0.5, "arrival_prob": 0.3, "departure_prob": 0.2},
     ),
-    "members-fedvarp": {"aggregation": "fedvarp"}
-    | _fleet(membership={"use": "scheduled", "reboot": "vanilla"} | MOVES),
-    "members-scaffold": _scaffold() | _fleet(membership={"use": "scheduled", "reboot": "vanilla"} | MOVES),
+    "members-fedvarp": {"aggregation": "fedvarp"} | _moves(reboot="vanilla"),
+    "members-scaffold": _scaffold() | _moves(reboot="vanilla"),
     # the server's own rounds, and servers that do not wait
     "safari": {"assist": {"use": "safari", "lr": 0.1, "steps": 3, "batch_size": 8}},
     "fedbuff": {"asynchrony": FEDBUFF} | _fleet(clock=CLOCK),
@@ -261,8 +265,9 @@ CASES |= {
     | _fleet(
         availability={"use": "bernoulli", "prob": 0.8},
         clock=CLOCK | {"deadline_seconds": 6.0},
-        membership={"use": "scheduled", "reboot": "vanilla"} | MOVES,
-    ),
+        membership={"use": "scheduled"} | MOVES,
+    )
+    | {"turnover": {"reboot": "vanilla"}},
 }
 SHORT: Sections = {
     "rounds": 2,

@@ -37,7 +37,7 @@ class TunedThreads:
                 param.copy_(sum(parts) / len(batches))
 
     def _share(self, worker: int, batches: Tensor) -> list[Tensor]:
-        """Train every second client and return the sum of their parameters."""
+        """Fit every second client and return the sum of their parameters."""
         params = list(self.locals[worker].parameters())
         total = [torch.zeros_like(param) for param in params]
         for client in range(worker, len(batches), WORKERS):

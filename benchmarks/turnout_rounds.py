@@ -16,7 +16,7 @@ from benchmarks.quiet import wait_until_quiet
 from benchmarks.workloads import Workload, samples
 from turnout import losses
 from turnout.aggregation import FedAvg
-from turnout.coordinator import Cadence, Plan, State, coordinate
+from turnout.coordinator import Cadence, Plan, State
 from turnout.data.federation import from_clients
 from turnout.engine import Task, Vectorised
 from turnout.journal import Journal, RunInfo
@@ -25,6 +25,7 @@ from turnout.protocols import Population
 from turnout.requests import Record
 from turnout.selection import Uniform
 from turnout.streams import Streams
+from turnout.world.simulation import simulate
 
 FOREVER = 10**9  # rounds, and rounds between measurements: only training is timed
 
@@ -44,7 +45,7 @@ class TurnoutRounds:
         start = task.layout.flatten(task.module)
         self.states = [State.start(start.clone(), population) for _ in seeds]
         self.steps = [
-            coordinate(plan, population, state, Streams(seed)) for state, seed in zip(self.states, seeds, strict=True)
+            simulate(plan, population, state, Streams(seed)) for state, seed in zip(self.states, seeds, strict=True)
         ]
         wait_until_quiet()  # the first round also measures how to run the rest
         self.round()  # the record of round 0, before training

@@ -2,20 +2,6 @@
 
 import turnout as to
 
-
-def fleet(on_departure: str, constant: float = 1.0) -> to.Fleet:
-    """Return a fleet that one client leaves early and one late, and one joins, with this rule for the departed."""
-    return to.Fleet(
-        membership=to.fleet.Scheduled(
-            departures={0: 10, 1: 56},  # client: the round before which it goes
-            arrivals={9: 30},
-            on_departure=on_departure,
-            departure_constant=constant,
-        ),
-        work=to.fleet.RuanTraces(traces=5),
-    )
-
-
 study = to.Study(
     name="departures",
     data=to.data.Digits(
@@ -24,11 +10,17 @@ study = to.Study(
     model=to.models.Softmax(),
     local=to.local.SGD(lr=0.1, batch_size=10, steps=5),
     aggregation=to.aggregation.SchemeC(),
-    fleet=fleet("include"),
+    fleet=to.Fleet(
+        membership=to.fleet.Scheduled(
+            departures={0: 10, 1: 56},  # client: the round before which it leaves
+            arrivals={9: 30},
+        ),
+        work=to.fleet.RuanTraces(traces=5),
+    ),
     arms=[
-        to.arm("include", fleet=fleet("include")),
-        to.arm("exclude", fleet=fleet("exclude")),
-        to.arm("auto", fleet=fleet("auto", constant=2.0)),
+        to.arm("include", turnover=to.Turnover(on_departure="include")),
+        to.arm("exclude", turnover=to.Turnover(on_departure="exclude")),
+        to.arm("auto", turnover=to.Turnover(on_departure="auto", departure_constant=2.0)),
     ],
     rounds=60,
     seeds=3,

@@ -32,7 +32,7 @@ held: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # one copy per actor pr
 
 
 def train(message: Message, context: Context) -> Message:
-    """Train one client, in an actor."""
+    """Fit one client, in an actor."""
     from benchmarks.peers import flwr as here  # the actor's own module, so that it loads the data once
 
     config = message.content["config"]

@@ -38,7 +38,7 @@ class Clients(Grid):
         return [int(client) + 1 for client in self.given.cohorts[self.round]]  # 0 is no node
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Train, and count the round."""
+        """Fit, and count the round."""
         replies = [self.trained(message) for message in messages]
         self.round += bool(replies)
         return replies

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported
     )
     from turnout.analysis.compare import compare
     from turnout.checkpoint import Checkpoint
-    from turnout.coordinator import Cadence, Trust
+    from turnout.coordinator import Cadence, Trust, Turnover
     from turnout.errors import ConfigError, DataError, JournalError, TurnoutError, UpdateError
     from turnout.fleet import Fleet
     from turnout.journal.load import load
@@ -42,6 +42,7 @@ __all__ = [
     "Study",
     "Trust",
     "TurnoutError",
+    "Turnover",
     "UpdateError",
     "aggregation",
     "arm",
@@ -63,7 +64,7 @@ __all__ = [
 
 _MODULES = {
     "turnout.checkpoint": ("Checkpoint",),
-    "turnout.coordinator": ("Cadence", "Trust"),
+    "turnout.coordinator": ("Cadence", "Trust", "Turnover"),
     "turnout.errors": ("ConfigError", "DataError", "JournalError", "TurnoutError", "UpdateError"),
     "turnout.fleet": ("Fleet",),
     "turnout.journal.load": ("load",),

@@ -41,7 +41,7 @@ AXES: dict[str, Axis] = {
     "availability": Axis("turnout.fleet.availability", ("up",), "who is up", "fleet.availability"),
     "work": Axis("turnout.fleet.work", ("done",), "how much of the asked work gets done", "fleet.work"),
     "clock": Axis("turnout.fleet.clock", ("run",), "how long things take", "fleet.clock"),
-    "membership": Axis("turnout.fleet.membership", ("changes",), "who comes and goes", "fleet.membership"),
+    "membership": Axis("turnout.fleet.membership", ("members",), "who belongs, and when", "fleet.membership"),
     "filtering": Axis("turnout.filtering", ("keep",), "which of those that are up may be asked", "filtering"),
     "selection": Axis("turnout.selection", ("choose",), "who is asked", "selection"),
     "local": Axis("turnout.local", ("update",), "what a client does", "local"),

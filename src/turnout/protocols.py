@@ -17,7 +17,7 @@ from turnout.rows import Facts, Rows, Step
 from turnout.streams import Streams
 
 if TYPE_CHECKING:
-    from turnout.requests import Probe, Score, Steps, Train
+    from turnout.requests import Expect, Probe, Score, Steps, Train
 
 Memory = dict[str, Any]  # what a rule remembers between rounds, all finite: tensors, arrays, row tables, plain numbers
 Batching = Literal["shuffled", "replaced", "full"]
@@ -109,29 +109,11 @@ class Availability(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """Who joins and who leaves before a round."""
-
-    arrivals: Ids
-    departures: Ids
-    excluded: Ids  # those of the departed whom the objective drops; the others stay in it, inactive for ever
-    events: tuple[str, ...] = ()
-
-
 class Membership(Protocol):
     """Who belongs to the federation, and when."""
 
-    def at_start(self, population: Population) -> Ids:
-        """Return who is there before the first round, ascending."""
-        ...
-
-    def changes(self, view: View, ask: "Ask") -> "Changes | Steps[Changes]":
-        """Return who joins and who leaves before this round."""
-        ...
-
-    def boost(self, rounds_since_arrival: Ids) -> Floats:
-        """Return the factor on an arrived client's coefficient, 1, 2, … rounds after it came; 0 is no arrival."""
+    def members(self, view: View) -> Ids:
+        """Return who belongs in this round, ascending; round 0 is before the first."""
         ...
 
 
@@ -272,8 +254,8 @@ class Local(Protocol):
         ...
 
     @property
-    def control(self) -> Literal["none", "average", "gradient"]:
-        """How control variates are refreshed, if there are any."""
+    def client_state(self) -> "ClientState | None":
+        """What each client remembers from round to round; None for nothing."""
         ...
 
     def begin(self, params: Sequence[Tensor]) -> list[Memory]:
@@ -289,6 +271,28 @@ class Local(Protocol):
         ...
 
 
+class ClientState(Protocol):
+    """What clients remember from round to round: one row each, of the model's shape, zero at first.
+
+    Client i subtracts k_i = row_i − shared from each of its gradients, where shared = Σ_j p_j row_j. After its last
+    step it takes a new row: k_i + s_i Δ_i from its update, or its full gradient at the model that was sent.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the rows in the client store."""
+        ...
+
+    @property
+    def source(self) -> Literal["update", "gradient"]:
+        """What the new row is made of."""
+        ...
+
+    def scale(self, facts: Facts) -> Floats:
+        """Return s_i of each client."""
+        ...
+
+
 @dataclass(slots=True)
 class SlotUpdate:
     """One parameter of a block of rows at one local step; every tensor has the rows in front."""
@@ -299,7 +303,7 @@ class SlotUpdate:
     state: Memory
     settings: Mapping[str, Tensor | float]  # a float where all rows agree, else shaped to broadcast
     step: int  # k, from 0
-    control: Tensor | None = None  # to be taken off the gradient
+    offset: Tensor | None = None  # k_i, to be subtracted from the gradient
 
 
 class Linear(Protocol):
@@ -332,16 +336,12 @@ class Combined:
 class Ask(Protocol):
     """Requests a rule may yield, made with the run's own local solver and model."""
 
-    def steps(self, clients: Ids) -> Ids:
-        """Return how many local steps each of these clients would get done this round; asks nobody."""
-        ...
-
-    def rates(self, clients: Ids) -> Floats:
+    def learning_rates(self, clients: Ids) -> Floats:
         """Return η_l of each of these clients in this round; asks nobody."""
         ...
 
-    def seconds(self, clients: Ids) -> Floats | None:
-        """Return how long the work of this round would take each of these clients; None without a clock."""
+    def expected(self, clients: Ids) -> "Expect":
+        """Ask the world how far these clients would get with this round's work, and how long it would take them."""
         ...
 
     def train(self, clients: Ids, uploads: bool = True) -> "Train":

@@ -1,7 +1,15 @@
-"""What the coordinator asks of an engine, and what it gets back. Plain values: no behaviour, no I/O."""
+"""What the round asks of the world, what the world asks of an engine, and what comes back. Plain values: no I/O.
+
+    round → world     Census · Train = Dispatch + Collect · Settle · Expect · Probe · Score · Evaluate · Record
+    world → engine    Fit · Probe · Score · Evaluate
+
+The world decides who is a member, who is up, how far each client gets and when it returns. The engine does arithmetic
+only: these clients, this start, exactly so many steps.
+"""
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,55 +18,268 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.metrics import EVALUATED
-from turnout.protocols import Local
+from turnout.protocols import Linear, Local
 from turnout.row_table import RowTable
+from turnout.rows import Facts
 from turnout.streams import Streams
 
 T = TypeVar("T")
+NOBODY: Ids = np.zeros(0, dtype=np.int64)
+
+
+class Outcome(IntEnum):
+    """How a client's job ended. Every job ends in exactly one of these."""
+
+    COMPLETE = 0  # all the asked steps, and the update was used
+    PARTIAL = 1  # fewer steps than were asked, and the update was used
+    LATE = 2  # the update came after the round was closed
+    LOST = 3  # nothing came back
+    REJECTED = 4  # what came back failed a check; the reason is beside it
+    AT_WORK = 5  # not an end: the client still works, and a later round collects its update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Train:
-    """Train these clients from this model."""
+class Census:
+    """Ask who belongs to the federation, who of them is up, and what time it is."""
+
+    round: int
+    model: Tensor
+    buffers: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """The answer to Census."""
+
+    members: Ids | None  # ascending; None: everyone, always
+    up: Ids  # of the members, ascending
+    sim_seconds: float = 0.0  # time on the world's clock
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How returned updates are weighed: a pure function of how far each client got.
+
+    It travels with the request, so that a world that knows how far clients will get can have an engine sum their
+    updates block by block, and a world that hears it from clients can weigh rows when they are there.
+    """
+
+    rule: Linear | None  # None: the aggregation needs the rows themselves
+    local: Local
+    settings: Mapping[str, Floats]  # the solver's, one value per client asked
+    asked: Facts  # of everyone asked, as if each did all its steps
+
+    def facts(self, clients: Ids, steps: Ids, availability_prob: Floats | None = None) -> Facts:
+        """Return the facts of these clients, which did so many steps."""
+        here = np.isin(self.asked.clients, clients)
+        known = self.asked.keep(here)
+        settings = self.settings if here.all() else {name: values[here] for name, values in self.settings.items()}
+        work = self.local.local_work(steps, settings)
+        return replace(known, local_steps=steps, local_work=work, availability_prob=availability_prob)
+
+    def coefficients(self, facts: Facts) -> Floats | None:
+        """Return the coefficient of each update; None where the aggregation needs the rows themselves."""
+        if self.rule is None:
+            return None
+        coefficients = self.rule.coefficients(facts)
+        return coefficients if facts.boost is None else coefficients * facts.boost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What clients are asked to do."""
 
     round: int
     streams: Streams  # each client's mini-batches are keyed by (seed, "batches", round, client)
     model: Tensor
     buffers: Tensor | None
-    clients: Ids  # ascending, each once
-    steps: Ids  # how many each does
+    clients: Ids  # each once
+    steps: Ids  # local steps asked of each
     local: Local
-    settings: dict[str, Floats]  # the solver's settings, one value per client
-    coefficients: Floats | None  # given: return only Σ c_i Δ_i, reduced block by block; None: return the rows
-    buffer_weights: Floats  # how clients' buffers are averaged
+    weighing: Weighing
+    shared: Tensor | None = None  # the server's part of what clients remember: SCAFFOLD's global control variate
+    refresh: bool = False  # the clients' part is brought up to date by this work
     wants_norms: bool = False  # return ‖Δ_i‖² too
-    controls: "Controls | None" = None  # k_i, taken off every gradient of client i
-    into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
     uploads: bool = True  # whether every client sends its row: a rule may look at norms first, and few send
+    whole: bool = False  # all of the work, whatever the fleet would allow
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
-    sent: int = 0  # where a rule asks and not the round: how many models went out, to those who never answer too
-    sim_seconds: float = 0.0  # and how long it takes by the fleet's clock
+
+    @property
+    def settings(self) -> Mapping[str, Floats]:
+        """The solver's settings, one value per client."""
+        return self.weighing.settings
+
+    @property
+    def refreshes_from_updates(self) -> bool:
+        """Whether this work also makes new rows for the clients to remember, from their updates."""
+        state = self.local.client_state
+        return self.refresh and state is not None and state.source == "update"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Controls:
-    """Control variates k_i = c_i − c, worked out where they are used: a cohort's would take as much as its rows."""
+class Train:
+    """Dispatch an order and collect everyone: what a filter or a selection rule yields."""
 
-    common: Tensor  # c = Σ_i p_i c_i over everyone who counts
-    table: RowTable  # c_i
-    scale: Floats | None = None  # s_i, given: return the next controls k_i + s_i Δ_i, too
+    order: Order
+
+    @property
+    def round(self) -> int:
+        """The round it belongs to."""
+        return self.order.round
+
+    @property
+    def clients(self) -> Ids:
+        """Whom it asks."""
+        return self.order.clients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """Hand out work. The answer is None."""
+
+    order: Order
+    sequence: Ids | None = None  # in which order clients start; None: all at once
+    most_at_work: int | None = None  # with a sequence: how many may be at work at once
+
+    @property
+    def round(self) -> int:
+        """The round it belongs to."""
+        return self.order.round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collect:
+    """Collect what comes back of the work handed out in this round or, with `first`, in any round."""
+
+    order: Order  # as dispatched
+    clients: Ids  # whose work is wanted, ascending
+    steps: Ids  # local steps that each of them was asked for
+    first: int | None = None  # None: wait for everyone; else for the first so many to return
+    wants_rows: bool = False  # rows, not their weighted sum
+    into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
+
+    @property
+    def round(self) -> int:
+        """The round it belongs to."""
+        return self.order.round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returns:
+    """The answer to Collect: who returned what by the time the collection was closed."""
+
+    clients: Ids  # whose work came back in time, ascending
+    steps: Ids  # how far each got, where the world knows it; −1 where only the client can say
+    rounds: Ids  # the round in which each was handed its work
+    work: Any  # a Trained, as it came: whoever made it is not trusted
+    facts: Facts | None  # of the clients, where the world weighed them
+    coefficients: Floats | None = None  # of the sum, where the world had one taken
+    late: Ids = field(default_factory=lambda: NOBODY)  # returned after the round was closed
+    sent: Ids = field(default_factory=lambda: NOBODY)  # clients that were really handed work, where not all were
+    lost: Ids = field(default_factory=lambda: NOBODY)  # of those: clients known never to return
+    vouched: bool = False  # the rows to remember lie in the world's own memory, and its sums told which are finite
+    availability_prob: Floats | None = None  # how likely each of the clients was to be up, where the world knows it
+    seconds: float = 0.0  # how long the server waited
+    closed_at: float = 0.0  # time on the world's clock when the collection was closed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """Tell the clients whose updates were accepted to keep what they now remember; the others forget it."""
+
+    order: Order
+    facts: Facts  # of the accepted
+    trained: "Trained"
+
+    @property
+    def round(self) -> int:
+        """The round it belongs to."""
+        return self.order.round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The answer to Settle: the mean Σ_i p_i row_i of what all clients now remember."""
+
+    shared: Tensor
+    finite: bool = True  # whether every row that was kept is
+    samples: int = 0  # per-sample gradients that clients computed for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """Ask for Σ_i w_i row_i over what clients remember under a name."""
+
+    round: int
+    name: str
+    weights: Floats  # by client id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """The answer to Recall; None where the world cannot say."""
+
+    total: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """Ask how far these clients would get, and how long the asked work would take them. No client is asked."""
+
+    round: int
+    clients: Ids
+    steps: Ids  # asked of each
+    local: Local
+    model: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The answer to Expect; None where the world does not know."""
+
+    steps: Ids | None = None
+    seconds: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Train these clients from this model, exactly so many steps each. The world asks this of an engine."""
+
+    round: int
+    streams: Streams
+    model: Tensor
+    buffers: Tensor | None
+    clients: Ids  # ascending, each once
+    steps: Ids  # how many each does
+    local: Local
+    settings: Mapping[str, Floats]  # the solver's settings, one value per client
+    coefficients: Floats | None  # given: return only Σ c_i Δ_i, reduced block by block; None: return the rows
+    buffer_weights: Floats  # how clients' buffers are averaged
+    wants_norms: bool = False  # return ‖Δ_i‖² too
+    offset: "Offset | None" = None  # k_i, subtracted from every gradient of client i
+    into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
+    on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """Gradient offsets k_i = row_i − shared, formed where they are used: a cohort's would take as much as its rows."""
+
+    shared: Tensor  # the same for all clients: SCAFFOLD's c
+    table: RowTable  # one row per client: SCAFFOLD's c_i
+    scale: Floats | None = None  # s_i; given: return the next rows k_i + s_i Δ_i, too
     weights: Floats | None = None  # p_i, given with the scale: and Σ p_i s_i Δ_i
 
     def columns(self, clients: Ids, start: int, out: Tensor) -> Tensor:
         """Write a part of these clients' k_i, from this column on, to `out`, and return it."""
         stop, view = start + out.shape[1], self.table.run_of(clients)
         own = self.table.columns(clients, start, out) if view is None else view[:, start:stop]
-        return torch.sub(own, self.common[start:stop], out=out)
+        return torch.sub(own, self.shared[start:stop], out=out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """The answer to Train; entries are in the order of `clients`."""
+    """The answer to Fit, and to Train once it was checked; entries are in the order of `clients`."""
 
     clients: Ids
     steps: Ids
@@ -69,11 +290,14 @@ class Trained:
     extra: Tensor | None = None  # second rows, where the local solver sends them
     square_norms: Floats | None = None
     buffers: Tensor | None = None  # Σ w_i buffers_i
-    controls: Tensor | None = None  # the next controls, one row per client
-    control_sum: Tensor | None = None  # Σ p_i s_i Δ_i
+    next_rows: Tensor | None = None  # what the clients remember from here on, k_i + s_i Δ_i, one row per client
+    next_sum: Tensor | None = None  # Σ p_i s_i Δ_i
     round: int | None = None  # which it answers; None: the one that was asked last
     num_examples: Ids | None = None  # what clients say they hold; None: they were not asked
-    reasons: Mapping[int, str] = field(default_factory=dict)  # why a client's answer cannot be used; by the coordinator
+    reasons: Mapping[int, str] = field(default_factory=dict)  # why a client's update cannot be used
+    availability_prob: Floats | None = None  # how likely each client was to be up, where the world knows it
+    asked: Ids | None = None  # everyone who was asked, whether an answer came or not
+    seconds: float = 0.0  # how long the server waited for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +397,7 @@ class Record:
     local_steps: Ids  # of those asked; 0 where nothing came
     coefficients: Floats  # of those asked; 0 where nothing was used
     losses: Floats  # of those asked; NaN where nothing came
+    outcomes: Ids = field(default_factory=lambda: NOBODY)  # of those asked: an Outcome each
     late: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # answered after the round was closed
     rejected: dict[int, str] = field(default_factory=dict)  # client -> reason
     metrics: dict[str, float] = field(default_factory=dict)
@@ -180,9 +405,11 @@ class Record:
     costs: Costs = field(default_factory=Costs)
     events: tuple[str, ...] = ()  # what a reader should know of this round
     finished: bool = False  # the last round of the run
-    model: Tensor | None = None  # the model after the round
+    step_kept: bool = True  # False: the server step was dropped, and clients forget what this round taught them
+    state: Any = None  # what the run carries on from here; a checkpoint saves it
 
 
-Request = Train | Probe | Score | Evaluate | Record
+EngineRequest = Fit | Probe | Score | Evaluate
+Request = Census | Train | Dispatch | Collect | Settle | Recall | Expect | EngineRequest | Record
 Answer = Trained | Probed | Scored | Evaluated | None
 Steps = Generator[Request, Any, T]  # a rule that asks before it decides: yields requests, returns T

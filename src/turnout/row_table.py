@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.array_types import Ids
+from turnout.array_types import Floats, Ids
 from turnout.row_file import RowFile
 
 DEFAULT_BUDGET = 1 << 30  # bytes of RAM one table may take
 LINE = 64  # bytes of memory that are read or written as one
+
+BLOCK_BYTES = 64 << 20  # rows of a table are summed in blocks of so many bytes
 
 
 class RowTable:
@@ -51,6 +53,11 @@ class RowTable:
     def stage(self) -> None:
         """Hold writes back from here on, until `commit` or `undo`."""
         self._staged, self._replaced, self._marks = [], [], (self.seen.copy(), self.changed.copy())
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether writes are held back."""
+        return self._staged is not None
 
     def written(self) -> list[Tensor]:
         """Return the rows of held-back writes; all rows ever written where writes are not held back.
@@ -142,6 +149,18 @@ class RowTable:
         if self.waiting is None or len(rows) != self.num_rows or self.waiting.shape != values.shape:
             return False
         return self.is_spare(values) and bool((rows == np.arange(self.num_rows)).all())
+
+
+def weighted_sum(table: RowTable, weights: Floats) -> Tensor:
+    """Return Σ_j w_j y_j over the rows ever written, block by block."""
+    total = torch.zeros(table.size, dtype=torch.float64, device=table.device)
+    counted = np.flatnonzero(table.seen & (weights != 0))
+    block = max(1, BLOCK_BYTES * table.num_rows // max(table.bytes, 1))
+    for begin in range(0, len(counted), block):
+        ids = counted[begin : begin + block]
+        rows = table.take(ids)
+        total += torch.as_tensor(weights[ids], dtype=rows.dtype, device=rows.device) @ rows
+    return total
 
 
 def new_rows(

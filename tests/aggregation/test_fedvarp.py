@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from tests.aggregation.answers import combined, facts, view
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg, FedVARP
-from turnout.aggregation.fedvarp import shared_mean
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import UpdateError
 from turnout.local import SGD
-from turnout.row_table import RowTable
+from turnout.row_table import RowTable, weighted_sum
 from turnout.selection import Uniform, Weighted
 
 NEVER = Cadence(every=10**9)
@@ -182,7 +181,7 @@ def test_contract_rows_are_summed_in_blocks_of_any_size(monkeypatch):
     table.put(np.arange(4), torch.from_numpy(OLD))
     for block in (1, 16, 32, 48, 10**6):
         monkeypatch.setattr("turnout.aggregation.fedvarp.BLOCK_BYTES", block)
-        assert shared_mean(table, P).numpy() == pytest.approx(P @ OLD, abs=1e-12)
+        assert weighted_sum(table, P).numpy() == pytest.approx(P @ OLD, abs=1e-12)
 
 
 def test_engine_engines_and_places_of_memory_agree(any_engine):

@@ -16,7 +16,7 @@ from turnout.coordinator import Cadence, Plan
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.local import SGD
-from turnout.requests import Train
+from turnout.requests import Fit
 
 VALUES = st.floats(-10, 10).map(lambda v: round(v, 3))
 ROWS = st.lists(VALUES, min_size=3, max_size=3)
@@ -115,7 +115,7 @@ class Spy(Sequential):
         self.asked = []
 
     def answer(self, questions):
-        self.asked += [request for _, request in questions if isinstance(request, Train)]
+        self.asked += [request for _, request in questions if isinstance(request, Fit)]
         return super().answer(questions)
 
 

@@ -38,8 +38,8 @@ def scaffold(rounds, *, control="average", local=Unequal, **more):
 
 def controls(state):
     """c_i of every client, and c."""
-    table = state.local["table"]
-    return table.take(np.arange(table.num_rows)), state.local["control"]
+    table = state.world["store control"]
+    return table.take(np.arange(table.num_rows)), state.local["shared"]
 
 
 def check_the_global_control_is_the_mean(rounds=7):
@@ -165,7 +165,7 @@ def test_engine_engines_and_places_of_memory_agree(any_engine):
     )
     here, _ = run(data, plan)
     there, _ = run(data, replace(plan, table_budget=0), engine=any_engine())
-    assert there.local["table"].in_file
+    assert there.world["store control"].in_file
     assert torch.allclose(here.model, there.model, rtol=0, atol=1e-12)
     assert torch.allclose(controls(here)[0], controls(there)[0], rtol=0, atol=1e-12)
 

@@ -9,7 +9,7 @@ import torch
 from tests.conftest import PointModel, blob_federation, blob_task, run
 from turnout import losses
 from turnout.assist import Safari
-from turnout.coordinator import Cadence, Plan, State
+from turnout.coordinator import Cadence, Plan, State, Turnover
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.data.federation import Samples, from_clients
 from turnout.engine import Sequential, Task
@@ -126,8 +126,9 @@ class Spy(Sequential):
 
 
 def test_contract_clients_come_and_go_in_the_servers_rounds_too():
-    comings = Scheduled(arrivals={2: 3}, departures={1: 5}, on_departure="exclude", reboot="vanilla")
-    plan = replace(plan_with(client_prob=0.0), fleet=Fleet(membership=comings), evaluate=Cadence(), rounds=6)
+    fleet = Fleet(membership=Scheduled(arrivals={2: 3}, departures={1: 5}))
+    turnover = Turnover(on_departure="exclude", reboot="vanilla")
+    plan = replace(plan_with(client_prob=0.0), fleet=fleet, turnover=turnover, evaluate=Cadence(), rounds=6)
     spy = Spy()
     final, records = run(helped_task(), plan, engine=spy)
     assert records[3].events == ("client 2 arrived", "server round")
@@ -139,8 +140,8 @@ def test_contract_clients_come_and_go_in_the_servers_rounds_too():
 
 
 def test_contract_asking_a_client_that_leaves_in_a_server_round_is_billed():
-    leaves = Scheduled(departures={1: 3}, on_departure="auto")
-    plan = replace(plan_with(client_prob=0.0), fleet=Fleet(membership=leaves), rounds=4)
+    leaves, turnover = Fleet(membership=Scheduled(departures={1: 3})), Turnover(on_departure="auto")
+    plan = replace(plan_with(client_prob=0.0), fleet=leaves, turnover=turnover, rounds=4)
     task = helped_task()
     _, records = run(task, plan)
     size, held = task.federation.sizes[1], len(task.federation.server)

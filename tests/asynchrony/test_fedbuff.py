@@ -14,8 +14,7 @@ from tests.core.test_trust import Lying, spoil
 from turnout.aggregation import FedAvg, Joint
 from turnout.asynchrony import FedBuff
 from turnout.catalogue import catalogue
-from turnout.coordinator import Cadence, Plan, State, check, coordinate
-from turnout.coordinator.buffered import play
+from turnout.coordinator import Cadence, Plan, State, check
 from turnout.coordinator.saving import restored, saved
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.errors import ConfigError
@@ -24,10 +23,12 @@ from turnout.fleet import Bernoulli, Complete, Deadline, Fleet, Fraction, Lognor
 from turnout.local import SGD, Adagrad
 from turnout.local.effort import AdaComm
 from turnout.protocols import Choice, Population, Timing
-from turnout.requests import Record
+from turnout.requests import Outcome, Record
 from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
 from turnout.study.driver import Run, drive
+from turnout.world.simulation import simulate
+from turnout.world.simulation.in_flight import play
 
 NEVER = Cadence(every=10**9)
 ONE_BY_ONE = FedBuff(buffer_size=1, concurrency=1)
@@ -167,10 +168,12 @@ def test_property_everyone_sent_off_comes_back_once_or_is_on_the_way(prob, buffe
         assert sent <= set(record.up.tolist())  # only those who are up are sent off
         assert back <= away | sent
         assert len(back) <= buffer_size
-        away = (away | sent) - back
+        lost = set(record.asked[record.outcomes == Outcome.LOST].tolist())  # they never return, and may be asked again
+        away = (away | sent) - back - lost
+        assert set(record.asked[record.outcomes == Outcome.AT_WORK].tolist()) == away & asked
         assert len(away) <= buffer_size + more
         assert record.costs.sim_seconds >= 0
-    assert away == set(final.flight["client"].tolist() if final.flight else [])
+    assert away == set(final.jobs["clients"].tolist() if final.jobs else [])
     assert records[-1].finished
 
 
@@ -254,8 +257,8 @@ def test_contract_an_answer_that_comes_in_late_is_rejected_for_its_own_reason():
     some = replace(plan((1, 2, 9, 4, 5, 6), buffer_size=2, concurrency=6), rounds=8)
     _, records = run(task, some, engine=Lying(spoil(2, "absurd samples"), spoil(4, "nan loss")))
     told = [(client, reason) for record in records for client, reason in record.rejected.items()]
-    assert (2, "says it has -3 samples") in told
-    assert (4, "its loss is not a number") in told
+    assert (2, "reports -3 samples") in told
+    assert (4, "the loss is not a number") in told
     assert {client for client, _ in told} == {2, 4}
     assert all(record.events == () for record in records)  # nothing is said of an answer before it comes in
     late = next(record for record in records if 2 in record.rejected)
@@ -268,7 +271,7 @@ def test_contract_the_reason_is_saved_with_an_answer_on_its_way():
     half, _ = run(task, some, engine=liar)
     tensors, rest = saved(half)
     back = restored(tensors, json.loads(json.dumps(rest)), half)
-    assert back.flight["reasons"] == {"2": "says it has -3 samples"}
+    assert back.world["in flight reasons"] == {"2": "reports -3 samples"}
 
 
 @given(st.lists(st.floats(0.1, 9), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 4))
@@ -314,10 +317,10 @@ def test_contract_saved_half_way_and_restored_ends_the_same():
     whole_plan = replace(plan((1, 2, 3, 4, 5, 6), buffer_size=2, concurrency=4), rounds=10)
     whole, _ = run(task, whole_plan)
     half, _ = run(task, replace(whole_plan, rounds=5))
-    assert len(half.flight["client"])
+    assert len(half.jobs["clients"])
     tensors, rest = saved(half)
     state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    steps = coordinate(whole_plan, Population.of(task.federation.sizes), state, Streams(0))
+    steps = simulate(whole_plan, Population.of(task.federation.sizes), state, Streams(0))
     engine, answer = Sequential(), None
     while True:
         try:

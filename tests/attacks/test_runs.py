@@ -12,16 +12,16 @@ from turnout.aggregation import FedAvg, FedVARP, FLTrust, Krum, Median, MultiKru
 from turnout.asynchrony import FedBuff
 from turnout.attacks import Gaussian, InnerProduct, LabelFlip, ModelReplacement, NaN, ScaledUpdate, SignFlip
 from turnout.coordinator import Cadence, Plan, check
-from turnout.coordinator.adversaries import forged
 from turnout.errors import ConfigError
 from turnout.filtering import Greedy
 from turnout.fleet import Bernoulli, Deadline, Fleet
 from turnout.local import SGD
 from turnout.protocols import Population
-from turnout.requests import Train, Trained
+from turnout.requests import Fit, Trained
 from turnout.selection import Uniform
 from turnout.server import FedExP
 from turnout.streams import Streams
+from turnout.world.simulation.adversaries import forged
 
 LOCAL = SGD(lr=0.1, batch_size=4, epochs=1)
 QUIET = Cadence(every=10**9)
@@ -83,7 +83,7 @@ def test_golden_rows_norms_and_verdicts_of_attackers_are_replaced_and_the_answer
         delta=rows,
         square_norms=np.array([5.0, 25.0, 61.0]),
     )
-    request = Train(
+    request = Fit(
         round=1,
         streams=Streams(0),
         model=torch.zeros(2, dtype=torch.float64),
@@ -173,9 +173,9 @@ def test_golden_controls_are_refreshed_with_what_was_sent():
     local = SGD(lr=0.5, steps=1, batches="full", control="average")
     honest, _ = run(task, Plan(local=local, rounds=1))
     final, _ = run(task, Plan(local=local, rounds=1, attack=SignFlip(clients=(1,))))
-    assert honest.local["table"].take(np.array([0, 1])).tolist() == [[-1.0], [-4.0]]
-    assert final.local["table"].take(np.array([0, 1])).tolist() == [[-1.0], [4.0]]
-    assert final.local["control"].tolist() == [1.5]
+    assert honest.world["store control"].take(np.array([0, 1])).tolist() == [[-1.0], [-4.0]]
+    assert final.world["store control"].take(np.array([0, 1])).tolist() == [[-1.0], [4.0]]
+    assert final.local["shared"].tolist() == [1.5]
 
 
 def test_error_a_client_that_does_not_exist_is_refused_at_check():

@@ -14,7 +14,7 @@ from turnout.engine import Task
 from turnout.filtering import Greedy, UpdateNorm
 from turnout.fleet import Fleet
 from turnout.local import SGD
-from turnout.requests import Probe, Train
+from turnout.requests import Fit, Probe
 from turnout.selection import Optimal
 
 TRAINING_FIRST = {
@@ -55,4 +55,4 @@ def test_contract_a_round_without_work_moves_nothing_and_the_next_goes_on(rule, 
     assert answered[idle] == 0
     assert all(count > 0 for round, count in enumerate(answered) if round not in (0, idle))
     assert torch.isfinite(final.model).all()
-    assert all(len(request.clients) for request in asked if isinstance(request, Train | Probe))
+    assert all(len(request.clients) for request in asked if isinstance(request, Fit | Probe))

@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from tests.conftest import blob_task, quadratic_task, run
-from turnout.coordinator import Cadence, Plan, coordinate
+from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.saving import restored, saved
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.protocols import Choice, Population
-from turnout.requests import Evaluate, Record, Train
+from turnout.requests import Evaluate, Fit, Record
 from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
+from turnout.world.simulation import simulate
 
 LOCAL = SGD(lr=0.1, batch_size=4, epochs=1)
 
@@ -65,7 +66,7 @@ def test_contract_an_answer_that_is_not_finite_is_taken_out_and_the_rest_count_a
     plan = Plan(local=SGD(lr=10.0, steps=2, batches="full"), rounds=1, evaluate=Cadence(every=10**9))
     expected, _ = run(good, plan)
     final, records = run(bad, plan)
-    assert records[-1].rejected == {2: "its change is not finite"}
+    assert records[-1].rejected == {2: "the update is not finite"}
     assert records[-1].coefficients.tolist() == [0.5, 0.5, 0.0]
     assert torch.equal(final.model, expected.model)
 
@@ -86,7 +87,7 @@ def test_contract_changing_the_selection_leaves_each_clients_batches_alone():
         run(task, Plan(local=LOCAL, rounds=1, selection=selection), engine=spies[-1])
     keys = []
     for spy in spies:
-        (train,) = [r for r in spy.asked if isinstance(r, Train)]
+        (train,) = [r for r in spy.asked if isinstance(r, Fit)]
         keys.append(dict(zip(train.clients, train.streams.keys("batches", train.round, train.clients), strict=True)))
     for other in keys[1:]:
         assert other.items() <= keys[0].items()
@@ -115,7 +116,7 @@ def test_contract_the_state_saved_and_restored_half_way_ends_the_same():
     tensors, rest = saved(half)
     half_way = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
     population = Population.of(task.federation.sizes)
-    engine, steps = Sequential(), coordinate(plan, population, half_way, Streams(0))
+    engine, steps = Sequential(), simulate(plan, population, half_way, Streams(0))
     answer = None
     while True:
         try:

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from tests.conftest import blob_task, run
 from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP
-from turnout.coordinator import Cadence, Plan, State, coordinate
+from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.saving import PARTS, restored, saved, tables_of
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
@@ -23,6 +23,7 @@ from turnout.requests import Record
 from turnout.row_table import RowTable
 from turnout.selection import Uniform
 from turnout.streams import Streams
+from turnout.world.simulation import simulate
 
 LIKE = torch.zeros(3, dtype=torch.float64)
 NEVER = Cadence(every=10**9)
@@ -114,9 +115,9 @@ def test_error_what_cannot_be_saved_is_named(value):
 
 
 def test_contract_where_the_run_stands_comes_back():
-    state = replace(state_with(), round=4, restart=2, sim_seconds=12.25, buffers=torch.tensor([0.5]))
+    state = replace(state_with(), round=4, restart=2, world={"seconds": 12.25}, buffers=torch.tensor([0.5]))
     back = again(state)
-    assert (back.round, back.restart, back.sim_seconds) == (4, 2, 12.25)
+    assert (back.round, back.restart, back.world) == (4, 2, {"seconds": 12.25})
     assert torch.equal(back.buffers, state.buffers)
     assert torch.equal(back.model, state.model)
     assert np.array_equal(back.last_losses, state.last_losses, equal_nan=True)
@@ -133,7 +134,7 @@ def test_property_any_array_comes_back(array):
 def resumed(task, plan, at):
     """The last state of a run that was saved after some rounds and taken up again."""
     half, _ = run(task, replace(plan, rounds=at))
-    steps = coordinate(plan, Population.of(task.federation.sizes), again(half), Streams(0))
+    steps = simulate(plan, Population.of(task.federation.sizes), again(half), Streams(0))
     engine, answer = Sequential(), None
     while True:
         try:
@@ -175,6 +176,7 @@ def test_identity_a_run_taken_up_half_way_ends_the_same_bit_for_bit(rule, hidden
         end = resumed(task, plan, at)
         assert torch.equal(end.model, whole.model)
         assert np.array_equal(end.last_losses, whole.last_losses, equal_nan=True)
-        for part in ("aggregation", "local"):
+        for part in ("aggregation", "local", "world"):
             assert set(getattr(end, part)) == set(getattr(whole, part))
-    assert (end.aggregation | end.local)["table"].in_file == (budget == 0)
+    tables = [value for value in (end.aggregation | end.world).values() if isinstance(value, RowTable)]
+    assert [table.in_file for table in tables] == [budget == 0]

@@ -16,7 +16,7 @@ from turnout.coordinator.server_step import begin, commit
 from turnout.fleet import Deadline, Fleet
 from turnout.local import SGD
 from turnout.protocols import Choice, Combined, Moved
-from turnout.requests import Train
+from turnout.requests import Fit
 from turnout.row_table import RowTable
 from turnout.server import FedAdagrad, FedAdam, FedAvgM, FedYogi, SlowMomentum
 
@@ -28,7 +28,7 @@ def once(client, round, size=HUGE):
     """A lie: in one round one client's update is huge, and finite."""
 
     def lie(request, answer):
-        if not isinstance(request, Train) or request.round != round or answer.delta is None:
+        if not isinstance(request, Fit) or request.round != round or answer.delta is None:
             return answer
         place = at(answer, client)
         if place is None:
@@ -75,16 +75,16 @@ class Rows(Lying):
 
     def answer(self, questions):
         asked = [
-            (task, replace(r, coefficients=None, controls=None if r.controls is None else _bare(r.controls)))
-            if isinstance(r, Train)
+            (task, replace(r, coefficients=None, offset=None if r.offset is None else _bare(r.offset)))
+            if isinstance(r, Fit)
             else (task, r)
             for task, r in questions
         ]
         return super().answer(asked)
 
 
-def _bare(controls):
-    return replace(controls, scale=None, weights=None)
+def _bare(offset):
+    return replace(offset, scale=None, weights=None)
 
 
 @pytest.mark.parametrize("budget", [0, 1 << 30], ids=["in a file", "in RAM"])
@@ -122,7 +122,7 @@ def test_contract_a_step_that_a_sum_spoils_says_how_to_find_the_client():
     task = quadratic_task([1.0, 1.0], [[1.0], [1.0]], [1, 1])
 
     def lie(request, answer):
-        spoilt = isinstance(request, Train) and request.round == 2
+        spoilt = isinstance(request, Fit) and request.round == 2
         return replace(answer, reduced=torch.full_like(answer.reduced, -1e200)) if spoilt else answer
 
     plan = Plan(local=SGD(lr=0.1, steps=1, batches="full"), rounds=3, server=FedAdam(lr=0.5))
@@ -155,14 +155,14 @@ def test_contract_a_server_that_does_not_wait_never_has_an_infinite_model():
     assert any("the model's squared norm would not be finite" in event for r in records for event in r.events)
 
 
-@pytest.mark.parametrize(("size", "why"), [(1e308, "squared norm"), (float("nan"), "its change is not finite")])
+@pytest.mark.parametrize(("size", "why"), [(1e308, "squared norm"), (float("nan"), "the update is not finite")])
 def test_contract_a_round_of_the_servers_own_drops_a_step_that_is_not_finite(size, why):
     task = blob_task(4)
     task = replace(task, federation=replace(task.federation, server=task.federation.test))
     plan = Plan(local=LOCAL, rounds=3, assist=Safari(lr=0.1, client_prob=0.0))
 
     def lie(request, answer):
-        spoilt = isinstance(request, Train) and request.on_server and request.round == 2
+        spoilt = isinstance(request, Fit) and request.on_server and request.round == 2
         return replace(answer, delta=torch.full_like(answer.delta, size)) if spoilt else answer
 
     final, records = run(task, plan, engine=Lying(lie))

@@ -16,7 +16,7 @@ from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError, UpdateError
 from turnout.local import SGD
 from turnout.local.effort import AdaComm
-from turnout.requests import Probe, Score, Train, Trained
+from turnout.requests import Fit, Probe, Score, Trained
 from turnout.rows import finite_rows, is_finite
 from turnout.selection import DivFL, PowerOfChoice, Uniform
 from turnout.server import FedExP
@@ -27,7 +27,7 @@ ADAPTING = SGD(lr=0.1, batch_size=5, effort=AdaComm(start=4, every=1))
 
 
 class Lying:
-    """An honest engine whose answers to Train are spoilt on the way."""
+    """An honest engine whose answers to Fit are spoilt on the way."""
 
     name = "lying"
 
@@ -45,8 +45,8 @@ class Lying:
 
 
 def of_training(change):
-    """Spoil answers to Train, if the client is in them; the others pass."""
-    return lambda request, answer: change(request, answer) if isinstance(request, Train) else answer
+    """Spoil answers to Fit, if the client is in them; the others pass."""
+    return lambda request, answer: change(request, answer) if isinstance(request, Fit) else answer
 
 
 def at(answer, client):
@@ -70,7 +70,7 @@ def spoil(client, kind):
             mine = np.arange(len(answer.loss)) == place
             return replace(answer, loss=np.where(mine, float(kind.split()[0]), answer.loss))
         if kind == "nan control":
-            return replace(answer, controls=_with_nan(answer.controls, place))
+            return replace(answer, next_rows=_with_nan(answer.next_rows, place))
         if kind == "too many steps":
             return replace(answer, steps=answer.steps + (np.arange(len(answer.steps)) == place))
         if kind == "absurd samples":
@@ -92,7 +92,7 @@ def spoil(client, kind):
             delta=answer.delta[picked],
             square_norms=None if answer.square_norms is None else answer.square_norms[order],
             num_examples=None if answer.num_examples is None else answer.num_examples[order],
-            controls=None if answer.controls is None else answer.controls[picked],
+            next_rows=None if answer.next_rows is None else answer.next_rows[picked],
         )
 
     return of_training(lie)
@@ -107,12 +107,12 @@ def _with_nan(rows, place):
 
 
 KINDS = {
-    "nan": "its change is not finite",
-    "inf": "its change is not finite",
-    "nan loss": "its loss is not a number",
-    "inf loss": "its loss is not a number",
-    "too many steps": "steps, and",
-    "absurd samples": "says it has -3 samples",
+    "nan": "the update is not finite",
+    "inf": "the update is not finite",
+    "nan loss": "the loss is not a number",
+    "inf loss": "the loss is not a number",
+    "too many steps": "local steps, got",
+    "absurd samples": "reports -3 samples",
     "silent": "no answer came",
     "twice": "answered 2 times",
 }
@@ -170,7 +170,7 @@ def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody():
         (lambda request, answer: replace(answer, loss=answer.loss.astype(str)), "not 4 numbers each"),
         (lambda request, answer: replace(answer, steps=answer.steps / 2), "whose it is and how many steps"),
         (lambda request, answer: replace(answer, clients=answer.clients.astype(str)), "whose it is and how many"),
-        (lambda request, answer: replace(answer, loss=answer.loss * np.nan), "its loss is not a number"),
+        (lambda request, answer: replace(answer, loss=answer.loss * np.nan), "the loss is not a number"),
         (lambda request, answer: Trained(clients=NOBODY, steps=NOBODY, loss=NO, finite=NO), "no answer came"),
     ],
 )
@@ -209,7 +209,7 @@ def test_contract_a_probe_that_is_no_number_gains_its_client_nothing():
     plan = Plan(local=LOCAL, rounds=4, selection=PowerOfChoice(cohort_size=1, pool_size=6))
     _, records = run(task, plan, engine=Lying(loud))
     assert all(4 not in record.asked for record in records[1:])
-    assert all("client 4: its loss is not a number" in record.events for record in records[1:])
+    assert all("client 4: the loss is not a number" in record.events for record in records[1:])
 
 
 def huge(client, size):
@@ -234,7 +234,7 @@ def test_golden_too_long_a_change_is_left_out_or_shortened():
 
     model, record = after(Trust(max_norm=0.5))
     assert model == pytest.approx(0.1)
-    assert record.rejected == {1: "its change is 8 long, and 0.5 is believed"}
+    assert record.rejected == {1: "update norm 8 exceeds trust.max_norm = 0.5"}
     model, record = after(Trust(policy="clip", max_norm=0.5))
     assert model == pytest.approx((0.1 + 0.5) / 2)
     assert record.rejected == {}
@@ -268,7 +268,7 @@ def test_error_trust_names_what_is_wrong_with_its_settings(made, message):
 def test_contract_a_loss_that_is_no_number_costs_its_client_the_round_and_nobody_else(local, rule):
     plan = Plan(local=local, rounds=4, aggregation=rule)
     final, records = run(blob_task(5), plan, engine=Lying(spoil(3, "nan loss")))
-    assert all(record.rejected == {3: "its loss is not a number"} for record in records[1:])
+    assert all(record.rejected == {3: "the loss is not a number"} for record in records[1:])
     assert all(record.answered.tolist() == [0, 1, 2, 4] for record in records[1:])
     assert np.isnan(final.last_losses[3])
     assert np.isfinite(np.delete(final.last_losses, 3)).all()
@@ -307,12 +307,12 @@ def test_contract_models_that_cannot_be_scored_are_the_worst_there_are():
     from turnout.requests import Scored
 
     request = Score(round=1, models=torch.zeros(3, 2), buffers=None)
-    fixed = fitting(request, Scored(loss=np.array([1.0, np.nan, 2.0]), samples=5), Trust(), Findings())
+    fixed = fitting(request, Scored(loss=np.array([1.0, np.nan, 2.0]), samples=5), Findings())
     assert fixed.loss.tolist() == [1.0, 2.0, 2.0]
     found = Findings()
-    assert fitting(request, None, Trust(), found).loss.tolist() == [0.0, 0.0, 0.0]
+    assert fitting(request, None, found).loss.tolist() == [0.0, 0.0, 0.0]
     assert found.notes == ["the models could not be scored"]
-    assert fitting(request, Scored(loss=["a", "b", "c"]), Trust(), Findings()).loss.tolist() == [0.0, 0.0, 0.0]
+    assert fitting(request, Scored(loss=["a", "b", "c"]), Findings()).loss.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_golden_a_row_is_finite_or_not_whatever_its_sum_is():
@@ -346,22 +346,22 @@ class OneNaN:
 
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("gone", [False, True])
-@pytest.mark.parametrize("what", ["controls", "control_sum"])
+@pytest.mark.parametrize("what", ["next_rows", "next_sum"])
 def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what, gone, rows):
     local = SGD(lr=0.1, batch_size=7, epochs=1, control="average")
     plan = Plan(local=local, rounds=5, aggregation=FedVARP() if rows else FedAvg(), evaluate=Cadence(every=1))
     state, records = run(blob_task(5), plan, engine=OneNaN(what, gone))
     assert [len(record.answered) for record in records[3:]] == [5, 5, 5]
-    assert bool(torch.isfinite(state.local["control"]).all())
-    assert bool(torch.isfinite(state.local["table"].take(np.arange(5))).all())
-    if what == "controls" and not gone:
-        assert records[2].rejected == {0: "its next control is not finite"}
+    assert bool(torch.isfinite(state.local["shared"]).all())
+    assert bool(torch.isfinite(state.world["store control"].take(np.arange(5))).all())
+    if what == "next_rows" and not gone:
+        assert records[2].rejected == {0: "the row to remember is not finite"}
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), FedVARP(), Median()])
 def test_contract_rows_that_belong_to_a_graph_leave_it(rule):
     def tied(request, answer):
-        names = ("reduced", "delta", "controls", "control_sum")
+        names = ("reduced", "delta", "next_rows", "next_sum")
         held = {name: getattr(answer, name) for name in names if getattr(answer, name) is not None}
         return replace(answer, **{name: value.clone().requires_grad_() for name, value in held.items()})
 
@@ -395,7 +395,7 @@ class InPlace(Sequential):
     def answer(self, questions):
         answers = super().answer(questions)
         for _, request in questions:
-            if isinstance(request, Train):
+            if isinstance(request, Fit):
                 self.how(request.model)
         return answers
 

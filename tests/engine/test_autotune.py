@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import blob_task
-from tests.engine.test_blocks import controls_of, request
+from tests.engine.test_blocks import offset_of, request
 from turnout.engine import Vectorised
 from turnout.engine.vectorised import autotune
 from turnout.engine.vectorised.autotune import TURNS, Execution, candidates, choose
@@ -89,7 +89,7 @@ def test_contract_work_that_moves_more_memory_is_measured_on_its_own(tmp_path, m
         engine.answer([(task, request(task, shares, SGD(lr=0.1, batch_size=5, epochs=1, **more)))])
     assert len(engine.ways) == 2
     controlled = SGD(lr=0.1, batch_size=5, epochs=1, control="average")
-    engine.answer([(task, request(task, shares, controlled, controls=controls_of(task, 0)))])
+    engine.answer([(task, request(task, shares, controlled, offset=offset_of(task, 0)))])
     assert len(engine.ways) == 3
 
 

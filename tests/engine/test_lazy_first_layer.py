@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.test_blocks import controls_of, request
+from tests.engine.test_blocks import offset_of, request
 from tests.engine.test_engines_agree import wide_task
 from turnout.engine import Sequential, Vectorised
 from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
@@ -57,7 +57,7 @@ def piece(request, monkeypatch):
     """How many rows' controls are formed at once."""
     first = wide_task().layout.slots[0]
     monkeypatch.setattr(
-        "turnout.engine.vectorised.controlled.PIECE_BYTES", request.param * (first.stop - first.start) * 8
+        "turnout.engine.vectorised.gradient_offsets.PIECE_BYTES", request.param * (first.stop - first.start) * 8
     )
     return request.param
 
@@ -68,7 +68,7 @@ def test_engine_it_is_what_writing_at_every_step_gives(name, block, piece, monke
     task, local = wide_task(), LOCALS[name]
 
     def asked():
-        more = {"controls": controls_of(task, 0)} if name.startswith("controlled") else {}  # each has memory of its own
+        more = {"offset": offset_of(task, 0)} if name.startswith("controlled") else {}  # each has memory of its own
         plain = request(task, None, local, **more)
         rates = np.linspace(0.05, 0.1, len(plain.clients))  # each row its own
         return replace(plain, steps=np.array([5, 5, 4, 5, 3, 5]), settings={**plain.settings, "lr": rates})
@@ -85,7 +85,7 @@ def test_engine_it_is_what_writing_at_every_step_gives(name, block, piece, monke
         assert torch.allclose(mine.delta, other.delta, rtol=0, atol=1e-12)
         assert np.allclose(mine.loss, other.loss, rtol=0, atol=1e-12)
         if local.control != "none":
-            assert torch.allclose(mine.controls, other.controls, rtol=0, atol=1e-12)
+            assert torch.allclose(mine.next_rows, other.next_rows, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])
@@ -95,7 +95,7 @@ def test_engine_sums_of_changes_come_from_the_next_controls_alone(block, decay, 
     local = SGD(lr=0.1, batch_size=4, steps=5, control="average", momentum=0.5, weight_decay=decay)
 
     def asked(seed):
-        plain = request(task, shares, local, controls=controls_of(task, seed))  # each has memory of its own
+        plain = request(task, shares, local, offset=offset_of(task, seed))  # each has memory of its own
         return replace(plain, steps=np.array([5, 5, 4, 5, 3, 5]))
 
     scaled = []
@@ -107,7 +107,7 @@ def test_engine_sums_of_changes_come_from_the_next_controls_alone(block, decay, 
     assert all(scaled), "no change was to be written"
     for seed, mine in ((0, single), *enumerate(several)):
         (alone,) = Sequential().answer([(task, asked(seed))])
-        for what in ("reduced", "controls", "control_sum"):
+        for what in ("reduced", "next_rows", "next_sum"):
             assert torch.allclose(getattr(mine, what), getattr(alone, what), rtol=0, atol=1e-11), what
 
 

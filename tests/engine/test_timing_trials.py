@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.conftest import blob_task
-from tests.engine.test_blocks import controls_of, request
+from tests.engine.test_blocks import offset_of, request
 from turnout.engine import Vectorised
 from turnout.engine.task import samples_of
 from turnout.engine.vectorised.autotune import Execution
@@ -20,7 +20,7 @@ LOCAL = SGD(lr=0.1, batch_size=4, steps=5, control="average")
 def rehearsed(clients, runs=1, row_bytes=WHOLE_BYTES):
     """Return a rehearsal of requests with something of its own for each client, and the list of what it trains."""
     task, trained = blob_task(clients), []
-    asked = request(task, np.arange(clients) / 10, LOCAL, controls=controls_of(task, 0))
+    asked = request(task, np.arange(clients) / 10, LOCAL, offset=offset_of(task, 0))
     asked = replace(asked, settings={"lr": np.arange(clients) / 100}, steps=np.arange(clients) % 3 + 1)
     slab = samples_of(task, asked)
     rehearsal = Rehearsal(row_bytes, [asked] * runs, [slab] * runs, lambda *piece: trained.append(piece))
@@ -46,8 +46,8 @@ def test_contract_a_client_keeps_what_is_its_own():
     assert piece.settings["lr"].tolist() == asked.settings["lr"][mine].tolist()
     assert piece.coefficients.tolist() == asked.coefficients[mine].tolist()
     assert piece.buffer_weights.tolist() == asked.buffer_weights[mine].tolist()
-    assert piece.controls.scale.tolist() == asked.controls.scale[mine].tolist()
-    assert piece.controls.weights.tolist() == asked.controls.weights[mine].tolist()
+    assert piece.offset.scale.tolist() == asked.offset.scale[mine].tolist()
+    assert piece.offset.weights.tolist() == asked.offset.weights[mine].tolist()
     assert samples.starts.tolist() == slab.starts[mine].tolist()
     assert samples.sizes.tolist() == slab.sizes[mine].tolist()
 
@@ -73,8 +73,8 @@ def test_engine_to_be_measured_changes_no_answer(monkeypatch, tmp_path):
     monkeypatch.setenv("TURNOUT_CACHE", str(tmp_path))
     monkeypatch.setattr("turnout.engine.vectorised.timing_trials.WHOLE_BYTES", 0)
     task = blob_task(7)
-    (measured,) = Vectorised("cpu").answer([(task, request(task, None, LOCAL, controls=controls_of(task, 0)))])
-    (fixed,) = Vectorised("cpu", block=7).answer([(task, request(task, None, LOCAL, controls=controls_of(task, 0)))])
+    (measured,) = Vectorised("cpu").answer([(task, request(task, None, LOCAL, offset=offset_of(task, 0)))])
+    (fixed,) = Vectorised("cpu", block=7).answer([(task, request(task, None, LOCAL, offset=offset_of(task, 0)))])
     assert (tmp_path / "tuning.json").exists()
-    for what in ("delta", "controls"):
+    for what in ("delta", "next_rows"):
         assert torch.allclose(getattr(measured, what), getattr(fixed, what), rtol=0, atol=1e-12)

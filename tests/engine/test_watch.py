@@ -10,7 +10,7 @@ import torch
 from tests.conftest import blob_task
 from turnout.engine import Engine, Interrupted, Sequential, Task, Vectorised
 from turnout.local import SGD
-from turnout.requests import Evaluate, Probe, Score, Train
+from turnout.requests import Evaluate, Fit, Probe, Score
 from turnout.streams import Streams
 
 ENGINES: dict[str, Callable[[], Engine]] = {
@@ -26,7 +26,7 @@ def task_of() -> Task:
     return replace(task, federation=replace(task.federation, server=task.federation.test))
 
 
-def asked(task: Task) -> dict[str, Train | Probe | Score | Evaluate]:
+def asked(task: Task) -> dict[str, Fit | Probe | Score | Evaluate]:
     """Return one request of each kind."""
     clients, model = np.arange(8), task.layout.flatten(task.module)
     every = {"round": 3, "streams": Streams(0), "model": model, "buffers": None, "clients": clients}
@@ -34,7 +34,7 @@ def asked(task: Task) -> dict[str, Train | Probe | Score | Evaluate]:
     settings = {"lr": np.full(8, 0.1)}
     weights = np.full(8, 1 / 8)
     return {
-        "train": Train(
+        "train": Fit(
             **every, steps=np.full(8, 5), local=local, settings=settings, coefficients=weights, buffer_weights=weights
         ),
         "loss": Probe(**every, what="loss"),

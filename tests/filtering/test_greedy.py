@@ -23,7 +23,7 @@ from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.models import Softmax
 from turnout.protocols import Kept, Population, View
-from turnout.requests import Score, Scored, Train, Trained
+from turnout.requests import Fit, Score, Scored, Trained
 from turnout.selection import Uniform
 from turnout.streams import Streams
 from turnout.study import Study
@@ -200,7 +200,7 @@ class Spy(Vectorised):
 
     def answer(self, questions):
         for _, request in questions:
-            if isinstance(request, Train):
+            if isinstance(request, Fit):
                 self.trained.append((request.round, request.clients.tolist()))
             if isinstance(request, Score):
                 self.scored += len(request.models)

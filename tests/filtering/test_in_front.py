@@ -17,7 +17,7 @@ from turnout.engine import Sequential, Task
 from turnout.filtering import DataSize, Everyone, Greedy, MinimumSteps, UpdateNorm
 from turnout.fleet import Bernoulli, Deadline, Fleet, Lognormal
 from turnout.local import SGD
-from turnout.requests import Train
+from turnout.requests import Fit
 from turnout.selection import Optimal
 from turnout.server import FedExP
 
@@ -58,7 +58,7 @@ class Watched(Sequential):
 
     def answer(self, questions):
         for _, request in questions:
-            if isinstance(request, Train) and not request.on_server:
+            if isinstance(request, Fit) and not request.on_server:
                 self.trained += [(request.round, client) for client in request.clients.tolist()]
         return super().answer(questions)
 

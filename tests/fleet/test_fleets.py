@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import quadratic_task, run
-from tests.fleet.claims import trace_of
+from tests.fleet.claims import trace_of, view_of
 from turnout import losses
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
-from turnout.coordinator import Plan
+from turnout.coordinator import Plan, Turnover
 from turnout.engine import Sequential
 from turnout.fleet import (
     Always,
@@ -31,7 +31,7 @@ from turnout.fleet import (
     Stragglers,
 )
 from turnout.local import SGD
-from turnout.requests import Train
+from turnout.requests import Fit
 from turnout.selection import Uniform
 from turnout.study import Study
 
@@ -61,11 +61,12 @@ CLOCK = st.sampled_from(
 MEMBERSHIP = st.sampled_from(
     [
         None,
-        Scheduled(arrivals={2: 3}, departures={1: 5}, on_departure="exclude", reboot="vanilla"),
-        Random(arrival_prob=0.3, departure_prob=0.1, reboot="vanilla"),
-        Random(present=1.0, departure_prob=0.2, on_departure="exclude", reboot="vanilla"),
+        Scheduled(arrivals={2: 3}, departures={1: 5}),
+        Random(arrival_prob=0.3, departure_prob=0.1),
+        Random(present=1.0, departure_prob=0.2),
     ]
 )
+TURNOVER = st.sampled_from([Turnover(reboot="vanilla"), Turnover(reboot="vanilla", on_departure="exclude")])
 SCHEMES = st.sampled_from([FedAvg(), FedAvg(weighting="mean"), SchemeA(), SchemeB(), SchemeC()])
 
 
@@ -87,11 +88,12 @@ def expected_sum(scheme, record, weights, counted):
     work=WORK,
     clock=CLOCK,
     membership=MEMBERSHIP,
+    turnover=TURNOVER,
     scheme=SCHEMES,
     seed=st.integers(0, 1000),
     cohort=st.none() | st.integers(1, CLIENTS),
 )
-def test_property_a_run_keeps_to_its_fleet(availability, work, clock, membership, scheme, seed, cohort):
+def test_property_a_run_keeps_to_its_fleet(availability, work, clock, membership, turnover, scheme, seed, cohort):
     fleet = Fleet(availability=availability, work=work, clock=clock, membership=membership)
     cohort = cohort if isinstance(scheme, FedAvg) else None  # the schemes want everyone
     sizes = [1, 4, 2, 3, 5, 2]
@@ -100,6 +102,7 @@ def test_property_a_run_keeps_to_its_fleet(availability, work, clock, membership
         local=SGD(lr=0.1, steps=STEPS, batches="full"),
         rounds=9,
         fleet=fleet,
+        turnover=turnover,
         selection=Uniform(cohort_size=cohort),
         aggregation=scheme,
     )
@@ -136,7 +139,7 @@ class Counting(Sequential):
     def answer(self, questions):
         answers = super().answer(questions)
         for (_, request), answer in zip(questions, answers, strict=True):
-            if isinstance(request, Train):
+            if isinstance(request, Fit):
                 self.trained[request.round] = dict(zip(answer.clients.tolist(), answer.steps.tolist(), strict=True))
         return answers
 
@@ -147,6 +150,7 @@ class Counting(Sequential):
     work=WORK,
     clock=CLOCK,
     membership=MEMBERSHIP,
+    turnover=TURNOVER,
     seed=st.integers(0, 1000),
     cohort=st.none() | st.integers(1, CLIENTS),
 )
@@ -183,9 +187,7 @@ def follow(fleet, records):
     everyone = np.arange(CLIENTS)
     if fleet.membership is None:
         return [set()] * 10, [everyone] * 10
-    from turnout.protocols import Population
-
-    there = set(fleet.membership.at_start(Population.of(np.ones(CLIENTS, dtype=np.int64))).tolist())
+    there = set(fleet.membership.members(view_of(CLIENTS, 0)).tolist())
     gone, gone_by, there_by = set(), [], []
     for record in records:
         for event in record.events:

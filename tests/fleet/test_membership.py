@@ -13,19 +13,20 @@ from tests.conftest import quadratic_task, run
 from tests.core.test_round import Spy
 from tests.fleet.claims import view_of
 from turnout.aggregation import SchemeB
-from turnout.coordinator import Cadence, Plan, coordinate
+from turnout.coordinator import Cadence, Plan, Turnover
 from turnout.coordinator.saving import restored, saved
+from turnout.coordinator.turnover import boosted, should_exclude, turnover_events
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Deadline, Fleet, Fraction, Random, Scheduled
 from turnout.fleet.membership.random import NEVER, waited
-from turnout.fleet.membership.terms import boosted, should_exclude, told
 from turnout.local import SGD
 from turnout.local.schedule import Inverse
 from turnout.protocols import Population
 from turnout.requests import Evaluate, Record
 from turnout.server import SGD as ServerSGD
 from turnout.streams import Streams
+from turnout.world.simulation import simulate
 
 GD = SGD(lr=0.1, steps=1, batches="full")
 H, E, N = [1.0, 2.0, 0.5, 1.5], [[1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [-1.0, 1.0]], [1, 3, 2, 4]
@@ -41,8 +42,12 @@ def optimum(clients):
     return (n[:, None] * e).sum(0) / (n * h).sum()
 
 
-def plan_of(membership, rounds=10, **more):
-    return Plan(local=GD, rounds=rounds, fleet=Fleet(membership=membership), **more)
+VANILLA, EXCLUDE = Turnover(reboot="vanilla"), Turnover(on_departure="exclude")
+
+
+def plan_of(membership, rounds=10, turnover=None, **more):
+    fleet = Fleet(membership=membership)
+    return Plan(local=GD, rounds=rounds, fleet=fleet, turnover=turnover or Turnover(), **more)
 
 
 def test_identity_nobody_comes_or_goes():
@@ -68,26 +73,24 @@ def test_golden_an_arrival_changes_weights_restarts_schedules_and_is_boosted():
 
 def test_identity_a_boost_of_one_is_a_vanilla_reboot():
     fast, _ = run(task(), plan_of(Scheduled(arrivals={3: 3})))
-    one, _ = run(task(), plan_of(Scheduled(arrivals={3: 3}, boost_start=1.0)))
-    vanilla, _ = run(task(), plan_of(Scheduled(arrivals={3: 3}, reboot="vanilla")))
+    one, _ = run(task(), plan_of(Scheduled(arrivals={3: 3}), turnover=Turnover(boost_start=1.0)))
+    vanilla, _ = run(task(), plan_of(Scheduled(arrivals={3: 3}), turnover=VANILLA))
     assert torch.equal(one.model, vanilla.model)
     assert not torch.equal(fast.model, vanilla.model)
-    assert not Scheduled(boost_start=1.0).reboots_fast
-    assert Scheduled().reboots_fast
+    assert not Turnover(boost_start=1.0).reboots_fast
+    assert Turnover().reboots_fast
 
 
 def test_golden_the_boost_by_hand():
     since = np.array([0, 1, 2, 3, 10])
     assert np.allclose(boosted(since, 3.0, 2.0), [1, 3, 1.5, 1 + 2 / 9, 1.02])
     assert np.allclose(boosted(since, 2.0, 1.0), [1, 2, 1.5, 4 / 3, 1.1])
-    assert (Scheduled(reboot="vanilla").boost(since) == 1).all()
+    assert (VANILLA.boost(since) == 1).all()
 
 
 def test_golden_a_departed_client_stays_in_the_objective_or_leaves_it():
     _, kept = run(task(), plan_of(Scheduled(departures={3: 3}), 4, aggregation=SchemeB()))
-    state, dropped = run(
-        task(), plan_of(Scheduled(departures={3: 3}, on_departure="exclude"), 4, aggregation=SchemeB())
-    )
+    state, dropped = run(task(), plan_of(Scheduled(departures={3: 3}), 4, EXCLUDE, aggregation=SchemeB()))
     assert np.allclose(kept[2].coefficients, np.array(N) / 10)
     assert np.allclose(kept[3].coefficients, np.array([1, 3, 2]) / 10)  # p is not shared out again
     assert np.allclose(dropped[3].coefficients, np.array([1, 3, 2]) / 6)
@@ -99,7 +102,7 @@ def test_golden_a_departed_client_stays_in_the_objective_or_leaves_it():
 @pytest.mark.parametrize(("on_departure", "tested"), [("include", [0, 1, 2, 3]), ("exclude", [0, 1, 2])])
 def test_contract_the_test_set_follows_the_objective(on_departure, tested):
     spy = Spy()
-    run(task(), plan_of(Scheduled(departures={3: 3}, on_departure=on_departure), 4), engine=spy)
+    run(task(), plan_of(Scheduled(departures={3: 3}), 4, Turnover(on_departure=on_departure)), engine=spy)
     measured = {r.round: r.clients.tolist() for r in spy.asked if isinstance(r, Evaluate)}
     assert measured[2] == [0, 1, 2, 3]
     assert measured[3] == tested
@@ -108,19 +111,17 @@ def test_contract_the_test_set_follows_the_objective(on_departure, tested):
 def test_convergence_to_the_optimum_of_those_who_are_there():
     local, seldom = SGD(lr=0.5, steps=1, batches="full"), Cadence(every=1000)
     for reboot, near in (("vanilla", 1e-8), ("fast", 1e-3)):  # the boost is 1 + 2/j²: still 5e-4 after 60 rounds
-        membership = Scheduled(arrivals={3: 10}, reboot=reboot)
-        arrived, _ = run(task(), replace(plan_of(membership, 70, evaluate=seldom), local=local))
+        plan = plan_of(Scheduled(arrivals={3: 10}), 70, Turnover(reboot=reboot), evaluate=seldom)
+        arrived, _ = run(task(), replace(plan, local=local))
         assert np.allclose(arrived.model.numpy(), optimum([0, 1, 2, 3]), atol=near)
-    leaving = Scheduled(departures={1: 10}, on_departure="exclude")
-    gone, _ = run(task(), replace(plan_of(leaving, 70, evaluate=seldom), local=local))
+    leaving = plan_of(Scheduled(departures={1: 10}), 70, EXCLUDE, evaluate=seldom)
+    gone, _ = run(task(), replace(leaving, local=local))
     assert np.allclose(gone.model.numpy(), optimum([0, 2, 3]), atol=1e-8)
 
 
 def test_convergence_the_arrival_of_a_copy_moves_nothing():
     copies = quadratic_task([1.0, 1.0], [[2.0], [2.0]], [5, 5])
-    plan = replace(
-        plan_of(Scheduled(arrivals={1: 60}, reboot="vanilla"), 65), local=SGD(lr=0.5, steps=1, batches="full")
-    )
+    plan = replace(plan_of(Scheduled(arrivals={1: 60}), 65, VANILLA), local=SGD(lr=0.5, steps=1, batches="full"))
     final, records = run(copies, plan)
     assert abs(float(final.model) - 2.0) < 1e-12
     assert records[60].events == ("client 1 arrived",)
@@ -130,11 +131,11 @@ def test_convergence_the_arrival_of_a_copy_moves_nothing():
 @pytest.mark.parametrize("way", ["arrival", "departure"])
 def test_convergence_the_optimum_moves_no_further_than_the_bound(way, moving):
     # ‖x* − x̃*‖ ≤ (2√(2L)/µ) · n_l/n · √Γ_l, where n counts l and Γ_l = F_l − min F_l at the optimum without l
-    come, go = Scheduled(arrivals={moving: 81}, reboot="vanilla"), Scheduled(departures={moving: 81})
-    membership = come if way == "arrival" else replace(go, on_departure="exclude")
+    come, go = Scheduled(arrivals={moving: 81}), Scheduled(departures={moving: 81})
+    membership, turnover = (come, VANILLA) if way == "arrival" else (go, EXCLUDE)
     local, seldom = SGD(lr=0.5, steps=1, batches="full"), Cadence(every=1000)
     before, after = (
-        run(task(), replace(plan_of(membership, rounds, evaluate=seldom), local=local))[0].model.numpy()
+        run(task(), replace(plan_of(membership, rounds, turnover, evaluate=seldom), local=local))[0].model.numpy()
         for rounds in (80, 160)
     )
     without = before if way == "arrival" else after
@@ -176,27 +177,27 @@ def test_property_the_rule_is_monotone(gap, more, round, later, rounds, constant
 def test_golden_auto_estimates_the_gap_by_what_a_client_would_gain_alone(constant, excluded):
     # one exact step reaches client 1's own minimum: Γ = (h/2)‖x − e/h‖²
     local = SGD(lr=0.5, steps=1, batches="full")  # h_1 = 2
-    membership = Scheduled(departures={1: 6}, on_departure="auto", departure_constant=constant)
+    membership, turnover = Scheduled(departures={1: 6}), Turnover(on_departure="auto", departure_constant=constant)
     before, _ = run(task(), Plan(local=local, rounds=5))
     gap = 1.0 * ((before.model.numpy() - np.array(E[1]) / 2) ** 2).sum()
     assert should_exclude(gap, round=6, rounds=30, constant=constant) == excluded
     edge = 25 / np.sqrt(gap * 5)  # T − τ₀ = 25, τ₀ = 5
-    final, records = run(task(), replace(plan_of(membership, 30), local=local))
+    final, records = run(task(), replace(plan_of(membership, 30, turnover), local=local))
     assert records[6].events == (f"client 1 left and {'is excluded' if excluded else 'stays in the objective'}",)
     assert records[6].costs.probe_evaluations == 2 * N[1]
     assert final.restart == (5 if excluded else 0)
     for factor, expected in ((0.999, True), (1.001, False)):
-        at_edge = replace(membership, departure_constant=edge * factor)
-        _, records = run(task(), replace(plan_of(at_edge, 30), local=local))
+        at_edge = replace(turnover, departure_constant=edge * factor)
+        _, records = run(task(), replace(plan_of(membership, 30, at_edge), local=local))
         assert ("is excluded" in records[6].events[0]) == expected
 
 
 def departures_under(local, fleet_work, left_after, constant=1.0, rounds=400):
     """Whether client 1 is excluded when it leaves after so many rounds; the model stays where it starts."""
-    membership = Scheduled(departures={1: left_after + 1}, on_departure="auto", departure_constant=constant)
-    still = ServerSGD(lr=1e-12)
-    fleet = Fleet(membership=membership, work=fleet_work)
-    plan = Plan(local=local, rounds=rounds, fleet=fleet, server=still, evaluate=Cadence(every=10**6))
+    turnover = Turnover(on_departure="auto", departure_constant=constant)
+    fleet = Fleet(membership=Scheduled(departures={1: left_after + 1}), work=fleet_work)
+    still, seldom = ServerSGD(lr=1e-12), Cadence(every=10**6)
+    plan = Plan(local=local, rounds=rounds, fleet=fleet, turnover=turnover, server=still, evaluate=seldom)
     _, records = run(task(), plan)
     return "is excluded" in records[left_after + 1].events[0]
 
@@ -215,9 +216,9 @@ def test_golden_auto_grows_as_the_root_of_the_rounds_done_under_a_falling_rate_a
 
 
 def test_contract_the_estimate_costs_two_losses_and_one_whole_local_training():
-    membership = Scheduled(departures={1: 3}, on_departure="auto")
+    membership = Scheduled(departures={1: 3})
     fleet = Fleet(membership=membership, work=Fraction(fraction=0.4), clock=Deadline(seconds_per_step=2.0))
-    _, records = run(task(), Plan(local=FALLING, rounds=4, fleet=fleet))
+    _, records = run(task(), Plan(local=FALLING, rounds=4, fleet=fleet, turnover=Turnover(on_departure="auto")))
     usual, leaving = records[2].costs, records[3].costs
     assert leaving.probe_evaluations == 2 * N[1]
     assert usual.gradient_evaluations == sum(N)  # round(0.4·3) = 1 step of all samples
@@ -233,8 +234,8 @@ def test_contract_controls_do_not_pull_the_estimate_to_the_others():
 
 
 def test_contract_the_last_client_stays_in_the_objective():
-    leaving = Scheduled(departures=dict.fromkeys(range(4), 3), on_departure="exclude")
-    final, records = run(task(), plan_of(leaving, 5))
+    leaving = Scheduled(departures=dict.fromkeys(range(4), 3))
+    final, records = run(task(), plan_of(leaving, 5, EXCLUDE))
     assert records[3].events == (
         "client 0 left and is excluded",
         "client 1 left and is excluded",
@@ -254,31 +255,26 @@ def test_contract_a_client_may_leave_and_come_back():
 
 
 def test_contract_a_round_that_was_left_out_loses_no_change():
-    membership, view = Scheduled(arrivals={2: 5}), view_of(4, 9, there=[0, 1, 3])
-    changes = next_value(membership.changes(view, None))
-    assert changes.arrivals.tolist() == [2]
-
-
-def next_value(steps):
-    with pytest.raises(StopIteration) as stop:
-        next(steps)
-    return stop.value.value
+    membership = Scheduled(arrivals={2: 5})
+    assert membership.members(view_of(4, 4)).tolist() == [0, 1, 3]
+    assert membership.members(view_of(4, 9)).tolist() == [0, 1, 2, 3]
 
 
 def test_contract_many_moves_are_told_as_a_number():
-    assert told([4, 7], "arrived") == ["client 4 arrived", "client 7 arrived"]
-    assert told(range(11), "left and is excluded") == ["11 clients left and are excluded"]
-    assert told(range(11), "left and stays in the objective") == ["11 clients left and stay in the objective"]
+    assert turnover_events([4, 7], "arrived") == ["client 4 arrived", "client 7 arrived"]
+    assert turnover_events(range(11), "left and is excluded") == ["11 clients left and are excluded"]
+    stay = turnover_events(range(11), "left and stays in the objective")
+    assert stay == ["11 clients left and stay in the objective"]
 
 
 def test_contract_a_resumed_run_goes_on_with_the_same_members():
-    plan = plan_of(Random(present=0.5, arrival_prob=0.2, departure_prob=0.1, on_departure="auto"), 12)
+    plan = plan_of(Random(present=0.5, arrival_prob=0.2, departure_prob=0.1), 12, Turnover(on_departure="auto"))
     whole, _ = run(task(), plan, seed=3)
     half, _ = run(task(), replace(plan, rounds=6), seed=3)
     tensors, rest = saved(half)
     state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
     engine, the_task, answer = Sequential(), task(), None
-    steps = coordinate(plan, Population.of(the_task.federation.sizes), state, Streams(3))
+    steps = simulate(plan, Population.of(the_task.federation.sizes), state, Streams(3))
     while True:
         try:
             request = steps.send(answer)
@@ -294,12 +290,12 @@ def test_contract_a_resumed_run_goes_on_with_the_same_members():
 @given(seed=st.integers(0, 99), present=st.floats(0.05, 1), arrive=st.floats(0, 1), leave=st.floats(0, 1))
 def test_property_random_members_come_once_and_go_once(seed, present, arrive, leave):
     rule = Random(present=present, arrival_prob=arrive, departure_prob=leave)
-    there = set(rule.at_start(view_of(12).population).tolist())
+    there = set(rule.members(view_of(12, 0, seed=seed)).tolist())
+    assert there == set(range(int(np.ceil(present * 12))))
     came, left = set(there), set()
     for round in range(1, 25):
-        view = view_of(12, round, seed=seed, there=sorted(there))
-        changes = next_value(rule.changes(view, None))
-        arrivals, departures = set(changes.arrivals.tolist()), set(changes.departures.tolist())
+        now = set(rule.members(view_of(12, round, seed=seed)).tolist())
+        arrivals, departures = now - there, there - now
         assert not arrivals & came
         assert departures <= there
         assert not departures & left
@@ -330,10 +326,10 @@ def test_property_waiting_times_are_geometric():
         ),
         (
             lambda: Scheduled(departures=({"client": 1, "round": 3}, {"client": 1, "round": 6})),
-            r"client 1 goes twice in a row \(rounds 3 and 6\)\. Change fleet\.membership\.departures",
+            r"client 1 departs twice in a row \(rounds 3 and 6\)\. Change fleet\.membership\.departures",
         ),
-        (lambda: Scheduled(boost_start=0.5), r"boost_start >= 1; got 0\.5"),
-        (lambda: Random(departure_constant=-1.0), r"departure_constant >= 0; got -1\.0"),
+        (lambda: Turnover(boost_start=0.5), r"boost_start >= 1; got 0\.5"),
+        (lambda: Turnover(departure_constant=-1.0), r"departure_constant >= 0; got -1\.0"),
         (lambda: Random(present=0.0), r"present in \(0, 1\]; got 0\.0"),
         (lambda: Random(arrival_prob=1.5), r"arrival_prob in \[0, 1\]; got 1\.5"),
         (

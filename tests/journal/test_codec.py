@@ -18,6 +18,7 @@ from turnout.journal.codec import (
     encode_floats,
     encode_ids,
 )
+from turnout.requests import Outcome
 
 
 @st.composite
@@ -71,7 +72,7 @@ def test_golden_two_clients_are_packed_column_by_column() -> None:
     assert blob is not None
     numbers = bytes([1, 3, 1, 2, 7, 7, 7, 0])  # ids, multiplicity, asked steps, local steps
     floats = np.array([0.5, 0.0, 1.25, np.nan]).tobytes()
-    assert blob == bytes([0]) + numbers + bytes([1, 0]) + floats
+    assert blob == bytes([0]) + numbers + bytes([Outcome.COMPLETE, Outcome.LOST]) + floats
 
 
 def test_golden_everyone_up_is_one_byte() -> None:

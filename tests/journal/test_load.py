@@ -40,6 +40,7 @@ def test_golden_the_frames_hold_what_was_written(tmp_path: Path) -> None:
     assert clients["client"].tolist() == [1, 3]
     assert clients["multiplicity"].tolist() == [1, 2]
     assert clients["answered"].tolist() == [True, False]
+    assert clients["outcome"].tolist() == ["complete", "rejected"]
     assert clients["local_steps"].tolist() == [7, 0]
     assert clients["coefficient"].tolist() == [0.5, 0.0]
     np.testing.assert_array_equal(clients["loss"], [1.25, np.nan])

@@ -1,5 +1,7 @@
 """Mistakes that other libraries published, made in our own code: the suite's checks must reject each."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,8 @@ from tests.aggregation import test_scaffold as scaffold_checks
 from tests.aggregation.answers import combined, facts
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedNova, FedVARP, cluster_fedvarp, fednova
 from turnout.aggregation.fedvarp import recollect
-from turnout.coordinator import training
 from turnout.protocols import Combined
+from turnout.world.simulation.client_store import ClientStore
 
 rejected = pytest.raises(AssertionError)
 
@@ -104,18 +106,17 @@ def test_contract_clusters_that_all_count_alike_are_rejected(monkeypatch):
 
 
 def move_the_control(monkeypatch, by):
-    """Let SCAFFOLD's refresh run, then move c by another rule of the changes of c_i."""
-    real = training.refresh_controls
+    """Let clients take their new control variates, then move c by another rule of the changes of c_i."""
+    real = ClientStore.settle
 
-    def refresh(plan, view, state, given, answer):
-        table, before_all = state.local["table"], state.local["control"]
-        before = table.take(given.clients)
-        costs = yield from real(plan, view, state, given, answer)
-        moved = before_all + by(table.take(given.clients) - before, given)
-        state.local = {**state.local, "control": moved}
-        return costs
+    def settle(self, request):
+        table, facts = self.table("control", request.order.model), request.facts
+        before = table.take(facts.clients)
+        settled = yield from real(self, request)
+        moved = request.order.shared + by(table.take(facts.clients) - before, facts)
+        return replace(settled, shared=moved)
 
-    monkeypatch.setattr(training, "refresh_controls", refresh)
+    monkeypatch.setattr(ClientStore, "settle", settle)
 
 
 @pytest.mark.parametrize(

@@ -152,10 +152,10 @@ def test_contract_nobody_came_is_said_first(tmp_path: Path) -> None:
 
 
 def test_golden_answers_that_were_not_believed_are_counted_by_reason(tmp_path: Path) -> None:
-    liars = {1: "its change is not finite", 2: "its change is 3.5 long, and 1 is believed"}
+    liars = {1: "the update is not finite", 2: "its change is 3.5 long, and 1 is believed"}
     folder = write(tmp_path / "phones", arms=("FedAvg",), seeds=2, rounds=3, rejected=liars)
     text = text_of(page_of(folder))
-    assert "FedAvg its change is not finite 6" in text  # two seeds, three rounds
+    assert "FedAvg the update is not finite 6" in text  # two seeds, three rounds
     assert "FedAvg its change is … long, and … is believed 6" in text
     assert "Answers that were not believed" not in text_of(page_of(write(tmp_path / "honest")))
 

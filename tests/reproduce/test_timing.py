@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from turnout.reproduce.timing import MEASURING, PROBING, TRAINING, Timed
-from turnout.requests import Evaluate, Probe, Train
+from turnout.requests import Evaluate, Fit, Probe
 
 
 class Echo:
@@ -24,10 +24,10 @@ class Echo:
 def test_identity_answers_come_in_the_order_of_the_questions() -> None:
     echo = Echo()
     timed = Timed(echo)
-    kinds = (Probe, Train, Evaluate, Train, Probe)
+    kinds = (Probe, Fit, Evaluate, Fit, Probe)
     requests = [object.__new__(kind) for kind in kinds]
     answers = timed.answer([(None, request) for request in requests])  # type: ignore[misc]
     assert all(answer is request for answer, request in zip(answers, requests, strict=True))
-    assert echo.calls == [[Probe, Probe], [Train, Train], [Evaluate]]
+    assert echo.calls == [[Probe, Probe], [Fit, Fit], [Evaluate]]
     assert timed.name == "echo"
     assert all(timed.seconds[kind] > 0 for kind in (TRAINING, PROBING, MEASURING))

@@ -14,7 +14,7 @@ from tests.core.test_saving import again
 from tests.selection.asking import Desk, chosen, next_round, view
 from turnout.aggregation import FedAvg
 from turnout.catalogue import catalogue
-from turnout.coordinator import Cadence, Plan, coordinate
+from turnout.coordinator import Cadence, Plan
 from turnout.engine import Sequential
 from turnout.fleet import Bernoulli, Deadline, Fleet, Lognormal
 from turnout.local import SGD
@@ -22,6 +22,7 @@ from turnout.protocols import Population
 from turnout.requests import Record
 from turnout.selection import AFL, DivFL, LowLoss, Oort, Optimal, Poisson, PowerOfChoice, Uniform, Weighted
 from turnout.streams import Streams
+from turnout.world.simulation import simulate
 
 RULES = {
     "uniform": Uniform(cohort_size=3),
@@ -206,7 +207,7 @@ def test_contract_a_run_saved_and_restored_half_way_ends_the_same(rule):
     whole, _ = run(task, plan)
     half, _ = run(task, replace(plan, rounds=2))
     engine, answer = Sequential(), None
-    steps = coordinate(plan, Population.of(task.federation.sizes), again(half), Streams(0))
+    steps = simulate(plan, Population.of(task.federation.sizes), again(half), Streams(0))
     while True:
         try:
             request = steps.send(answer)

@@ -14,7 +14,7 @@ from turnout.coordinator import Cadence, Plan
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.local import SGD
-from turnout.requests import Train
+from turnout.requests import Fit
 from turnout.selection import Optimal, Uniform
 from turnout.selection.optimal import sending_probabilities
 
@@ -100,10 +100,10 @@ def test_identity_a_budget_for_all_is_uniform_selection():
 
 def test_property_nobody_trains_twice():
     class Spy(Sequential):
-        asked: list[Train] = []  # noqa: RUF012
+        asked: list[Fit] = []  # noqa: RUF012
 
         def answer(self, questions):
-            self.asked += [request for _, request in questions if isinstance(request, Train)]
+            self.asked += [request for _, request in questions if isinstance(request, Fit)]
             return super().answer(questions)
 
     spy = Spy()
@@ -138,7 +138,7 @@ def test_contract_a_broken_change_is_rejected_on_the_record():
         evaluate=NEVER,
     )
     final, records = run(task, plan)
-    assert records[-1].rejected == {2: "its change is not finite"}
+    assert records[-1].rejected == {2: "the update is not finite"}
     assert records[-1].answered.tolist() == [0, 1]
     assert torch.isfinite(final.model).all()
 

@@ -18,12 +18,12 @@ def test_identity_rate_one_is_the_average_of_the_models():
 
     from turnout.engine.single_client import Worker
     from turnout.protocols import Population, View
-    from turnout.requests import Train
+    from turnout.requests import Fit
     from turnout.streams import Streams
 
     start, population, clients = task.layout.flatten(task.module), Population.of(task.federation.sizes), np.arange(3)
     view = View(round=1, rounds=1, streams=Streams(0), population=population, model=start)
-    request = Train(
+    request = Fit(
         round=1,
         streams=Streams(0),
         model=start,

@@ -187,7 +187,7 @@ class Misnames(Sequential):
 def test_contract_what_an_engine_measures_under_a_name_that_is_taken_is_left_out() -> None:
     rounds = Study(**SMALL).run(engine=Misnames()).loaded.rounds
     assert not rounds["evaluated"].any()
-    assert all("the model could not be measured" in events for events in rounds["events"])
+    assert all("the model could not be evaluated" in events for events in rounds["events"])
 
 
 def test_contract_the_names_that_are_taken_are_the_columns_of_the_rounds() -> None:

@@ -27,7 +27,7 @@ from turnout.journal.opening import open_for_writing
 from turnout.local import SGD
 from turnout.models import Softmax
 from turnout.reproduce.timing import Timed
-from turnout.requests import Answer, Evaluate, Record, Train
+from turnout.requests import Answer, Evaluate, Fit, Record
 from turnout.selection import Uniform
 from turnout.streams import Streams
 from turnout.study import Study, arm, resolved, study_of
@@ -78,7 +78,7 @@ class Failing(Sequential):
         self.round = round
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        if any(isinstance(asked, Train) and asked.round == self.round for _, asked in questions):
+        if any(isinstance(asked, Fit) and asked.round == self.round for _, asked in questions):
             raise KeyError("a mistake of one's own")
         return super().answer(questions)
 
@@ -242,7 +242,7 @@ WAYS: dict[str, Callable[[], Engine]] = {
 @pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
-    ("kind", "round", "saved"), [(Train, 5, "round 4 is saved"), (Evaluate, 0, "no round of these runs is saved")]
+    ("kind", "round", "saved"), [(Fit, 5, "round 4 is saved"), (Evaluate, 0, "no round of these runs is saved")]
 )
 def test_identity_a_round_that_is_given_up_is_run_again_bit_for_bit(
     way: str, kind: type, round: int, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from turnout.aggregation import FedAvg, FedNova, FedVARP
 from turnout.assist import Safari
 from turnout.catalogue import AXES, Parameter, catalogue, parameters
 from turnout.checkpoint import Checkpoint
-from turnout.coordinator import Cadence, Trust
+from turnout.coordinator import Cadence, Trust, Turnover
 from turnout.data.partition import Pareto
 from turnout.errors import ConfigError
 from turnout.filtering import Greedy
@@ -152,8 +152,8 @@ def rule_section(made: type, given: Parameter) -> str | None:
             'FedVARP needs weighting to be one of "mean", "ht", "ht-fleet"; got "ratio".',
         ),
         (
-            lambda: Scheduled(on_departure="excluded"),
-            'one of "include", "exclude", "auto"; got "excluded". Change fleet.membership.on_departure.',
+            lambda: Turnover(on_departure="excluded"),
+            'one of "include", "exclude", "auto"; got "excluded". Change turnover.on_departure.',
         ),
         (lambda: SGD(lr="0.1", epochs=1), 'SGD needs lr to be a number; got "0.1". Change local.lr.'),
         (lambda: SGD(lr=0.1, epochs=1.5), 'a whole number or a list of 2 whole numbers or "none"; got 1.5.'),

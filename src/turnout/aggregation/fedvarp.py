@@ -31,11 +31,10 @@ from torch import Tensor
 from turnout.aggregation.fedavg import participation_weights, weighting_objections
 from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
-from turnout.row_table import RowTable
+from turnout.row_table import RowTable, weighted_sum
 from turnout.rows import Facts, Rows
 from turnout.settings import rule
 
-BLOCK_BYTES = 64 << 20  # rows of a table are summed in blocks of so many bytes
 CACHED_BYTES = 4 << 20  # and taken out, where they do not lie side by side, in blocks that stay in the cache
 
 
@@ -64,19 +63,7 @@ def recollect(memory: Memory, view: View, shares: Floats) -> Recollection:
         return Recollection(table, shares, torch.zeros_like(view.model, dtype=torch.float64))
     if np.array_equal(memory["shares"], shares):
         return Recollection(memory["table"], shares, memory["mean"])
-    return Recollection(memory["table"], shares, shared_mean(memory["table"], shares))
-
-
-def shared_mean(table: RowTable, shares: Floats) -> Tensor:
-    """Return Σ_j shares_j y_j over the rows ever written, block by block."""
-    total = torch.zeros(table.size, dtype=torch.float64, device=table.device)
-    counted = np.flatnonzero(table.seen & (shares != 0))
-    block = max(1, BLOCK_BYTES * table.num_rows // max(table.bytes, 1))
-    for begin in range(0, len(counted), block):
-        ids = counted[begin : begin + block]
-        rows = table.take(ids)
-        total += as_tensor(shares[ids], rows) @ rows
-    return total
+    return Recollection(memory["table"], shares, weighted_sum(memory["table"], shares))
 
 
 def exchange(table: RowTable, clients: Ids, fresh: Tensor, shares: Floats) -> Tensor:
@@ -105,7 +92,7 @@ def client_shares(population: Population, by_data: bool) -> Floats:
 def round_rate(facts: Facts, view: View, ask: Ask) -> float:
     """Return the round's η_l: the mean over the draws, or over all clients where nobody answered."""
     if len(facts) == 0:
-        return float(ask.rates(np.arange(view.population.num_clients)).mean())
+        return float(ask.learning_rates(np.arange(view.population.num_clients)).mean())
     return float((facts.local_lr * facts.multiplicity).sum() / facts.num_draws)
 
 

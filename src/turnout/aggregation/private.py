@@ -83,7 +83,7 @@ class Private:
             )
         if type(plan.filtering).__name__ != "Everyone":
             yield "a filter looks at data before the cohort is drawn, outside the guarantee. Leave filtering out."
-        if plan.local.control != "none":
+        if plan.local.client_state is not None:
             yield 'control variates carry unclipped changes from round to round. Set local.control = "none".'
         if hasattr(getattr(plan.local, "effort", None), "observe"):
             yield "an effort that follows training losses passes them on without noise. Set local.steps instead."

@@ -79,7 +79,7 @@ class FedBuff:
                 f"is back, so the server would wait for everyone and never have {self.concurrency} at work. "
                 "Set selection.cohort_size above asynchrony.buffer_size, or leave it out."
             )
-        if plan.local.control != "none":
+        if plan.local.client_state is not None:
             yield 'controls are refreshed in rounds that everyone shares. Set local.control = "none".'
         if hasattr(getattr(plan.local, "effort", None), "observe"):
             yield "work that follows the loss changes in rounds that everyone shares. Set local.steps or local.epochs."

@@ -7,6 +7,7 @@ from turnout.rule_sources import describe_class
 
 TABLES = {  # by name: the class that holds its settings
     "fleet": ("turnout.fleet", "Fleet"),
+    "turnover": ("turnout.coordinator.turnover", "Turnover"),
     "trust": ("turnout.coordinator.plan", "Trust"),
     "evaluate": ("turnout.coordinator.plan", "Cadence"),
     "checkpoint": ("turnout.checkpoint.schedule", "Checkpoint"),
@@ -20,6 +21,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # by name in Python: how a study file w
     "data_seed": {"data": {"use": "digits", "seed": 7}},
     "track": {"track": ["tensorboard"]},
     "fleet": {"fleet": {"availability": {"use": "bernoulli", "prob": 0.8}}},
+    "turnover": {"turnover": {"on_departure": "exclude", "reboot": "fast"}},
     "trust": {"trust": {"policy": "clip", "max_norm": 10.0}},
     "evaluate": {
         "data": {"holdout": 0.1},

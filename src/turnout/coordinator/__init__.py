@@ -3,5 +3,6 @@
 from turnout.coordinator.checks import check
 from turnout.coordinator.plan import Cadence, Plan, State, Trust
 from turnout.coordinator.round import coordinate
+from turnout.coordinator.turnover import Turnover
 
-__all__ = ["Cadence", "Plan", "State", "Trust", "check", "coordinate"]
+__all__ = ["Cadence", "Plan", "State", "Trust", "Turnover", "check", "coordinate"]

@@ -19,10 +19,10 @@ def problems(plan: Plan) -> Iterator[str]:
     if work_objections is not None:
         yield from work_objections(plan)
     membership = plan.fleet.membership
-    if membership is not None and getattr(membership, "reboots_fast", False) and is_rowwise(plan.aggregation):
+    if membership is not None and plan.turnover.reboots_fast and is_rowwise(plan.aggregation):
         yield (
             f"A fast reboot boosts coefficients, and {type(plan.aggregation).__name__} has none to boost. "
-            'Set fleet.membership.reboot = "vanilla", or aggregate with FedAvg, FedNova or a scheme.'
+            'Set turnover.reboot = "vanilla", or aggregate with FedAvg, FedNova or a scheme.'
         )
 
 
@@ -31,6 +31,15 @@ def check(plan: Plan, population: Population) -> None:
     wrong = list(problems_with(plan, population))
     if wrong:
         raise ConfigError("\n".join(wrong))
+
+
+def check_buffers(plan: Plan, has_buffers: bool) -> None:
+    """Raise if a model has running statistics that a server that does not wait cannot average."""
+    if plan.asynchrony is not None and has_buffers:
+        raise ConfigError(
+            f"{type(plan.asynchrony).__name__} cannot average running statistics, which return with updates of "
+            "different ages; this model has some. Use one without, with GroupNorm in place of BatchNorm for example."
+        )
 
 
 def problems_with(plan: Plan, population: Population) -> Iterator[str]:

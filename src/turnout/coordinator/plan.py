@@ -9,6 +9,7 @@ from torch import Tensor
 from turnout.aggregation import FedAvg
 from turnout.array_types import Floats
 from turnout.attacks.attack import Attack
+from turnout.coordinator.turnover import Turnover
 from turnout.errors import ConfigError
 from turnout.filtering import Everyone
 from turnout.fleet import Fleet
@@ -76,6 +77,7 @@ class Plan:
     assist: Assist | None = None  # none: every round is the clients'
     asynchrony: Asynchrony | None = None  # none: the server waits for everyone it asked
     attack: Attack | None = None  # none: everyone is honest
+    turnover: Turnover = field(default_factory=Turnover)
     trust: Trust = field(default_factory=Trust)
     evaluate: Cadence = field(default_factory=Cadence)
     table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take; beyond it lies in a file
@@ -99,9 +101,9 @@ class State:
     filtering: Memory = field(default_factory=dict)
     local: Memory = field(default_factory=dict)
     members: Memory = field(default_factory=dict)
-    flight: Memory = field(default_factory=dict)  # answers on their way, where the server does not wait
+    jobs: Memory = field(default_factory=dict)  # handed out and not ended, where the server does not wait
+    world: Memory = field(default_factory=dict)  # the world's own part: its clock, client store, work on its way
     restart: int = 0  # the round after which learning-rate schedules count again
-    sim_seconds: float = 0.0
     last_losses: Floats = field(default_factory=lambda: np.zeros(0))
     rows: Tensor | None = field(default=None, init=False, repr=False)  # memory for a cohort's changes
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from turnout.array_types import Ids
+from turnout.coordinator.collecting import Collected
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.training import Outcome
 from turnout.local.batches import samples_used
 from turnout.metrics import reported
 from turnout.protocols import Choice, Population, View
@@ -43,60 +43,61 @@ def as_last(record: Record, state: State) -> Record:
 
 
 def round_record(
-    plan: Plan, view: View, up: Ids, choice: Choice, outcome: Outcome, measured: Evaluated | None, extra: Costs
+    plan: Plan, view: View, up: Ids, choice: Choice, collected: Collected, measured: Evaluated | None, extra: Costs
 ) -> Record:
     """Return the record of a round of the clients."""
-    facts, asked = outcome.facts, choice.clients
+    facts, asked = collected.facts, collected.asked
     place = np.searchsorted(asked, facts.clients)
     coefficients, losses = np.zeros(len(asked)), np.full(len(asked), np.nan)
-    if outcome.answer is not None:
-        coefficients[place] = outcome.coefficients
-        losses[place] = outcome.answer.loss
+    if collected.answer is not None:
+        losses[place] = collected.answer.loss
+        if collected.coefficients is not None:
+            coefficients[place] = collected.coefficients
     return Record(
         round=view.round,
         num_clients=view.population.num_clients,
         up=up,
         asked=asked,
-        multiplicity=choice.multiplicity,
-        answered=facts.clients if outcome.answer is not None else NO_CLIENTS,
-        asked_steps=outcome.asked_steps,
-        local_steps=outcome.done_steps,
+        multiplicity=collected.multiplicity,
+        answered=facts.clients if collected.answer is not None else NO_CLIENTS,
+        asked_steps=collected.asked_steps,
+        local_steps=collected.done_steps,
         coefficients=coefficients,
         losses=losses,
-        late=outcome.late,
-        rejected=outcome.rejected,
-        metrics={**reported(outcome.metrics), **({} if measured is None else measured.metrics)},
+        outcomes=collected.outcomes(),
+        late=collected.late,
+        rejected=collected.rejected,
+        metrics={**reported(collected.metrics), **({} if measured is None else measured.metrics)},
         client_accuracy=None if measured is None else measured.client_accuracy,
-        costs=_training_costs(plan, view, choice, outcome) + extra,
-        events=_events(plan, up, choice, outcome),
+        costs=_training_costs(plan, view, choice, collected) + extra,
+        events=_events(plan, up, choice, collected),
         finished=view.round == view.rounds,
     )
 
 
-def _training_costs(plan: Plan, view: View, choice: Choice, outcome: Outcome) -> Costs:
-    size = view.model.numel() * view.model.element_size()
-    facts = outcome.facts
-    if outcome.reused:  # training was paid for when a rule asked; rows that were not sent then are sent now
+def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected) -> Costs:
+    size, facts = view.model.numel() * view.model.element_size(), collected.facts
+    if collected.reused:  # training was paid for when a rule asked; rows that were not sent then are sent now
         sent = len(facts) * size if choice.trained is not None else 0
-        return Costs(sim_seconds=outcome.round_seconds, bytes_up=sent) + outcome.extra
-    used = samples_used(facts.num_examples, facts.local_steps, plan.local.batch_size, plan.local.batches)
-    return (
-        Costs(
-            bytes_down=len(choice.clients) * size,
-            bytes_up=(len(facts) + len(outcome.rejected)) * size,
-            gradient_evaluations=int(used.sum()),
-            sim_seconds=outcome.round_seconds,
-        )
-        + outcome.extra
+        return Costs(sim_seconds=collected.round_seconds, bytes_up=sent) + collected.extra
+    clients, steps = collected.worked
+    used = samples_used(view.population.sizes[clients], steps, plan.local.batch_size, plan.local.batches)
+    training = Costs(
+        bytes_down=collected.num_handed_out * size,
+        bytes_up=(len(facts) + len(collected.rejected)) * size,
+        gradient_evaluations=int(used.sum()),
+        sim_seconds=collected.round_seconds,
     )
+    return training + collected.extra
 
 
-def _events(plan: Plan, up: Ids, choice: Choice, outcome: Outcome) -> tuple[str, ...]:
+def _events(plan: Plan, up: Ids, choice: Choice, collected: Collected) -> tuple[str, ...]:
     events, drawn, wanted = [], int(choice.multiplicity.sum()), plan.selection.cohort_size
-    if len(up) == 0:
-        events.append("nobody was up")
-    elif wanted is not None and drawn < wanted and len(up) < wanted:
-        events.append(f"asked {drawn} of {wanted}: too few were up")
-    if len(choice.clients) and outcome.answer is None:
-        events.append("nobody answered")
-    return (*events, *outcome.events)
+    if plan.asynchrony is None:
+        if len(up) == 0:
+            events.append("nobody was up")
+        elif wanted is not None and drawn < wanted and len(up) < wanted:
+            events.append(f"asked {drawn} of {wanted}: too few were up")
+        if len(choice.clients) and collected.answer is None:
+            events.append("nobody answered")
+    return (*events, *collected.events)

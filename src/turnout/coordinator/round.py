@@ -1,73 +1,80 @@
 """The round: a generator that yields requests and is sent answers. It trains nothing, sends nothing, opens nothing.
 
-members who belongs                      fleet
-up      who is up                        fleet
+members who belongs, who is up           the world
 pool    which of them may be asked       filtering
 cohort  who is asked                     selection
-rows    what they changed                local, by an engine
-step    how the answers combine          aggregation
+updates what they send back              local, by the world
+step    how the updates combine          aggregation
 model   how the model moves              server
 """
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
 
-from turnout.coordinator.adversaries import with_adversaries
-from turnout.coordinator.asking import Asker, Meter, server_train
-from turnout.coordinator.buffered import buffered_round
-from turnout.coordinator.checks import check
+from turnout.array_types import Floats
+from turnout.coordinator.asking import Asker, Meter
+from turnout.coordinator.checks import check, check_buffers
+from turnout.coordinator.client_state import follow_weights
+from turnout.coordinator.collecting import Collected, collect_updates, reusing
 from turnout.coordinator.generators import is_rowwise, settle
-from turnout.coordinator.members import admitted, change_members
+from turnout.coordinator.members import admitted, begin_members, change_members
+from turnout.coordinator.orders import server_order
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.records import as_last, empty_record, round_record
 from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
-from turnout.coordinator.training import Outcome, reusing, train_cohort
 from turnout.coordinator.trust import with_trust
 from turnout.local import SGD
-from turnout.metrics import reported
 from turnout.optional import is_observer, may_step_without_answers
 from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
-from turnout.requests import Costs, Evaluate, Evaluated, Steps, Trained
+from turnout.requests import Census, Costs, Evaluate, Evaluated, Present, Record, Steps, Train, Trained
 from turnout.rows import Rows
 from turnout.streams import SERVER, Streams
 
 
 def coordinate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
-    """Run the plan from the given state; yields requests, returns the last state."""
+    """Run the plan from the given state; yields requests to the world, returns the last state."""
     check(plan, population)
-    rounds = with_trust(plan, _rounds(plan, population, state, streams))
-    return (yield from with_adversaries(plan, population, streams, rounds))
+    check_buffers(plan, state.buffers is not None)
+    state = replace(state)  # the caller's stays as it is
+    return (yield from with_trust(plan, _rounds(plan, population, state, streams)))
 
 
 def _rounds(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
     if state.round == 0:
-        measured = yield from _measure(plan, admitted(plan, population, state), state)
-        yield empty_record(0, population, measured)
+        present: Present = yield Census(round=0, model=state.model, buffers=state.buffers)
+        begin_members(population, state, present.members)
+        measured = yield from _measure(plan, admitted(population, state), state)
+        yield _with_state(empty_record(0, population, measured), state)
     while state.round < plan.rounds:
-        view = _view(plan, population, state, streams)
-        if plan.asynchrony is not None:
-            yield from _buffered_round(plan, view, state)
-        elif plan.assist is not None and plan.assist.takes(view):
-            yield from _server_round(plan, population, view, state)
+        present = yield Census(round=state.round + 1, model=state.model, buffers=state.buffers)
+        view = _view(plan, population, state, streams, present)
+        if plan.assist is not None and plan.assist.takes(view):
+            record = yield from _server_round(plan, population, view, state, present)
         else:
-            yield from _client_round(plan, population, view, state)
+            record = yield from _client_round(plan, population, view, state, present)
+        yield _with_state(as_last(record, state), state)
     return state
 
 
-def _view(plan: Plan, population: Population, state: State, streams: Streams) -> View:
+def _with_state(record: Record, state: State) -> Record:
+    """Return the record with what the run carries on from here, which a checkpoint may save."""
+    return replace(record, state=replace(state))
+
+
+def _view(plan: Plan, population: Population, state: State, streams: Streams, present: Present) -> View:
     return View(
         round=state.round + 1,
         rounds=plan.rounds,
         streams=streams,
-        population=admitted(plan, population, state),
+        population=admitted(population, state),
         model=state.model,
         buffers=state.buffers,
         last_losses=state.last_losses,
         restart=state.restart,
-        sim_seconds=state.sim_seconds,
+        sim_seconds=present.sim_seconds,
         table_budget=plan.table_budget,
     )
 
@@ -77,59 +84,48 @@ def _with(view: View, memory: Memory) -> View:
     return replace(view, memory=memory) if memory else view
 
 
-def _with_members(view: View, plan: Plan, population: Population, state: State) -> View:
-    """Return the view after clients came and went."""
-    if plan.fleet.membership is None:
+def _with_members(view: View, population: Population, state: State) -> View:
+    """Return the view after clients joined and left."""
+    if not state.members:
         return view
-    return replace(view, population=admitted(plan, population, state), restart=state.restart)
+    return replace(view, population=admitted(population, state), restart=state.restart)
 
 
-def _client_round(plan: Plan, population: Population, view: View, state: State) -> Steps[None]:
-    sizes, meter = population.sizes, Meter()
-    events = yield from meter.watch(change_members(plan, population, view, state), sizes)
-    view = _with_members(view, plan, population, state)
+def _client_round(plan: Plan, population: Population, view: View, state: State, present: Present) -> Steps[Record]:
+    sizes, meter, up = population.sizes, Meter(), present.up
+    events = yield from meter.watch(change_members(plan, view, state, present.members), sizes)
+    view = _with_members(view, population, state)
+    yield from follow_weights(plan, view, state)
     ask = Asker(plan, _with(view, state.local), state)
-    up = plan.fleet.availability.up(view)
-    kept: Kept = yield from meter.watch(settle(plan.filtering.keep(up, _with(view, state.filtering), ask)), sizes)
+    pool = np.setdiff1d(up, state.jobs["clients"]) if state.jobs else up  # who is at work is not asked again
+    kept: Kept = yield from meter.watch(settle(plan.filtering.keep(pool, _with(view, state.filtering), ask)), sizes)
     events += remember(state, "filtering", kept.memory)
     choosing = settle(plan.selection.choose(kept.clients, _with(view, state.selection), ask))
     choice: Choice = yield from meter.watch(reusing(choosing, kept.trained), sizes)
     events += remember(state, "selection", choice.memory)
-    held = choice.trained if choice.trained is not None else kept.trained
+    trained = choice.trained if choice.trained is not None else kept.trained
     before = begin(state)
-    outcome = yield from train_cohort(plan, _with(view, state.local), choice, state, held)
-    metrics = yield from meter.watch(_advance(plan, view, state, outcome, ask), sizes)
+    collected = yield from collect_updates(plan, _with(view, state.local), choice, state, trained)
+    metrics = yield from meter.watch(_advance(plan, view, state, collected, ask, len(up) > 0), sizes)
     wrong = commit(state, before)
     if wrong is not None:
-        outcome.drop(dropped(wrong, outcome.answer))
-    outcome.metrics |= kept.metrics | (metrics if wrong is None else {})
-    state.round, state.sim_seconds = view.round, state.sim_seconds + outcome.round_seconds + meter.seconds
+        collected.drop(dropped(wrong, collected.answer))
+    collected.metrics |= kept.metrics | (metrics if wrong is None else {})
+    state.round = view.round
     measured = yield from _measure(plan, view.population, state)
-    record = round_record(plan, view, up, choice, outcome, measured, meter.costs(state.model))
-    yield as_last(replace(record, events=(*events, *record.events)) if events else record, state)
+    record = round_record(plan, view, up, choice, collected, measured, meter.costs(state.model))
+    return replace(record, events=(*events, *record.events), step_kept=wrong is None)
 
 
-def _buffered_round(plan: Plan, view: View, state: State) -> Steps[None]:
-    """One server step of a server that does not wait."""
-    record = yield from buffered_round(plan, view, state)
-    measured = yield from _measure(plan, view.population, state)
-    record = replace(record, metrics=reported(record.metrics))
-    if measured is not None:
-        metrics = {**record.metrics, **measured.metrics}
-        record = replace(record, metrics=metrics, client_accuracy=measured.client_accuracy)
-    yield as_last(record, state)
-
-
-def _server_round(plan: Plan, population: Population, view: View, state: State) -> Steps[None]:
+def _server_round(plan: Plan, population: Population, view: View, state: State, present: Present) -> Steps[Record]:
     """One round in which the server steps on its own samples; clients come and go, and nobody is asked."""
     assert plan.assist is not None
     meter = Meter()
-    events = yield from meter.watch(change_members(plan, population, view, state), population.sizes)
-    view = _with_members(view, plan, population, state)
+    events = yield from meter.watch(change_members(plan, view, state, present.members), population.sizes)
+    view = _with_members(view, population, state)
     solver = SGD(lr=plan.assist.lr, batch_size=plan.assist.batch_size, steps=plan.assist.steps)
-    alone = replace(view, population=Population.of(np.array([view.population.server_size])))
-    steps = solver.asked(np.zeros(1, dtype=np.int64), alone)
-    answer: Trained = yield server_train(solver, view, np.array([SERVER]), steps)
+    order = server_order(solver, view)
+    answer: Trained = yield Train(order=order)
     what, before = "server round", begin(state)
     if answer.finite.all():
         state.model, state.measured = state.model - cast(Tensor, answer.delta)[0], None
@@ -137,77 +133,91 @@ def _server_round(plan: Plan, population: Population, view: View, state: State) 
     wrong = commit(state, before) if answer.finite.all() else answer.reasons[SERVER]
     if wrong is not None:
         what = f"server round: its step was dropped ({wrong})"
-    state.round, state.sim_seconds = view.round, state.sim_seconds + meter.seconds
+    state.round = view.round
     measured = yield from _measure(plan, view.population, state)
-    seen = int(steps[0]) * (solver.batch_size or view.population.server_size)
-    record = empty_record(
+    seen = int(order.steps[0]) * (solver.batch_size or view.population.server_size)
+    return empty_record(
         view.round,
         view.population,
         measured,
-        up=plan.fleet.availability.up(view),
+        up=present.up,
         events=(*events, what),
         costs=Costs(gradient_evaluations=seen) + meter.costs(state.model),
         finished=view.round == view.rounds,
     )
-    yield as_last(record, state)
 
 
-def _advance(plan: Plan, view: View, state: State, outcome: Outcome, ask: Asker) -> Steps[dict[str, float]]:
-    """Combine the answers and move the model; without answers it stays as it is, unless the aggregation steps alone.
+def _advance(
+    plan: Plan, view: View, state: State, collected: Collected, ask: Asker, anyone_up: bool
+) -> Steps[dict[str, float]]:
+    """Combine the updates and move the model; without updates it stays as it is, unless the aggregation steps alone.
 
     Returns the rules' metrics.
     """
-    answer = outcome.answer if outcome.answer is not None else _of_nobody(plan, view)
+    answer = collected.answer if collected.answer is not None else _of_nobody(plan, view, anyone_up)
     if answer is None:
         return {}
-    state.last_losses[answer.clients] = answer.loss
-    if is_observer(plan.local) and len(outcome.facts):
-        share = outcome.facts.weights * outcome.facts.multiplicity
+    state.last_losses = _updated(state.last_losses, answer)
+    if is_observer(plan.local) and len(collected.facts):
+        share = collected.facts.weights * collected.facts.multiplicity
         loss = float((share * answer.loss).sum() / share.sum())
         state.local = {**state.local, **plan.local.observe(state.local, view, loss)}
-    combined: Combined = yield from _combine(plan, view, state, outcome, answer, ask)
-    outcome.coefficients = combined.coefficients
-    moved = move(plan, state, combined, outcome.facts, answer.square_norms)
+    combined: Combined = yield from _combine(plan, view, state, collected, answer, ask)
+    collected.coefficients = combined.coefficients
+    age = {} if collected.staleness is None else {"staleness": float(collected.staleness.mean())}
+    moved = move(plan, state, combined, collected.facts, _square_norms(plan, collected, answer))
     if moved is None:
-        return combined.metrics
+        return age | combined.metrics
     state.buffers = answer.buffers if answer.buffers is not None else state.buffers
-    metrics = combined.metrics | moved.metrics
-    if "table" in state.local:  # controls are remembered beside what the aggregation keeps
-        metrics["memory_bytes"] = metrics.get("memory_bytes", 0.0) + _bytes_of_controls(state.local)
+    metrics = age | combined.metrics | moved.metrics
+    if plan.local.client_state is not None:  # clients' rows are remembered beside what the aggregation keeps
+        rows = (view.population.num_clients + 1) * state.model.numel() * state.model.element_size()
+        metrics["memory_bytes"] = metrics.get("memory_bytes", 0.0) + float(rows)
     if view.round <= FIRST_ROUNDS:
         norms = norms_of(answer.delta, answer.square_norms)
-        metrics |= first_norms(combined.direction, outcome.facts.multiplicity, norms)
+        metrics |= first_norms(combined.direction, collected.facts.multiplicity, norms)
     return metrics
 
 
-def _bytes_of_controls(memory: Memory) -> float:
-    """Return the bytes of every c_i, and of c."""
-    control: Tensor = memory["control"]
-    return float(memory["table"].bytes + control.numel() * control.element_size())
+def _updated(last_losses: Floats, answer: Trained) -> Floats:
+    """Return the last loss heard from each client, after this answer."""
+    losses = last_losses.copy()
+    losses[answer.clients] = answer.loss
+    return losses
 
 
-def _of_nobody(plan: Plan, view: View) -> Trained | None:
-    """Return an answer with no rows, for an aggregation that steps although no client answered."""
+def _square_norms(plan: Plan, collected: Collected, answer: Trained) -> Any:
+    """Return ‖Δ_i‖² of the updates, where the server rule wants them."""
+    if not plan.server.wants_norms or answer.square_norms is not None:
+        return answer.square_norms
+    return None if answer.delta is None else answer.delta.double().square().sum(1).cpu().numpy()
+
+
+def _of_nobody(plan: Plan, view: View, anyone_up: bool) -> Trained | None:
+    """Return an answer with no rows, for an aggregation that steps although no update came."""
     rule = plan.aggregation
-    if not may_step_without_answers(rule):
-        return None
-    if not rule.steps_without_answers(anyone_up=len(plan.fleet.availability.up(view)) > 0):
+    if not (may_step_without_answers(rule) and rule.steps_without_answers(anyone_up=anyone_up)):
         return None
     rows, none = view.model.new_zeros(0, view.model.numel()), np.zeros(0, dtype=np.int64)
     return Trained(clients=none, steps=none, loss=np.zeros(0), finite=np.zeros(0, dtype=bool), delta=rows)
 
 
-def _combine(plan: Plan, view: View, state: State, outcome: Outcome, answer: Trained, ask: Asker) -> Steps[Combined]:
+def _combine(
+    plan: Plan, view: View, state: State, collected: Collected, answer: Trained, ask: Asker
+) -> Steps[Combined]:
     if is_rowwise(plan.aggregation):
-        rows = Rows(outcome.facts, cast(Tensor, answer.delta), answer.extra, answer.loss)
+        delta = cast(Tensor, answer.delta)
+        if plan.asynchrony is not None and collected.staleness is not None:
+            delta = delta * delta.new_tensor(plan.asynchrony.weight(collected.staleness))[:, None]
+        rows = Rows(collected.facts, delta, answer.extra, answer.loss)
         combined: Combined = yield from settle(plan.aggregation.combine(rows, state.aggregation, view, ask))
         return combined
-    assert outcome.coefficients is not None
+    assert collected.coefficients is not None
     direction = answer.reduced
-    if direction is None:  # rows were asked for, or the engine leaves the sum to us
+    if direction is None:  # rows were asked for, or the world leaves the sum to us
         delta = cast(Tensor, answer.delta)
-        direction = delta.new_tensor(outcome.coefficients) @ delta
-    return Combined(direction=direction, coefficients=outcome.coefficients, memory=state.aggregation)
+        direction = delta.new_tensor(collected.coefficients) @ delta
+    return Combined(direction=direction, coefficients=collected.coefficients, memory=state.aggregation)
 
 
 def _measure(plan: Plan, population: Population, state: State) -> Steps[Evaluated | None]:

@@ -11,10 +11,10 @@ from turnout.errors import ConfigError
 from turnout.protocols import Memory
 from turnout.row_table import RowTable
 from turnout.rows import is_finite
-from turnout.untrusted_input import MOST, count_of
+from turnout.untrusted_input import count_of
 
 MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
-PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "flight")
+PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "jobs", "world")
 
 
 def saved(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -28,7 +28,7 @@ def saved(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for part in PARTS:
         for name, value in getattr(state, part).items():
             _put(f"{part}.{name}", value, tensors, kinds)
-    rest = {"round": state.round, "restart": state.restart, "sim_seconds": state.sim_seconds, "kinds": kinds}
+    rest = {"round": state.round, "restart": state.restart, "kinds": kinds}
     return tensors, rest
 
 
@@ -50,7 +50,6 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
         measured=_finite("measured", tensors["measured"], start.model) if "measured" in tensors else None,
         round=count_of(rest["round"], "round"),
         restart=count_of(rest["restart"], "restart"),
-        sim_seconds=_seconds(rest["sim_seconds"]),
         last_losses=losses.cpu().numpy().copy(),
         **parts,
     )
@@ -67,12 +66,6 @@ def _finite(name: str, value: Tensor, like: Tensor) -> Tensor:
     if not is_finite(_fitting(name, value, like)):
         raise ValueError(f"{name} is not finite")
     return value
-
-
-def _seconds(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= MOST:
-        raise ValueError(f"sim_seconds is no number from 0 to {MOST}")
-    return float(value)
 
 
 def tables_of(state: State) -> dict[str, RowTable]:

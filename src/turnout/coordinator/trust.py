@@ -1,16 +1,16 @@
-"""Whatever an engine returns is looked at before anything uses it.
+"""Checks of whatever comes back from the world, in one place, before anything uses it.
 
-Every answer becomes one that fits its request: one entry per client that was asked, in order, with those that cannot
-be used marked as not finite, which the round already knows how to do without. A client is turned away when
+Every answer becomes one that fits its request: one entry per client that returned, in order, with those that cannot
+be used marked as not finite, which the round already knows how to do without. A client's update is rejected when
 
-    nothing came of it, or more than one answer did         its change has the wrong shape or type
-    its answer is for another round                         its change is not finite
-    it did other than the steps it was counted on for       it says it has an absurd number of samples
-    its second row or its next control is not finite        its loss is not a finite number
-    its change is longer than trust.max_norm                nobody had asked it
+    nothing came of it, or more than one answer did         the update has the wrong shape or type
+    the answer is for another round                         the update is not finite
+    the number of local steps is not what was expected      the client reports an absurd number of samples
+    a second row, or a row to remember, is not finite       the loss is not a finite number
+    the update norm exceeds trust.max_norm                  nobody had asked the client
 
-`trust.policy` says what then: "reject" leaves the client out, "clip" does too but shortens changes that are only too
-long, "stop" ends the run. What was done is in the round's record, with the client and the reason.
+`trust.policy` decides what happens then: "reject" leaves the client out, "clip" does too but scales down updates that
+are only too long, "stop" ends the run. The round's record has the client and the reason.
 """
 
 from collections.abc import Mapping
@@ -22,16 +22,32 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.coordinator.asking import nothing_probed
 from turnout.coordinator.plan import Plan, Trust
 from turnout.errors import UpdateError
 from turnout.metrics import can_be_metric
-from turnout.requests import Evaluate, Evaluated, Probe, Probed, Record, Score, Scored, Steps, Train, Trained
+from turnout.requests import (
+    Collect,
+    Dispatch,
+    Evaluate,
+    Evaluated,
+    Order,
+    Probe,
+    Probed,
+    Record,
+    Returns,
+    Score,
+    Scored,
+    Steps,
+    Train,
+    Trained,
+)
 from turnout.rows import finite_rows, is_finite
 
 T = TypeVar("T")
 MOST_NOTES = 20  # told of in a record
 MOST_EXAMPLES = 10**12
-TENSORS = ("reduced", "delta", "extra", "buffers", "controls", "control_sum")  # of an answer to Train
+TENSORS = ("reduced", "delta", "extra", "buffers", "next_rows", "next_sum")  # of an answer to Fit
 
 
 @dataclass(slots=True)
@@ -62,8 +78,25 @@ class Findings:
         return replace(record, events=(*record.events, *notes), metrics=metrics)
 
 
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What an answer must fit."""
+
+    order: Order
+    clients: Ids  # who returned, ascending
+    steps: Ids  # how far each got; −1 where only the client can say
+    asked: Ids  # local steps that each was asked for
+    coefficients: Floats | None = None  # of the sum that came, where one was taken
+    vouched: bool = False  # rows to remember were checked where they were made
+
+    @property
+    def model(self) -> Tensor:
+        """The model that was sent."""
+        return self.order.model
+
+
 def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
-    """Pass a run's requests on, and let only answers through that fit them."""
+    """Pass a run's requests on, and let only answers through that fit them. Train becomes Dispatch and Collect."""
     found, answer = Findings(), None
     while True:
         try:
@@ -75,76 +108,99 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
             answer = yield found.told(request)
             found = Findings()
             continue
-        if isinstance(request, Train | Probe) and len(request.clients) == 0:  # nobody to go to an engine for
-            answer = _of_nobody(request)
-            continue
-        asked = request
-        if isinstance(request, Train) and plan.trust.max_norm is not None:
-            asked = replace(request, coefficients=None)  # a sum hides who made it long
-        answer = fitting(asked, (yield asked), plan.trust, found)
+        if isinstance(request, Train):
+            yield Dispatch(order=request.order)
+            rows = Collect(order=request.order, clients=request.clients, steps=request.order.steps, wants_rows=True)
+            answer = _collected(rows, (yield rows), plan.trust, found).work
+        elif isinstance(request, Collect):
+            asked = replace(request, wants_rows=True) if plan.trust.max_norm is not None else request
+            answer = _collected(asked, (yield asked), plan.trust, found)  # a sum would hide who made it long
+        elif isinstance(request, Probe) and len(request.clients) == 0:
+            answer = nothing_probed(request)
+        elif isinstance(request, Probe | Score | Evaluate):
+            answer = fitting(request, (yield request), found)
+        else:
+            answer = yield request
         if plan.trust.policy == "stop" and (found.refused or found.notes):
             told = "; ".join([*(f"client {c}: {reason}" for c, reason in found.refused.items()), *found.notes])
             raise UpdateError(
-                f'An answer in round {request.round} cannot be used, and trust.policy is "stop". {told}. '
+                f'An update in round {request.round} cannot be used, and trust.policy is "stop". {told}. '
                 'Look at the clients named, or set trust.policy = "reject" to go on without them.'
             )
 
 
-def _of_nobody(request: Train | Probe) -> Trained | Probed:
-    """Return the answer to a request that names no clients."""
-    nobody, no_rows = request.clients, request.model.new_zeros(0, request.model.numel())
-    if isinstance(request, Probe):
-        is_loss = request.what == "loss"
-        return Probed(clients=nobody, loss=np.zeros(0) if is_loss else None, gradient=None if is_loss else no_rows)
-    return Trained(clients=nobody, steps=request.steps, loss=np.zeros(0), finite=np.zeros(0, bool), delta=no_rows)
+def _collected(request: Collect, returns: Returns, trust: Trust, found: Findings) -> Returns:
+    """Return what was collected, with an answer that can be used."""
+    if not len(returns.clients):
+        answer = _of_nobody(request.order)
+    else:
+        asked = request.steps[np.searchsorted(request.clients, returns.clients)]
+        expected = Expectation(
+            request.order, returns.clients, returns.steps, asked, returns.coefficients, returns.vouched
+        )
+        answer = fitting_updates(expected, returns.work, trust, found)
+    known = replace(
+        answer, availability_prob=returns.availability_prob, seconds=returns.seconds, asked=request.order.clients
+    )
+    return replace(returns, work=known)
 
 
-def fitting(request: Any, answer: Any, trust: Trust, found: Findings) -> Any:
+def _of_nobody(order: Order) -> Trained:
+    """Return the answer in which no update came."""
+    none, rows = np.zeros(0, dtype=np.int64), order.model.new_zeros(0, order.model.numel())
+    return Trained(clients=none, steps=none, loss=np.zeros(0), finite=np.zeros(0, bool), delta=rows)
+
+
+def fitting(request: Probe | Score | Evaluate, answer: Any, found: Findings) -> Any:
     """Return an answer that fits the request, made of what came as far as it can be used."""
-    if isinstance(request, Train):
-        return _trained(request, answer, trust, found)
     if isinstance(request, Probe):
         return _probed(request, answer, found)
     if isinstance(request, Score):
         return _scored(request, answer, found)
-    assert isinstance(request, Evaluate)
     if isinstance(answer, Evaluated) and all(
         can_be_metric(k) and isinstance(v, float) for k, v in answer.metrics.items()
     ):
         return answer
-    found.notes.append("the model could not be measured")
+    found.notes.append("the model could not be evaluated")
     return Evaluated(metrics={})
 
 
-def _trained(request: Train, answer: Any, trust: Trust, found: Findings) -> Trained:
-    whole = _misfit(request, answer)
+def fitting_updates(expected: Expectation, answer: Any, trust: Trust, found: Findings) -> Trained:
+    """Return updates that fit what was expected; those that cannot be used are marked, with the reason."""
+    whole = _misfit(expected, answer)
     if whole is not None:
-        return _nothing(request, whole, found)
+        return _nothing(expected, whole, found)
     answer = _without_graph(answer)
-    place, reasons = _places(request.clients, answer.clients, found)
-    done = answer.steps[place]
-    reasons |= {
-        int(request.clients[at]): f"did {done[at]} steps, and {request.steps[at]} were counted on"
-        for at in np.flatnonzero(done != request.steps)
-        if int(request.clients[at]) not in reasons
-    }
+    place, reasons = _places(expected.clients, answer.clients, found)
+    reasons |= {c: answer.reasons[c] for c in expected.clients.tolist() if c in answer.reasons and c not in reasons}
+    reasons |= _wrong_steps(expected, answer.steps[place], reasons)
     if answer.num_examples is not None:
-        said = dict(zip(request.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
+        said = dict(zip(expected.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
         absurd = {client: n for client, n in said.items() if not 0 < n <= MOST_EXAMPLES}
-        reasons = {client: f"says it has {n} samples" for client, n in absurd.items()} | reasons
-    for rows, what in ((answer.extra, "second row"), (answer.controls, "next control")):
-        if rows is not None and len(rows) and not _vouched(request, answer, rows):
-            reasons = _marked(request.clients[~finite_rows([rows])[place]], f"its {what} is not finite") | reasons
+        reasons = {client: f"reports {n} samples" for client, n in absurd.items()} | reasons
+    vouched = expected.vouched and answer.delta is None
+    for rows, what in ((answer.extra, "second row"), (None if vouched else answer.next_rows, "row to remember")):
+        if rows is not None and len(rows):
+            reasons = _marked(expected.clients[~finite_rows([rows])[place]], f"the {what} is not finite") | reasons
     if answer.delta is not None:
-        return _with_rows(request, answer, place, reasons, (trust, found))
-    reasons = _not_numbers(request, answer, place, answer.finite[place].astype(bool)) | reasons
-    sums = [vector for vector in (answer.reduced, answer.control_sum) if vector is not None]
+        return _with_rows(expected, answer, place, reasons, (trust, found))
+    reasons = _not_numbers(expected, answer, place, answer.finite[place].astype(bool)) | reasons
+    sums = [vector for vector in (answer.reduced, answer.next_sum) if vector is not None]
     if not reasons and not (all(is_finite(s) for s in sums) and _norms_are_sound(answer)):
-        return _nothing(request, "the sum it is part of is not finite", found)
+        return _nothing(expected, "the sum it is part of is not finite", found)
     found.refuse(reasons)
-    finite = _sound(request.clients, reasons)
-    passed: Trained = replace(answer, clients=request.clients, finite=finite, reasons=reasons)
+    finite = _sound(expected.clients, reasons)
+    passed: Trained = replace(answer, clients=expected.clients, finite=finite, reasons=reasons)
     return passed
+
+
+def _wrong_steps(expected: Expectation, done: Ids, reasons: Mapping[int, str]) -> dict[int, str]:
+    """Return whose number of local steps cannot be: not as known, or beyond what was asked."""
+    known, asked, wrong = expected.steps >= 0, expected.asked, {}
+    for at in np.flatnonzero(np.where(known, done != expected.steps, (done < 1) | (done > asked))):
+        need = str(expected.steps[at]) if known[at] else f"1 to {asked[at]}"
+        wrong[int(expected.clients[at])] = f"expected {need} local steps, got {done[at]}"
+    return {client: reason for client, reason in wrong.items() if client not in reasons}
 
 
 def _without_graph(answer: Trained) -> Trained:
@@ -154,18 +210,13 @@ def _without_graph(answer: Trained) -> Trained:
     return replace(answer, **tied) if tied else answer
 
 
-def _vouched(request: Train, answer: Trained, rows: Tensor) -> bool:
-    """Whether an engine beside us wrote these rows where we keep them: its sums have told it which are finite."""
-    return answer.delta is None and request.controls is not None and request.controls.table.is_spare(rows)
-
-
-def _misfit(request: Train, answer: Any) -> str | None:
+def _misfit(expected: Expectation, answer: Any) -> str | None:
     """Return what makes the whole answer useless."""
     if not isinstance(answer, Trained):
         return f"the answer is of type {type(answer).__name__}"
-    if answer.round is not None and answer.round != request.round:
+    if answer.round is not None and answer.round != expected.order.round:
         return f"the answer is for round {answer.round}"
-    count, size = np.size(answer.clients), request.model.numel()
+    count, size = np.size(answer.clients), expected.model.numel()
     if count == 0:
         return "no answer came"
     if not (_are_numbers(answer.clients, count, "iu") and _are_numbers(answer.steps, count, "iu")):
@@ -173,23 +224,20 @@ def _misfit(request: Train, answer: Any) -> str | None:
     optional = [c for c in (answer.num_examples, answer.square_norms) if c is not None]
     if not all(_are_numbers(column, count) for column in (answer.loss, answer.finite, *optional)):
         return f"the answer's columns are not {count} numbers each"
-    for rows in (answer.delta, answer.extra, answer.controls):
-        if rows is not None and not _is_like(rows, (count, size), request.model):
-            return f"the answer's rows do not have {size} numbers of type {request.model.dtype}"
-    for vector in (answer.reduced, answer.control_sum):
-        if vector is not None and not _is_like(vector, (size,), request.model):
-            return f"the answer's sum does not have {size} numbers of type {request.model.dtype}"
-    wants_controls = request.controls is not None and request.controls.scale is not None
-    lacks_sum = request.coefficients is None or answer.reduced is None
-    lacks_controls = wants_controls and (answer.controls is None or answer.control_sum is None)
-    if answer.delta is None and (lacks_sum or lacks_controls):
+    for rows in (answer.delta, answer.extra, answer.next_rows):
+        if rows is not None and not _is_like(rows, (count, size), expected.model):
+            return f"the answer's rows do not have {size} numbers of type {expected.model.dtype}"
+    for vector in (answer.reduced, answer.next_sum):
+        if vector is not None and not _is_like(vector, (size,), expected.model):
+            return f"the answer's sum does not have {size} numbers of type {expected.model.dtype}"
+    lacks_sum = expected.coefficients is None or answer.reduced is None
+    lacks_rows = expected.order.refreshes_from_updates and (answer.next_rows is None or answer.next_sum is None)
+    if answer.delta is None and (lacks_sum or lacks_rows):
         return "the answer leaves out what was asked for"
-    if answer.delta is None and not np.array_equal(answer.clients, request.clients):
+    if answer.delta is None and not np.array_equal(answer.clients, expected.clients):
         return "the answer is a sum of others than were asked"
-    buffers = answer.buffers
-    if buffers is not None and (
-        request.buffers is None or not _is_like(buffers, tuple(request.buffers.shape), request.buffers)
-    ):
+    buffers, sent = answer.buffers, expected.order.buffers
+    if buffers is not None and (sent is None or not _is_like(buffers, tuple(sent.shape), sent)):
         return "the answer's running statistics have the wrong shape"
     return None
 
@@ -207,14 +255,14 @@ def _norms_are_sound(answer: Trained) -> bool:
     return norms is None or bool(np.isfinite(norms).all() and (norms >= 0).all())
 
 
-def _nothing(request: Train, reason: str, found: Findings) -> Trained:
+def _nothing(expected: Expectation, reason: str, found: Findings) -> Trained:
     """Return an answer of which nothing can be used."""
-    reasons = _marked(request.clients, reason)
+    reasons = _marked(expected.clients, reason)
     found.refuse(reasons)
-    count, model = len(request.clients), request.model
+    count, model = len(expected.clients), expected.model
     return Trained(
-        clients=request.clients,
-        steps=request.steps,
+        clients=expected.clients,
+        steps=np.maximum(expected.steps, 0),
         loss=np.full(count, np.nan),
         finite=np.zeros(count, dtype=bool),
         delta=model.new_full((count, model.numel()), torch.nan),
@@ -227,10 +275,10 @@ def _marked(clients: Ids, reason: str) -> dict[int, str]:
     return dict.fromkeys(clients.tolist(), reason)
 
 
-def _not_numbers(request: Train, answer: Trained, place: Ids, finite: Any) -> dict[int, str]:
+def _not_numbers(expected: Expectation, answer: Trained, place: Ids, finite: Any) -> dict[int, str]:
     """Return whose change or loss is not finite; of a client that diverged both are, and its change is the matter."""
-    lost = _marked(request.clients[~np.isfinite(answer.loss[place])], "its loss is not a number")
-    return lost | _marked(request.clients[~finite], "its change is not finite")
+    lost = _marked(expected.clients[~np.isfinite(answer.loss[place])], "the loss is not a number")
+    return lost | _marked(expected.clients[~finite], "the update is not finite")
 
 
 def _places(asked: Ids, came: Ids, found: Findings) -> tuple[Ids, dict[int, str]]:
@@ -251,7 +299,7 @@ def _sound(clients: Ids, reasons: Mapping[int, str]) -> Any:
 
 
 def _with_rows(
-    request: Train, answer: Trained, place: Ids, reasons: dict[int, str], how: tuple[Trust, Findings]
+    expected: Expectation, answer: Trained, place: Ids, reasons: dict[int, str], how: tuple[Trust, Findings]
 ) -> Trained:
     """Return the rows of those asked, in order; rows that cannot be used are not numbers."""
     trust, found = how
@@ -259,39 +307,39 @@ def _with_rows(
     in_order = np.array_equal(place, np.arange(len(answer.clients)))
     index = torch.from_numpy(place).to(answer.delta.device)
     delta = answer.delta if in_order else answer.delta[index]
-    norms, measured = np.zeros(len(place)), request.wants_norms or trust.max_norm is not None
+    norms, measured = np.zeros(len(place)), expected.order.wants_norms or trust.max_norm is not None
     if measured:
         norms = torch.linalg.vector_norm(delta, dim=1).double().cpu().numpy()
     finite = finite_rows([delta]) & np.isfinite(norms) & answer.finite[place].astype(bool)
-    reasons = _not_numbers(request, answer, place, finite) | reasons
-    good = _sound(request.clients, reasons)
+    reasons = _not_numbers(expected, answer, place, finite) | reasons
+    good = _sound(expected.clients, reasons)
     long = good & (norms > (np.inf if trust.max_norm is None else trust.max_norm))
     if trust.policy == "clip":
         delta, norms = _shortened(delta, norms, long, trust.max_norm)
         found.clipped += int(long.sum())
     else:
         reasons |= {
-            int(client): f"its change is {norm:.4g} long, and {trust.max_norm:.4g} is believed"
-            for client, norm in zip(request.clients[long], norms[long], strict=True)
+            int(client): f"update norm {norm:.4g} exceeds trust.max_norm = {trust.max_norm:.4g}"
+            for client, norm in zip(expected.clients[long], norms[long], strict=True)
         }
         good &= ~long
     found.refuse(reasons)
     if not good.all():
         delta = torch.where(torch.from_numpy(good).to(delta.device)[:, None], delta, delta.new_tensor(torch.nan))
-    buffers, total = answer.buffers, answer.control_sum
-    has_controls = in_order and total is not None and is_finite(total)  # else made of the rows
+    buffers, total = answer.buffers, answer.next_sum
+    has_next = in_order and total is not None and is_finite(total)  # else made of the rows
     return Trained(
-        clients=request.clients,
-        steps=request.steps,
+        clients=expected.clients,
+        steps=answer.steps[place],
         loss=answer.loss[place],
         finite=good,
         delta=delta,
         extra=answer.extra if in_order or answer.extra is None else answer.extra[index],
         square_norms=norms**2 if measured else None,
-        buffers=buffers if buffers is None or is_finite(buffers) else request.buffers,
-        controls=answer.controls if has_controls else None,
-        control_sum=answer.control_sum if has_controls else None,
-        round=request.round,
+        buffers=buffers if buffers is None or is_finite(buffers) else expected.order.buffers,
+        next_rows=answer.next_rows if has_next else None,
+        next_sum=answer.next_sum if has_next else None,
+        round=expected.order.round,
         reasons=reasons,
     )
 
@@ -312,17 +360,17 @@ def _probed(request: Probe, answer: Any, found: Findings) -> Probed:
         loss = _numbers(answer.loss if fits else None, count)
         bad = ~np.isfinite(loss)
         least = float(loss[~bad].min()) if not bad.all() else 0.0
-        found.refused |= _marked(request.clients[bad], "its loss is not a number")
+        found.refused |= _marked(request.clients[bad], "the loss is not a number")
         return Probed(clients=request.clients, loss=np.where(bad, least, loss), samples=_samples(answer))
     shape = (count, request.model.numel())
     rows = answer.gradient if fits and _is_like(answer.gradient, shape, request.model) else None
     if rows is None:
-        found.refused |= _marked(request.clients, "its gradient has the wrong shape or type")
+        found.refused |= _marked(request.clients, "the gradient has the wrong shape or type")
         return Probed(clients=request.clients, gradient=request.model.new_zeros(shape), samples=_samples(answer))
     rows = rows.detach()
     bad = ~np.isfinite(torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy())
     if bad.any():
-        found.refused |= _marked(request.clients[bad], "its gradient is not finite")
+        found.refused |= _marked(request.clients[bad], "the gradient is not finite")
         rows = torch.where(torch.from_numpy(~bad).to(rows.device)[:, None], rows, torch.zeros_like(rows[:1]))
     return Probed(clients=request.clients, gradient=rows, samples=_samples(answer))
 

@@ -12,7 +12,7 @@ from turnout.array_types import Floats
 from turnout.engine.vectorised.jobs import Jobs
 from turnout.engine.vectorised.stacked_training import BlockResult, Room
 from turnout.models.layout import Layout
-from turnout.requests import Train, Trained
+from turnout.requests import Fit, Trained
 from turnout.row_table import consecutive, new_rows
 from turnout.rows import finite_rows, is_finite
 
@@ -26,24 +26,24 @@ class Row(NamedTuple):
     loss: float
     buffers: Tensor | None = None
     extra: Tensor | None = None
-    control: Tensor | None = None  # the client's next control
+    next_row: Tensor | None = None  # what the client remembers from here on
 
 
 class Gather:
-    """The answers to a group of Train requests in the making."""
+    """The answers to a group of Fit requests in the making."""
 
-    def __init__(self, layout: Layout, requests: Sequence[Train]) -> None:
+    def __init__(self, layout: Layout, requests: Sequence[Fit]) -> None:
         self.layout, self.requests = layout, requests
         self.sums: list[Tensor | None] = [None] * len(requests)
         self.buffers: list[Tensor | None] = [None] * len(requests)
         self.rows: list[Tensor | None] = [
             _room(r, r.into, layout.size) if r.coefficients is None else None for r in requests
         ]
-        self.controls = [_next_controls(r) for r in requests]
-        self.control_sums: list[Tensor | None] = [None] * len(requests)
-        weights = [_control_weights(r) for r in requests]
+        self.next_rows = [_room_for_next_rows(r) for r in requests]
+        self.next_sums: list[Tensor | None] = [None] * len(requests)
+        weights = [_next_weights(r) for r in requests]
         self.factors = [multiple(w, r.coefficients) for w, r in zip(weights, requests, strict=True)]
-        self.control_weights = [w if f is None else None for w, f in zip(weights, self.factors, strict=True)]
+        self.next_weights = [w if f is None else None for w, f in zip(weights, self.factors, strict=True)]
         self.balanced = np.array([_is_balanced(r, f) for r, f in zip(requests, self.factors, strict=True)])
         self.extras: list[Tensor | None] = [None] * len(requests)
         self.making = threading.Lock()
@@ -71,9 +71,9 @@ class Gather:
         for at, value in part.buffers.items():
             held = self.buffers[at]
             self.buffers[at] = value if held is None else held.add_(value)
-        for at, value in part.control_sums.items():
-            held = self.control_sums[at]
-            self.control_sums[at] = value if held is None else held.add_(value)
+        for at, value in part.next_sums.items():
+            held = self.next_sums[at]
+            self.next_sums[at] = value if held is None else held.add_(value)
 
     def answers(self) -> list[Trained]:
         """Return the finished answers."""
@@ -88,15 +88,15 @@ class Gather:
                 extra=self.extras[at],
                 square_norms=self.norms[at],
                 buffers=self.buffers[at],
-                controls=self.controls[at],
-                control_sum=self._control_sum(at),
+                next_rows=self.next_rows[at],
+                next_sum=self._next_sum(at),
             )
             for at, request in enumerate(self.requests)
         ]
 
-    def _control_sum(self, at: int) -> Tensor | None:
+    def _next_sum(self, at: int) -> Tensor | None:
         factor, total = self.factors[at], self.sums[at]
-        return self.control_sums[at] if factor is None or total is None else total * factor
+        return self.next_sums[at] if factor is None or total is None else total * factor
 
 
 class Part:
@@ -106,15 +106,15 @@ class Part:
         self.gather = gather
         self.sums: dict[int, Tensor] = {}
         self.buffers: dict[int, Tensor] = {}
-        self.control_sums: dict[int, Tensor] = {}
+        self.next_sums: dict[int, Tensor] = {}
 
     def room(self, jobs: Jobs) -> Room:
         """Return where a block may write its answers at once: where its rows are side by side in one request."""
         run = consecutive(jobs.place) if (jobs.owner == jobs.owner[0]).all() else None
         if run is None:
             return Room()
-        rows, controls = self.gather.rows[jobs.owner[0]], self.gather.controls[jobs.owner[0]]
-        return Room(None if rows is None else rows[run], None if controls is None else controls[run])
+        rows, following = self.gather.rows[jobs.owner[0]], self.gather.next_rows[jobs.owner[0]]
+        return Room(None if rows is None else rows[run], None if following is None else following[run])
 
     def add_block(self, block: BlockResult) -> None:
         """Take in the rows of a block, which may belong to several requests."""
@@ -136,7 +136,7 @@ class Part:
             for owner in owners
             for sums, weights in (
                 (self.sums, gather.requests[owner].coefficients),
-                (self.control_sums, gather.control_weights[owner]),
+                (self.next_sums, gather.next_weights[owner]),
             )
             if weights is not None
         ]
@@ -161,11 +161,11 @@ class Part:
         norms = gather.norms[owner]
         everything = len(mine) == len(block.jobs)
         pick = torch.from_numpy(mine)
-        following = None if block.controls is None else block.controls.following
+        following = None if block.offsets is None else block.offsets.following
         for rows, parts in (
             (gather.rows[owner], block.deltas),
             (gather.extra_rows(owner) if block.extras is not None else None, block.extras),
-            (gather.controls[owner], following),
+            (gather.next_rows[owner], following),
         ):
             if rows is None or parts is None:
                 continue
@@ -197,7 +197,7 @@ class Part:
             gather.extra_rows(owner)[place] = row.extra
         gather.losses[owner][place] = loss
         square = float(torch.linalg.vecdot(delta, delta))
-        gather.finite[owner][place] = np.isfinite(square) and (row.control is None or is_finite(row.control))
+        gather.finite[owner][place] = np.isfinite(square) and (row.next_row is None or is_finite(row.next_row))
         norms, rows = gather.norms[owner], gather.rows[owner]
         if norms is not None:
             norms[place] = square
@@ -205,13 +205,13 @@ class Part:
             rows[place] = delta
         if request.coefficients is not None:
             _accumulate(self.sums, owner, delta, float(request.coefficients[place]))
-        held = gather.controls[owner]
+        held = gather.next_rows[owner]
         if held is not None:
-            weights = gather.control_weights[owner]
-            assert row.control is not None
-            held[place] = row.control
+            weights = gather.next_weights[owner]
+            assert row.next_row is not None
+            held[place] = row.next_row
             if weights is not None:
-                _accumulate(self.control_sums, owner, delta, float(weights[place]))
+                _accumulate(self.next_sums, owner, delta, float(weights[place]))
         if buffers is not None:
             _accumulate(self.buffers, owner, buffers, float(request.buffer_weights[place]))
 
@@ -219,7 +219,7 @@ class Part:
 def multiple(weights: Floats | None, of: Floats | None) -> float | None:
     """Return the factor by which some weights are a multiple of others; None where they are none of them.
 
-    Where clients do equal work, the sums of their changes and of their next controls differ by a factor alone.
+    Where clients do equal work, the sums of their changes and of their next rows differ by a factor alone.
     """
     if weights is None or of is None or not of.any():
         return None
@@ -228,13 +228,13 @@ def multiple(weights: Floats | None, of: Floats | None) -> float | None:
     return factor if np.allclose(weights, of * factor, rtol=SAME_FACTOR, atol=0.0) else None
 
 
-def _is_balanced(request: Train, factor: float | None) -> bool:
+def _is_balanced(request: Fit, factor: float | None) -> bool:
     """Whether Σ w_i k_i/s_i over a request's clients is nothing, so that Σ w_i Δ_i = Σ w_i c_i⁺/s_i.
 
     Where w_i/s_i is a multiple of p_i, it is that multiple of Σ p_i (c_i − c); and c = Σ p_i c_i where all who count
-    are here. It spares a look at every control.
+    are here. It spares a look at every offset.
     """
-    weights = None if request.controls is None else request.controls.weights
+    weights = None if request.offset is None else request.offset.weights
     return factor is not None and weights is not None and abs(float(weights.sum()) - 1.0) < SAME_FACTOR
 
 
@@ -245,24 +245,24 @@ def _accumulate(sums: dict[int, Tensor], owner: int, value: Tensor, weight: floa
         sums[owner] = value * weight
 
 
-def _room(request: Train, into: Tensor | None, size: int) -> Tensor:
+def _room(request: Fit, into: Tensor | None, size: int) -> Tensor:
     """Return memory for one row per client."""
     return _new_rows(request, size, torch.empty) if into is None else into[: len(request.clients)]
 
 
-def _new_rows(request: Train, size: int, make: Callable[..., Tensor]) -> Tensor:
+def _new_rows(request: Fit, size: int, make: Callable[..., Tensor]) -> Tensor:
     return new_rows(len(request.clients), size, request.model.dtype, request.model.device, make)
 
 
-def _next_controls(request: Train) -> Tensor | None:
-    """Return memory for the next controls, where they are wanted."""
-    controls = request.controls
-    return None if controls is None or controls.scale is None else controls.table.spare(len(request.clients))
+def _room_for_next_rows(request: Fit) -> Tensor | None:
+    """Return memory for the next rows, where they are wanted."""
+    offset = request.offset
+    return None if offset is None or offset.scale is None else offset.table.spare(len(request.clients))
 
 
-def _control_weights(request: Train) -> Floats | None:
-    """Return p_i s_i, where the next controls are wanted."""
-    controls = request.controls
-    if controls is None or controls.scale is None or controls.weights is None:
+def _next_weights(request: Fit) -> Floats | None:
+    """Return p_i s_i, where the next rows are wanted."""
+    offset = request.offset
+    if offset is None or offset.scale is None or offset.weights is None:
         return None
-    return controls.weights * controls.scale
+    return offset.weights * offset.scale

@@ -11,7 +11,7 @@ from turnout.engine.reduction import Gather
 from turnout.engine.single_client import Worker
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.watch import Watch
-from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
+from turnout.requests import Answer, Evaluate, Fit, Probe, Score, Trained
 
 
 class Sequential:
@@ -35,7 +35,7 @@ class Sequential:
     def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
         """Leave it: there is one way to run."""
 
-    def _answer(self, task: Task, request: Train | Probe | Score | Evaluate) -> Answer:
+    def _answer(self, task: Task, request: Fit | Probe | Score | Evaluate) -> Answer:
         self.watch.begin(request)
         key = (id(task.module), id(task.loss))
         if key not in self.tools:
@@ -49,7 +49,7 @@ class Sequential:
             return gauge.score(task, request)
         return self._train(worker, task, request)
 
-    def _train(self, worker: Worker, task: Task, request: Train) -> Trained:
+    def _train(self, worker: Worker, task: Task, request: Fit) -> Trained:
         slab = samples_of(task, request)
         gather = Gather(task.layout, [request])
         part = gather.part()

@@ -21,7 +21,7 @@ from turnout.local.batches import draw_batches
 from turnout.local.sgd import SGD
 from turnout.models.layout import Slot
 from turnout.protocols import Memory, SlotUpdate
-from turnout.requests import Train
+from turnout.requests import Fit
 
 Mover = Callable[[int, Sequence[Tensor]], None]  # (step, gradients): move the parameters
 DROPOUTS: tuple[type[nn.Module], ...] = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -78,15 +78,15 @@ class Worker:
         counters = [b for b in self.module.buffers() if not b.is_floating_point()]
         self.counters = [(b, b.clone()) for b in counters]  # every client starts from the same
 
-    def train(self, request: Train, place: int, slab: Slab) -> Row:
-        """Train one client of a request; the row's change is good until the next."""
+    def train(self, request: Fit, place: int, slab: Slab) -> Row:
+        """Fit one client of a request; the row's change is good until the next."""
         if not self.draws:
             return self._train(request, place, slab)
         with torch.random.fork_rng():
             torch.manual_seed(_dropout_seed(request, place))
             return self._train(request, place, slab)
 
-    def _train(self, request: Train, place: int, slab: Slab) -> Row:
+    def _train(self, request: Fit, place: int, slab: Slab) -> Row:
         self.module.train()
         self._begin(request)
         for counter, start in self.counters:
@@ -121,9 +121,9 @@ class Worker:
         if state is None:
             return Row(change, loss, buffers)
         change, extra = self._finished(request, change, state)
-        return Row(change, loss, buffers, extra, _next_control(request, place, change))
+        return Row(change, loss, buffers, extra, _next_row(request, place, change))
 
-    def _begin(self, request: Train) -> None:
+    def _begin(self, request: Fit) -> None:
         """Hand the module the model that was sent."""
         self.flat.copy_(request.model)
         for param, there in self.apart:
@@ -131,7 +131,7 @@ class Worker:
         if request.buffers is not None:
             self.layout.load_buffers(self.module, request.buffers)
 
-    def _finished(self, request: Train, change: Tensor, state: list[Memory]) -> tuple[Tensor, Tensor | None]:
+    def _finished(self, request: Fit, change: Tensor, state: list[Memory]) -> tuple[Tensor, Tensor | None]:
         """Let the solver have the last word on what is sent."""
         pairs = []
         for slot, memory in zip(self.layout.slots, state, strict=True):
@@ -140,12 +140,12 @@ class Worker:
         extras = [extra[0] for _, extra in pairs if extra is not None]
         return torch.cat([delta[0] for delta, _ in pairs]), torch.cat(extras) if extras else None
 
-    def _mover(self, request: Train, place: int) -> tuple[Mover, list[Memory] | None]:
+    def _mover(self, request: Fit, place: int) -> tuple[Mover, list[Memory] | None]:
         """Return the function that moves the module's parameters by one step of the request's solver."""
         local = request.local
         settings = {name: float(values[place]) for name, values in request.settings.items()}
         values = [p.data for p in self.params]
-        if isinstance(local, SGD) and not local.features and request.controls is None:
+        if isinstance(local, SGD) and not local.features and request.offset is None:
 
             def plain(step: int, grads: Sequence[Tensor]) -> None:
                 for value, grad in zip(values, grads, strict=True):
@@ -155,28 +155,28 @@ class Worker:
         rows = [value[None] for value in values]
         state = local.begin(rows)
         anchors = [slot.view(request.model)[None] for slot in self.layout.slots]
-        controls = None
-        if request.controls is not None:
-            own = _control(request, place)
-            controls = [slot.view(own)[None] for slot in self.layout.slots]
+        offsets = None
+        if request.offset is not None:
+            own = _offset(request, place)
+            offsets = [slot.view(own)[None] for slot in self.layout.slots]
 
         def general(step: int, grads: Sequence[Tensor]) -> None:
             gradients = [g[None] for g in grads]
             if "clip_norm" in local.features:
                 clip_rows(gradients, settings["clip_norm"])
             for i, row in enumerate(rows):
-                control = None if controls is None else controls[i]
-                local.update(SlotUpdate(row, gradients[i], anchors[i], state[i], settings, step, control))
+                offset = None if offsets is None else offsets[i]
+                local.update(SlotUpdate(row, gradients[i], anchors[i], state[i], settings, step, offset))
 
         return general, state
 
 
-def _dropout_seed(request: Train, place: int) -> int:
+def _dropout_seed(request: Fit, place: int) -> int:
     """Return the seed of one client's masks in this round."""
     return int(request.streams.keys("dropout", request.round, request.clients[place])[0] >> np.uint64(1))
 
 
-def _untrainable(module: nn.Module, request: Train, place: int, samples: int, error: Exception) -> ConfigError:
+def _untrainable(module: nn.Module, request: Fit, place: int, samples: int, error: Exception) -> ConfigError:
     """Return what to say of a batch that the module or the loss cannot take."""
     advice = "Look at what the model or the loss makes of such a batch, or at the client's data."
     if samples == 1:
@@ -195,19 +195,19 @@ def _dense(grad: Tensor | None, param: Tensor) -> Tensor:
     return grad.to_dense() if grad.is_sparse else grad
 
 
-def _next_control(request: Train, place: int, change: Tensor) -> Tensor | None:
+def _next_row(request: Fit, place: int, change: Tensor) -> Tensor | None:
     """Return k_i + s_i Δ_i, where it is wanted."""
-    controls = request.controls
-    if controls is None or controls.scale is None:
+    offset = request.offset
+    if offset is None or offset.scale is None:
         return None
-    return torch.add(_control(request, place), change, alpha=float(controls.scale[place]))
+    return torch.add(_offset(request, place), change, alpha=float(offset.scale[place]))
 
 
-def _control(request: Train, place: int) -> Tensor:
+def _offset(request: Fit, place: int) -> Tensor:
     """Return k_i of one client."""
-    assert request.controls is not None
+    assert request.offset is not None
     row = torch.empty_like(request.model)[None]
-    return request.controls.columns(request.clients[place : place + 1], 0, row)[0]
+    return request.offset.columns(request.clients[place : place + 1], 0, row)[0]
 
 
 def _stored(value: Tensor, slot: Slot) -> Tensor:

@@ -13,7 +13,7 @@ from turnout.engine.watch import Watch
 from turnout.errors import ConfigError
 from turnout.losses import Loss
 from turnout.models.layout import Layout
-from turnout.requests import Answer, Evaluate, Probe, Score, Train
+from turnout.requests import Answer, EngineRequest, Fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,10 +42,10 @@ class Task:
         return any(len(slot.shape) == 4 for slot in self.layout.slots)
 
 
-Question = tuple[Task, Train | Probe | Score | Evaluate]
+Question = tuple[Task, EngineRequest]
 
 
-def samples_of(task: Task, request: Train) -> Slab:
+def samples_of(task: Task, request: Fit) -> Slab:
     """Return the samples a request trains on: its clients', or the server's own."""
     if not request.on_server:
         return task.federation.train.fetch(request.clients)

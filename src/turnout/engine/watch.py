@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.requests import Evaluate, Probe, Score, Train
+from turnout.requests import Evaluate, Fit, Probe, Score
 
 CHOOSING = "choosing how to run"
-DOING: dict[type, str] = {Train: "training", Probe: "asking clients", Score: "scoring models", Evaluate: "evaluating"}
+DOING: dict[type, str] = {Fit: "training", Probe: "asking clients", Score: "scoring models", Evaluate: "evaluating"}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -33,7 +33,7 @@ class Watch:
         if self.is_asked():
             raise Interrupted
 
-    def begin(self, request: Train | Probe | Score | Evaluate) -> None:
+    def begin(self, request: Fit | Probe | Score | Evaluate) -> None:
         """Tell what a request sets going."""
         self.tell(f"round {request.round}: {DOING[type(request)]}")
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from turnout.array_types import Floats, Ids
 from turnout.errors import JournalError
-from turnout.requests import Record
+from turnout.requests import Outcome, Record
 from turnout.untrusted_input import MOST_LETTERS, name_of
 
 EVERYONE, BITMAP, UP, DOWN = range(4)
@@ -30,6 +30,7 @@ WORTH_ZIPPING = 200  # bytes; below this, compressing costs more than it saves
 MOST_CLIENTS = 1 << 25
 MOST_BYTES = 8 * MOST_CLIENTS  # of a body, unpacked, where nothing else says how many numbers it holds
 INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps")
+USED = (Outcome.COMPLETE, Outcome.PARTIAL)  # outcomes of jobs whose update was used
 MOST_ENTRY_BYTES = 8 * len(INTEGERS) + 1 + 2 * 8  # of a client that was asked
 
 
@@ -128,7 +129,7 @@ def encode_clients(record: Record) -> bytes | None:
     width = width_of(numbers)
     body = (
         numbers.astype(WIDTHS[width]).tobytes(),
-        _answered(record).tobytes(),
+        _outcomes(record).astype(np.uint8).tobytes(),
         np.asarray(record.coefficients, dtype="<f8").tobytes(),
         np.asarray(record.losses, dtype="<f8").tobytes(),
     )
@@ -153,11 +154,15 @@ def decode_clients(blob: bytes, num_clients: int, count: int) -> dict[str, NDArr
         numbers = np.frombuffer(body, dtype=kind, count=len(INTEGERS) * count).reshape(len(INTEGERS), count)
         rest = body[numbers.nbytes :]
         floats = np.frombuffer(rest[count:], dtype="<f8").reshape(2, count)
+        outcomes = np.frombuffer(rest, dtype=np.uint8, count=count)
+        if count and outcomes.max() > max(Outcome):
+            raise ValueError("an outcome of a job that there is not")
         if count and not 0 <= numbers[0].min() <= numbers[0].max() < num_clients:
             raise ValueError(f"ids that are not those of {num_clients} clients")
     return {
         **dict(zip(INTEGERS, numbers.astype(np.int64), strict=True)),
-        "answered": np.frombuffer(rest, dtype=np.uint8, count=count) != 0,
+        "outcome": outcomes.astype(np.int64),
+        "answered": np.isin(outcomes, USED),
         "coefficient": floats[0],
         "loss": floats[1],
     }
@@ -209,12 +214,15 @@ def decode_texts(blob: bytes, count: int) -> tuple[str, ...]:
         return texts
 
 
-def _answered(record: Record) -> NDArray[np.bool_]:
-    if len(record.answered) == len(record.asked):
-        return np.ones(len(record.asked), dtype=np.bool_)
-    answered = np.zeros(len(record.asked), dtype=np.bool_)
-    answered[np.searchsorted(record.asked, record.answered)] = True
-    return answered
+def _outcomes(record: Record) -> Ids:
+    """Return how the job of each asked client ended; a record that does not say has them from who answered."""
+    if len(record.outcomes) == len(record.asked):
+        return record.outcomes
+    ended = np.where(record.local_steps < record.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)
+    ended[~np.isin(record.asked, record.answered)] = Outcome.LOST
+    ended[np.isin(record.asked, record.late)] = Outcome.LATE
+    ended[np.isin(record.asked, list(record.rejected))] = Outcome.REJECTED
+    return ended
 
 
 def _mask(ids: Ids, num_clients: int) -> NDArray[np.bool_]:

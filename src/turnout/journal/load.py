@@ -22,6 +22,7 @@ from turnout.journal.rebuild_model import rebuilt, told_runs
 from turnout.journal.schema import VERSION
 from turnout.journal.size_limits import FRAME_BYTES, check_expansion, check_held
 from turnout.metrics import can_be_metric
+from turnout.requests import Outcome
 from turnout.untrusted_input import as_written, name_of
 
 COSTS = ("bytes_down", "bytes_up", "gradient_evaluations", "probe_evaluations", "sim_seconds", "wall_seconds")
@@ -31,7 +32,8 @@ COUNTS = {"up_count": "up", "asked_count": "asked", "answered_count": "answered"
 KEYS = ("arm", "seed", "round")
 RUN_COLUMNS = ("id", "arm", "seed", "rounds", "status", "started", "ended", "config", "facts")
 ROUND_COLUMNS = ("evaluated", *MEASURED, "num_clients", *COUNTS, *COSTS)
-CLIENT_COLUMNS = (*INTEGERS, "answered", "coefficient", "loss")
+CLIENT_COLUMNS = (*INTEGERS, "outcome", "answered", "coefficient", "loss")
+OUTCOMES = [outcome.name.lower().replace("_", " ") for outcome in Outcome]  # as people read them
 YEARS = (1970, 9998)  # of a run; pandas reads others that cannot be written as a date
 MOST_METRICS = 1000
 MOST_NOTES, MOST_IN_A_NOTE = 100, 10_000  # and letters
@@ -74,7 +76,7 @@ class Loaded:
 
     @cached_property
     def clients(self) -> pd.DataFrame:
-        """One row per client asked in a round: what it was asked, did, lost and counted for.
+        """One row per client asked in a round: what it was asked and did, how its job ended, its loss and coefficient.
 
         Clients of data that has names or groups have them in the columns `name` and `group`.
         """
@@ -85,6 +87,9 @@ class Loaded:
         columns: dict[str, Any] = {
             name: np.concatenate([fact[name] for fact in facts]) if facts else [] for name in CLIENT_COLUMNS
         }
+        columns["outcome"] = pd.Categorical(
+            np.array(OUTCOMES)[np.asarray(columns["outcome"], dtype=np.int64)], OUTCOMES
+        )
         return self._named(_long(keys, [len(fact["client"]) for fact in facts], columns))
 
     @cached_property

@@ -64,7 +64,7 @@ class Adaptive(Solver):
     """The settings of every adaptive solver, and what it sends."""
 
     preconditioned: ClassVar[bool] = True
-    control: ClassVar[Literal["none"]] = "none"
+    client_state: ClassVar[None] = None
     adaptivity: Positive = 1e-3  # τ_a
     initial_accumulator: Accumulator = 0.0  # v₀
     correction: Correction = "none"  # "local" and "joint" take the preconditioner out of what is sent

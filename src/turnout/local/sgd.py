@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.local.control_variates import ControlVariates
 from turnout.local.solver import Solver
 from turnout.protocols import Memory, SlotUpdate
 from turnout.settings import NonNegative, PositiveShare, ShareBelowOne, rule
@@ -50,8 +51,8 @@ def sgd_step(slot: SlotUpdate) -> None:
     s, grad, param = slot.settings, slot.grad, slot.param
     if "weight_decay" in s:
         grad.add_(param * s["weight_decay"])
-    if slot.control is not None:
-        grad.sub_(slot.control)
+    if slot.offset is not None:
+        grad.sub_(slot.offset)
     direction = grad
     if "momentum" in s:
         velocity = slot.state["velocity"][: len(param)]
@@ -81,6 +82,13 @@ class SGD(Solver):
         on = {name: getattr(self, name) for name in ("momentum", "weight_decay", "prox_strength")}
         decay = {"lr_decay": self.lr_decay} if self.lr_decay != 1 else {}
         return {**Solver.numbers(self), **{name: value for name, value in on.items() if value != 0}, **decay}
+
+    @property
+    def client_state(self) -> ControlVariates | None:
+        """SCAFFOLD's control variates, where they are switched on."""
+        if self.control == "none":
+            return None
+        return ControlVariates("update" if self.control == "average" else "gradient")
 
     def local_work(self, steps: Ids, settings: Mapping[str, Floats]) -> Floats:
         """Return ‖a_i‖₁; weight decay and clipping bend the linear model slightly and are left out."""

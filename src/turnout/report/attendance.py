@@ -12,6 +12,7 @@ from turnout.array_types import Floats, Ids
 from turnout.journal.codec import decode_clients, decode_ids, decode_mask
 from turnout.report.fairness import edges, jain
 from turnout.report.load_studies import Arm, rows_of
+from turnout.requests import Outcome
 
 AWAY, UP, ASKED, PARTIAL, ANSWERED, DROPPED = range(6)
 STATES = {
@@ -22,6 +23,13 @@ STATES = {
     ANSWERED: "answered",
     DROPPED: "dropped: asked, nothing was used",
 }
+BY_OUTCOME = np.array(  # the state of a client whose job ended so
+    [
+        {Outcome.COMPLETE: ANSWERED, Outcome.PARTIAL: PARTIAL, Outcome.AT_WORK: ASKED}.get(outcome, DROPPED)
+        for outcome in Outcome
+    ],
+    dtype=np.uint8,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +116,7 @@ def _asked(blob: bytes | None, num_clients: int, count: int) -> dict[str, NDArra
         none = np.zeros(0, dtype=np.int64)
         return {"client": none, "state": none.astype(np.uint8), "coefficient": np.zeros(0)}
     told = decode_clients(blob, num_clients, count)
-    whole = told["local_steps"] >= told["asked_steps"]
-    state = np.where(whole, ANSWERED, PARTIAL)
-    state = np.where(told["answered"], state, DROPPED)
-    on_the_way = ~told["answered"] & (told["asked_steps"] == 0)  # a server that does not wait
-    state = np.where(on_the_way, ASKED, state)
-    return {"client": told["client"], "state": state.astype(np.uint8), "coefficient": told["coefficient"]}
+    return {"client": told["client"], "state": BY_OUTCOME[told["outcome"]], "coefficient": told["coefficient"]}
 
 
 def figures(run: Attendance) -> dict[str, float]:

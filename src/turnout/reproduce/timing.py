@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from turnout.engine import Engine, EngineWrapper
 from turnout.engine.task import Question
-from turnout.requests import Answer, Evaluate, Train
+from turnout.requests import Answer, Evaluate, Fit
 
 TRAINING, PROBING, MEASURING = "training", "probing", "measuring"
-KINDS: dict[type, str] = {Train: TRAINING, Evaluate: MEASURING}
+KINDS: dict[type, str] = {Fit: TRAINING, Evaluate: MEASURING}
 
 
 class Timed(EngineWrapper):

@@ -27,6 +27,7 @@ import numpy as np
 
 from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Choice, View
+from turnout.requests import Expected, Steps
 from turnout.selection.candidates import successive
 from turnout.settings import GIVEN, Clients, NonNegative, Positive, Share, When, rule
 
@@ -75,15 +76,16 @@ class Oort:
                 'fleet.clock, for example { use = "deadline" }.'
             )
 
-    def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
+    def choose(self, pool: Ids, view: View, ask: Ask) -> Steps[Choice]:
         """Return some clients never heard from and the most useful of the others."""
+        seconds = yield from self._seconds_of(pool, ask)
         heard = ~np.isnan(view.last_losses[pool])
         known, unknown = pool[heard], pool[~heard]
         size = min(self.cohort_size, len(pool))
         explore = min(int(self.exploration_at(view.round) * self.cohort_size + 1e-9), size, len(unknown))
         exploit = min(size - explore, len(known))
-        new = successive(unknown, 1 / self._seconds_of(unknown, ask), size - exploit, view, "exploration")
-        clients = np.union1d(new, self._useful(known, exploit, view, ask))
+        new = successive(unknown, 1 / seconds[~heard], size - exploit, view, "exploration")
+        clients = np.union1d(new, self._useful(known, seconds[heard], exploit, view))
         return Choice(
             clients=clients,
             multiplicity=np.ones(len(clients), dtype=np.int64),
@@ -94,25 +96,27 @@ class Oort:
         """Return ε_t."""
         return max(self.exploration * self.exploration_decay ** (round - 1), self.least_exploration)
 
-    def utility(self, clients: Ids, view: View, ask: Ask) -> Floats:
-        """Return Util_i of clients that have been heard from."""
+    def utility(self, clients: Ids, seconds: Floats, view: View) -> Floats:
+        """Return Util_i of clients that have been heard from, which take so many seconds."""
         asked = view.memory["last_round"][clients] if "last_round" in view.memory else np.ones(len(clients))
         doubt = np.sqrt(DOUBT * np.log(view.round) / np.maximum(asked, 1))
         worth = statistical_utility(view.population.sizes[clients], view.last_losses[clients])
-        slow = slowness(self._seconds_of(clients, ask), self.preferred_seconds or 1.0, self.slow_penalty)
+        slow = slowness(seconds, self.preferred_seconds or 1.0, self.slow_penalty)
         return np.asarray((worth + doubt) * slow)
 
-    def _useful(self, known: Ids, size: int, view: View, ask: Ask) -> Ids:
+    def _useful(self, known: Ids, seconds: Floats, size: int, view: View) -> Ids:
         if size == 0:
             return known[:0]
-        utility = self.utility(known, view, ask)
+        utility = self.utility(known, seconds, view)
         may = admitted(utility, size)
         return successive(known[may], utility[may], size, view, "selection")
 
-    def _seconds_of(self, clients: Ids, ask: Ask) -> Floats:
-        """Return s_i; all alike where speed does not count."""
-        seconds = None if self.preferred_seconds is None else ask.seconds(clients)
-        return np.ones(len(clients)) if seconds is None else seconds
+    def _seconds_of(self, clients: Ids, ask: Ask) -> Steps[Floats]:
+        """Return s_i; all alike where speed does not count, or the world does not know it."""
+        if self.preferred_seconds is None:
+            return np.ones(len(clients))
+        expected: Expected = yield ask.expected(clients)
+        return np.ones(len(clients)) if expected.seconds is None else expected.seconds
 
     def _asked_at(self, clients: Ids, view: View) -> Ids:
         """Return the round each client was last asked in, 0 for never."""

@@ -93,7 +93,7 @@ class Optimal:
                 f'large changes are sent more often, which only weighting = "ht" undoes; got "{weighting}". '
                 'Set aggregation.weighting to "ht".'
             )
-        if plan.local.control != "none":
+        if plan.local.client_state is not None:
             yield (
                 "it has clients train before the round, without their control variates. "
                 'Set local.control to "none", or select with "uniform".'

@@ -62,7 +62,7 @@ class FedExP:
         if step.square_norms is None:
             raise UpdateError(
                 "FedExP needs the squared norm of every change; this engine sent none. "
-                "Answer Train requests that have wants_norms with square_norms."
+                "Answer Fit requests that have wants_norms with square_norms."
             )
         steps = memory.get("steps", 0) + 1
         eps = self.eps * self.eps_decay**steps

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from turnout.coordinator import Plan, State, coordinate
+from turnout.coordinator import Plan, State
 from turnout.engine.task import Engine, Question, Task
 from turnout.errors import UpdateError
 from turnout.protocols import Population
-from turnout.requests import Answer, Record, Request, Score
+from turnout.requests import Answer, EngineRequest, Record, Score
 from turnout.streams import Streams
+from turnout.world.simulation import simulate
 
 WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a number
 OnRecords = Callable[[list[tuple[int, Record]]], None]
@@ -44,7 +45,7 @@ def drive(
     given the error ends all of them.
     """
     waiting: dict[int, Any] = {}
-    steps = [coordinate(run.plan, run.population, run.state, run.streams) for run in runs]
+    steps = [simulate(run.plan, run.population, run.state, run.streams) for run in runs]
 
     def fail(at: int, error: Exception) -> None:
         waiting.pop(at, None)
@@ -55,9 +56,8 @@ def drive(
     def send(at: int, answer: Any) -> None:
         try:
             waiting[at] = steps[at].send(answer)
-        except StopIteration as stop:
+        except StopIteration:  # its last record had its last state
             waiting.pop(at, None)
-            runs[at].state = stop.value
         except Exception as error:
             fail(at, error)
 
@@ -74,6 +74,8 @@ def drive(
                 send(at, answer)
             continue
         done = list(waiting.items())
+        for at, record in done:
+            runs[at].state = record.state
         on_records([(runs[at].index, record) for at, record in done])
         for at, _ in done:
             send(at, None)
@@ -99,7 +101,7 @@ def _answers(engine: Engine, questions: dict[int, Question]) -> tuple[dict[int, 
 
 
 @contextmanager
-def _lent(engine: Engine, requests: Iterable[Request]) -> Iterator[None]:
+def _lent(engine: Engine, requests: Iterable[EngineRequest]) -> Iterator[None]:
     """Catch an engine that changes the models it is lent with requests."""
     lent = [tensor for request in requests for tensor in _given(request)]
     before = [_bits(tensor) for tensor in lent]
@@ -111,9 +113,8 @@ def _lent(engine: Engine, requests: Iterable[Request]) -> Iterator[None]:
         )
 
 
-def _given(request: Request) -> Iterator[Tensor]:
+def _given(request: EngineRequest) -> Iterator[Tensor]:
     """Yield what a request lends to the engine."""
-    assert not isinstance(request, Record)
     yield request.models if isinstance(request, Score) else request.model
     if request.buffers is not None:
         yield request.buffers

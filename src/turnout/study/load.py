@@ -12,7 +12,7 @@ import numpy as np
 
 from turnout.analysis.target import target_of
 from turnout.catalogue import AXES, did_you_mean, loss_named, parameters
-from turnout.coordinator import Cadence, Trust
+from turnout.coordinator import Cadence, Trust, Turnover
 from turnout.coordinator.checks import holdout_problems, problems, problems_with
 from turnout.errors import ConfigError
 from turnout.fleet import Fleet
@@ -28,7 +28,7 @@ from turnout.study.typed_values import FAILED, Reader, shown
 from turnout.track import check_local
 
 RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}
-TABLES = {"fleet": Fleet, "evaluate": Cadence, "trust": Trust}
+TABLES = {"fleet": Fleet, "turnover": Turnover, "evaluate": Cadence, "trust": Trust}
 CHANGEABLE = ("rounds", "loss", *RULES, *TABLES)
 NEEDED = ("rounds", "data", "model", "local")
 OWN = ("name", "seeds", "target", "checkpoint", "track")

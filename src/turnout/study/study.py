@@ -11,7 +11,7 @@ from turnout.analysis.target import Target, target_of
 from turnout.attacks.attack import Attack
 from turnout.catalogue import did_you_mean
 from turnout.checkpoint import Checkpoint
-from turnout.coordinator.plan import Cadence, Plan, Trust
+from turnout.coordinator import Cadence, Plan, Trust, Turnover
 from turnout.data.assemble import Source
 from turnout.data.federation import Federation
 from turnout.engine.task import Engine
@@ -42,6 +42,7 @@ AXES_OF_A_PLAN = (
     "assist",
     "asynchrony",
     "attack",
+    "turnover",
     "trust",
     "evaluate",
 )
@@ -91,6 +92,7 @@ class Study:
     assist: Assist | None = None  # None: every round is the clients'
     asynchrony: Asynchrony | None = None  # None: the server waits for everyone it asked
     attack: Attack | None = None  # None: everyone is honest
+    turnover: Turnover = field(default_factory=Turnover)  # what arrivals and departures mean for the objective
     trust: Trust = field(default_factory=Trust)
     evaluate: Cadence = field(default_factory=Cadence)
     arms: tuple[Arm, ...] = ()  # none: the study itself is the only one

@@ -12,7 +12,7 @@ from torch import nn
 
 from turnout.catalogue import AXES, loss_named
 from turnout.checkpoint import Checkpoint
-from turnout.coordinator.plan import Cadence, Trust
+from turnout.coordinator import Cadence, Trust, Turnover
 from turnout.data.federation import Federation
 from turnout.fleet import Fleet
 from turnout.models.keyed import has_lazy, waiting
@@ -21,7 +21,13 @@ from turnout.study.typed_values import table_of
 from turnout.study.user_models import called, makes_modules
 
 SECTIONS = {axis.section: name for name, axis in AXES.items() if "." not in axis.section}  # of a study, and their axes
-TABLES: dict[str, type] = {"fleet": Fleet, "evaluate": Cadence, "trust": Trust, "checkpoint": Checkpoint}
+TABLES: dict[str, type] = {
+    "fleet": Fleet,
+    "turnover": Turnover,
+    "evaluate": Cadence,
+    "trust": Trust,
+    "checkpoint": Checkpoint,
+}
 OPTIONAL = ("assist", "asynchrony", "attack")
 INSTEAD = {"data": Federation, "model": nn.Module}  # that are taken as they are
 ALSO = {"data": "a Federation, or ", "model": "an nn.Module, a class or function that makes one, or "}

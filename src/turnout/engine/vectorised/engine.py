@@ -43,7 +43,7 @@ from turnout.engine.vectorised.scratch import Scratch
 from turnout.engine.vectorised.stacked_training import train_block
 from turnout.engine.vectorised.timing_trials import Rehearsal
 from turnout.engine.watch import CHOOSING, Watch
-from turnout.requests import Answer, Evaluate, Probe, Score, Train, Trained
+from turnout.requests import Answer, Evaluate, Fit, Probe, Score, Trained
 
 SMALL = 50_000  # parameters below which operations are too small to share between threads
 
@@ -166,7 +166,7 @@ class Vectorised:
             self.prepared[key] = Prepared(task, self.watch)  # holds the task, so the ids stay taken
         return self.prepared[key]
 
-    def _train(self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Execution) -> list[Trained]:
+    def _train(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab], way: Execution) -> list[Trained]:
         gather = Gather(prepared.task.layout, requests)
         if prepared.draws:
             way = replace(way, workers=1)
@@ -201,7 +201,7 @@ class Vectorised:
         return scratch
 
     def _run_alone(
-        self, prepared: Prepared, requests: list[Train], slabs: list[Slab], way: Execution, gather: Gather
+        self, prepared: Prepared, requests: list[Fit], slabs: list[Slab], way: Execution, gather: Gather
     ) -> None:
         rows = [(r, p) for r, request in enumerate(requests) for p in range(len(request.clients))]
         rows.sort(key=lambda row: -int(requests[row[0]].steps[row[1]]))
@@ -231,7 +231,7 @@ class Vectorised:
         for done in running:
             done.result()
 
-    def _way(self, prepared: Prepared, requests: list[Train], slabs: list[Slab]) -> Execution:
+    def _way(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab]) -> Execution:
         """Return how to run this group: as fixed, as remembered, or as measured now."""
         rows = sum(len(r.clients) for r in requests)
         layout, local = prepared.task.layout, requests[0].local
@@ -241,12 +241,12 @@ class Vectorised:
             return Execution(can_stack, block or rows, 1, most_threads())
         if any(value is not None for value in self.fixed):
             return Execution(can_stack, block or rows, workers or 1, threads or 1)
-        has_controls = requests[0].controls is not None
-        held = 1 + ("momentum" in local.features) + has_controls  # what a row keeps in cache
+        has_offset = requests[0].offset is not None
+        held = 1 + ("momentum" in local.features) + has_offset  # what a row keeps in cache
         size = 4 * layout.size * held
         if self.deterministic:
             return candidates(rows, size, can_stack, 1, 1, prepared.task.of_images)[0]
-        work = (sorted(local.features), has_controls, local.batch_size, rows.bit_length())
+        work = (sorted(local.features), has_offset, local.batch_size, rows.bit_length())
         key = tuning_key([slot.shape for slot in layout.slots], type(prepared.program), type(local), *work)
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
@@ -260,14 +260,14 @@ class Vectorised:
         return way
 
 
-def _group_key(task: Task, request: Train | Probe | Score | Evaluate) -> tuple[object, ...]:
+def _group_key(task: Task, request: Fit | Probe | Score | Evaluate) -> tuple[object, ...]:
     base = (id(task.module), id(task.loss), type(request))
-    if not isinstance(request, Train):
+    if not isinstance(request, Fit):
         return base
     local = request.local
     what = (type(local), local.features, local.batch_size, local.batches)
-    next_controls = None if request.controls is None else request.controls.scale is not None
-    return (*base, *what, next_controls, request.buffers is None)
+    returns_next_rows = None if request.offset is None else request.offset.scale is not None
+    return (*base, *what, returns_next_rows, request.buffers is None)
 
 
 def pick_device(name: str) -> torch.device:

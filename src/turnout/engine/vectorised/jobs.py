@@ -7,16 +7,16 @@ import numpy as np
 
 from turnout.array_types import Bits, Floats, Ids
 from turnout.data.federation import Slab
-from turnout.requests import Train
+from turnout.requests import Fit
 
 LITTLE = 4096  # samples of padding that cost less than another block
 
 
 @dataclass(slots=True, kw_only=True)
 class Jobs:
-    """Rows to train, of one or more Train requests; one entry per row."""
+    """Rows to train, of one or more Fit requests; one entry per row."""
 
-    requests: Sequence[Train]
+    requests: Sequence[Fit]
     owner: Ids  # which request
     place: Ids  # which of its clients
     keys: Bits
@@ -49,7 +49,7 @@ class Jobs:
         )
 
 
-def collect_jobs(requests: Sequence[Train], slabs: Sequence[Slab]) -> Jobs:
+def collect_jobs(requests: Sequence[Fit], slabs: Sequence[Slab]) -> Jobs:
     """Return the rows of several requests, longest first and then widest; `slabs` has one entry per request."""
     counts = [len(r.clients) for r in requests]
     owner = np.repeat(np.arange(len(requests)), counts)

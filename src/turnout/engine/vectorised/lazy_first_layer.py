@@ -5,12 +5,12 @@ of what is known, and of the small errors d_j (batch × outputs) that came back 
 
     W_t = a_t·W₀ + b_t·k + Σ_{j<t} c_tj·X_jᵀd_j
 
-whatever the momentum, decay, pull towards W₀ and control k: these set the numbers a, b and c alone. Its outputs are
+whatever the momentum, decay, pull towards W₀ and offset k: these set the numbers a, b and c alone. Its outputs are
 
     X_t·W_t = a_t·(X_t·W₀) + b_t·(X_t·k) + Σ_{j<t} c_tj·(X_t·X_jᵀ)·d_j
 
 where the products in brackets are taken for all steps at once. The weights are written once, at the end, instead of
-read and written at every step: momentum and controls cost no pass over memory. It pays while a client's visits to
+read and written at every step: momentum and offsets cost no pass over memory. It pays while a client's visits to
 samples, steps × batch, are few beside the layer's size, for the products X·Xᵀ grow with their square.
 """
 
@@ -33,7 +33,7 @@ def pays(inputs: int, outputs: int, visits: int) -> bool:
     return visits <= min(MOST_VISITS, outputs, inputs)
 
 
-def mixes(settings: Mapping[str, Floats], steps: int, has_controls: bool) -> Floats:
+def mixes(settings: Mapping[str, Floats], steps: int, has_offset: bool) -> Floats:
     """Return the numbers (a, b, c) after each step, as (steps + 1, rows, 2 + steps); one row where all are alike."""
     alike = all((values == values[0]).all() for values in settings.values())
     now = {name: values[: 1 if alike else None, None] for name, values in settings.items()}
@@ -46,7 +46,7 @@ def mixes(settings: Mapping[str, Floats], steps: int, has_controls: bool) -> Flo
         rate = now["lr"] * now["lr_decay"] ** step if "lr_decay" in now else now["lr"]
         v = v * now.get("momentum", 0.0) + decay * x
         v[:, 2 + step] += 1.0
-        v[:, 1] -= has_controls
+        v[:, 1] -= has_offset
         x = (1.0 - rate * strength) * x - rate * v
         x[:, 0] += (rate * strength)[:, 0] if isinstance(strength, np.ndarray) else 0.0
         found.append(x)
@@ -57,25 +57,25 @@ class FirstLayer:
     """The first layer's outputs, step by step, for a block of rows, and its change at the end."""
 
     def __init__(
-        self, x: Tensor, base: Tensor, control: Pieces | None, mixed: Floats, steps: Ids, scratch: Scratch
+        self, x: Tensor, base: Tensor, offset: Pieces | None, mixed: Floats, steps: Ids, scratch: Scratch
     ) -> None:
         """Take all products that are known now.
 
         Args:
             x: the inputs of all visits, (rows, visits, inputs), step after step.
             base: W₀, (rows or 1, inputs, outputs).
-            control: k, (rows, inputs, outputs), in pieces; None where there is none.
+            offset: k, (rows, inputs, outputs), in pieces; None where there is none.
             mixed: from `mixes`.
             steps: of each row.
             scratch: where the block's buffers come from.
         """
-        self.x, self.base, self.control = x, base, control
+        self.x, self.base, self.offset = x, base, offset
         self.rows, self.visits = x.shape[:2]
         outputs = base.shape[2]
         self.width = self.visits // (len(mixed) - 1)
         self.mixed = torch.as_tensor(mixed, dtype=x.dtype, device=x.device)
         self.last = mixed[steps, np.arange(self.rows) % mixed.shape[1]]  # of each row's last step, (rows, 2 + steps)
-        self.known = self._known(base, control, mixed, scratch)
+        self.known = self._known(base, offset, mixed, scratch)
         alike = scratch.take("first products", (self.rows, self.visits, self.visits), x)
         self.products = torch.bmm(x, x.transpose(1, 2), out=alike)
         self.errors = scratch.take("first errors", (self.rows, self.visits, outputs), x)
@@ -83,7 +83,7 @@ class FirstLayer:
             self.errors.zero_()
         self.step = 0
 
-    def _known(self, base: Tensor, control: Pieces | None, mixed: Floats, scratch: Scratch) -> Tensor:
+    def _known(self, base: Tensor, offset: Pieces | None, mixed: Floats, scratch: Scratch) -> Tensor:
         """Return a_t·(X_t·W₀) + b_t·(X_t·k) of all steps."""
         inputs, outputs = base.shape[1:]
         known = scratch.take("first known", (self.rows, self.visits, outputs), self.x)
@@ -91,14 +91,14 @@ class FirstLayer:
             torch.mm(self.x.view(-1, inputs), base[0], out=known.view(-1, outputs))
         else:
             torch.bmm(self.x, base, out=known)
-        of_base, of_control = (mixed[:-1, :, part].T.repeat(self.width, 1) for part in (0, 1))
+        of_base, of_offset = (mixed[:-1, :, part].T.repeat(self.width, 1) for part in (0, 1))
         if (of_base != 1.0).any():
             known.mul_(self._shaped(of_base))
-        if control is not None and self.visits > self.width:  # a control is not felt before the second step
+        if offset is not None and self.visits > self.width:  # an offset is not felt before the second step
             felt = slice(self.width, None)
-            shares = self._shaped(of_control[:, felt]).expand(self.rows, -1, 1)
-            for rows, k in control():
-                held = scratch.take("first from control", (len(k), self.visits - self.width, outputs), k)
+            shares = self._shaped(of_offset[:, felt]).expand(self.rows, -1, 1)
+            for rows, k in offset():
+                held = scratch.take("first from offset", (len(k), self.visits - self.width, outputs), k)
                 torch.bmm(self.x[rows, felt], k, out=held)
                 known[rows, felt].addcmul_(held, shares[rows])
         return known
@@ -123,16 +123,16 @@ class FirstLayer:
 
     def change(self, out: Tensor, scale: Floats | None = None) -> Tensor:
         """Write W₀ − W_T of every row into `out`, (rows, inputs, outputs); with a scale s, s·(W₀ − W_T) + k."""
-        of_base, of_control, of_errors = 1.0 - self.last[:, 0], -self.last[:, 1], -self.last[:, 2:]
+        of_base, of_offset, of_errors = 1.0 - self.last[:, 0], -self.last[:, 1], -self.last[:, 2:]
         if scale is not None:
-            of_base, of_control, of_errors = scale * of_base, scale * of_control + 1.0, scale[:, None] * of_errors
+            of_base, of_offset, of_errors = scale * of_base, scale * of_offset + 1.0, scale[:, None] * of_errors
         errors = self.errors.mul_(self._shaped(of_errors.repeat(self.width, 1)))
         torch.bmm(self.x.transpose(1, 2), errors, out=out)
         if of_base.any():
             out.addcmul_(self.base.expand_as(out), self._shaped(of_base[:, None]))
-        if self.control is not None and (abs(of_control) > ROUNDING).any():  # s·(W₀ − W_T) has it once, without decay
-            shares = self._shaped(of_control[:, None])
-            for rows, k in self.control():
+        if self.offset is not None and (abs(of_offset) > ROUNDING).any():  # s·(W₀ − W_T) has it once, without decay
+            shares = self._shaped(of_offset[:, None])
+            for rows, k in self.offset():
                 out[rows].addcmul_(k, shares[rows])
         return out
 

@@ -56,12 +56,12 @@ class FusedSGD:
         settings: RowSettings,
         params: Sequence[Tensor],
         anchors: Sequence[Tensor],
-        controls: Mapping[int, Tensor] | None,
+        offsets: Mapping[int, Tensor] | None,
         scratch: Scratch,
         unwritten: int | None = None,
     ) -> None:
-        """Begin a block; the slot `unwritten` is moved by someone else, controls are by slot."""
-        self.settings, self.anchors, self.controls = settings, anchors, controls
+        """Begin a block; the slot `unwritten` is moved by someone else, offsets are by slot."""
+        self.settings, self.anchors, self.offsets = settings, anchors, offsets
         names = {*settings.same, *settings.varied}
         self.velocity: dict[int, Tensor] | None = None
         if "momentum" in names:
@@ -147,8 +147,8 @@ class FusedSGD:
         param = self.params[slot]
         if "weight_decay" in now:
             add_scaled(velocity, param, now["weight_decay"] / now["factor"])
-        if self.controls is not None:
-            add_scaled(velocity, self.controls[slot][: len(param)], -1.0 / now["factor"])
+        if self.offsets is not None:
+            add_scaled(velocity, self.offsets[slot][: len(param)], -1.0 / now["factor"])
         self._shrink(slot, now)
         add_scaled(param, velocity, -now["lr"] * now["factor"])
 
@@ -167,10 +167,10 @@ class FusedSGD:
         return 1.0
 
     def _correct(self, slot: int, now: Numbers) -> None:
-        """Take the control off the gradient."""
-        if self.controls is not None:
+        """Subtract the offset from the gradient."""
+        if self.offsets is not None:
             param = self.params[slot]
-            add_scaled(param, self.controls[slot][: len(param)], now["lr"])
+            add_scaled(param, self.offsets[slot][: len(param)], now["lr"])
 
     def _anchor(self, slot: int) -> Tensor:
         anchor = self.anchors[slot]
@@ -189,9 +189,9 @@ class Collected:
         settings: RowSettings,
         params: Sequence[Tensor],
         anchors: Sequence[Tensor],
-        controls: Mapping[int, Tensor] | None,
+        offsets: Mapping[int, Tensor] | None,
     ) -> None:
-        self.local, self.settings, self.anchors, self.controls = local, settings, anchors, controls
+        self.local, self.settings, self.anchors, self.offsets = local, settings, anchors, offsets
         self.state = local.begin(params)
         self.buffers = [torch.zeros_like(p) for p in params]
         self.grads: list[Tensor] = []
@@ -238,7 +238,7 @@ class Collected:
                     state=self.state[i],
                     settings=self.settings.shaped(rows, param.dim()),
                     step=self.step,
-                    control=None if self.controls is None else self.controls[i][:rows],
+                    offset=None if self.offsets is None else self.offsets[i][:rows],
                 )
             )
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
-from turnout.engine.vectorised.controlled import Controlled
+from turnout.engine.vectorised.gradient_offsets import GradientOffsets
 from turnout.engine.vectorised.jobs import Jobs
 from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
 from turnout.engine.vectorised.loss_accumulator import LossAccumulator
@@ -37,7 +37,7 @@ class Room:
     """Where a block's answers go: memory of their own, or None where they are to be left in the scratch."""
 
     rows: Tensor | None = None  # changes, (rows, size)
-    controls: Tensor | None = None  # next controls, (rows, size)
+    next_rows: Tensor | None = None  # what clients remember from here on, (rows, size)
 
 
 @dataclass(slots=True)
@@ -45,10 +45,10 @@ class BlockResult:
     """What a block came to: trained rows as per-slot stacks of changes, and facts."""
 
     jobs: Jobs
-    deltas: list[Tensor | None]  # per slot, (rows, size); None where the next controls say it all
+    deltas: list[Tensor | None]  # per slot, (rows, size); None where the next rows say it all
     extras: list[Tensor] | None  # second rows, where the solver sends them
     losses: Floats
-    controls: Controlled | None  # where the next controls are wanted
+    offsets: GradientOffsets | None  # where the next rows are wanted
 
     def telling(self) -> list[Tensor]:
         """Return per slot a stack that is finite where the change is."""
@@ -60,28 +60,28 @@ class BlockResult:
         if delta is not None:
             torch.mm(left, delta, out=out)
             return
-        assert self.controls is not None
-        over = left / torch.as_tensor(self.controls.scale, dtype=left.dtype, device=left.device)
+        assert self.offsets is not None
+        over = left / torch.as_tensor(self.offsets.scale, dtype=left.dtype, device=left.device)
         torch.mm(over, self._following(at), out=out)  # Δ_i = (c_i⁺ − k_i) / s_i
         if felt is None or felt.any():
             weighed = over if felt is None else over * felt
-            for rows, control in self.controls.pieces(at):
-                out.addmm_(weighed[:, rows], control.flatten(1), alpha=-1.0)
+            for rows, offset in self.offsets.pieces(at):
+                out.addmm_(weighed[:, rows], offset.flatten(1), alpha=-1.0)
 
     def _following(self, at: int) -> Tensor:
-        assert self.controls is not None
-        return self.controls.following[at]
+        assert self.offsets is not None
+        return self.offsets.following[at]
 
 
 def train_block(
     program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room, watch: Watch
 ) -> BlockResult:
-    """Train a block of rows and return what they came to, which is good until the scratch is used again."""
+    """Fit a block of rows and return what they came to, which is good until the scratch is used again."""
     local, rows, bases = jobs.requests[0].local, len(jobs), _bases(layout, jobs)
     unwritten = _unwritten(program, jobs, bases)
-    controls = None if jobs.requests[0].controls is None else Controlled(layout, jobs, scratch, unwritten)
-    held = None if controls is None else controls.held
-    deferred = _deferred(program, jobs, bases, controls, scratch, unwritten)
+    offsets = None if jobs.requests[0].offset is None else GradientOffsets(layout, jobs, scratch, unwritten)
+    held = None if offsets is None else offsets.held
+    deferred = _deferred(program, jobs, bases, offsets, scratch, unwritten)
     params = _stacks(layout, rows, None, "parameter", scratch, bases[0])  # small and close: they are used often
     for at, (param, base) in enumerate(zip(params, bases, strict=True)):
         if at != unwritten:
@@ -109,20 +109,20 @@ def train_block(
         None if at == unwritten else torch.sub(base, param, out=places[at]).flatten(1)
         for at, (base, param) in enumerate(zip(bases, params, strict=True))
     ]
-    scale = None if controls is None else controls.scale
+    scale = None if offsets is None else offsets.scale
     if deferred is not None and (scale is None or _wants_rows(jobs)):
         deltas[deferred.slot] = deferred.first.change(places[deferred.slot]).flatten(1)
     extras = None
     if isinstance(sink, Collected):
         deltas, extras = sink.finish(deltas)
-    if controls is not None and scale is not None:
-        places = _stacks(layout, rows, room.controls, "next control", scratch, bases[0])
-        controls.follow(deltas, places)
+    if offsets is not None and scale is not None:
+        places = _stacks(layout, rows, room.next_rows, "next row", scratch, bases[0])
+        offsets.follow(deltas, places)
         if deferred is not None and deltas[deferred.slot] is None:
             deferred.first.change(places[deferred.slot], scale)
         if not _wants_rows(jobs):
-            deltas = [None] * len(deltas)  # a sum of next controls tells of them, too, if they are finite
-    following = None if scale is None else controls
+            deltas = [None] * len(deltas)  # a sum of next rows tells of them, too, if they are finite
+    following = None if scale is None else offsets
     return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following)
 
 
@@ -163,7 +163,7 @@ def _deferred(
     program: Program,
     jobs: Jobs,
     bases: Sequence[Tensor],
-    controls: Controlled | None,
+    offsets: GradientOffsets | None,
     scratch: Scratch,
     slot: int | None,
 ) -> Deferred | None:
@@ -171,9 +171,9 @@ def _deferred(
     if slot is None or not isinstance(program, Dense):
         return None
     x, batches = _at_once(jobs, scratch)
-    mixed = mixes(jobs.settings, int(jobs.steps.max()), controls is not None)
-    control = None if controls is None else partial(controls.pieces, slot)
-    first = FirstLayer(x, bases[slot], control, mixed, jobs.steps, scratch)
+    mixed = mixes(jobs.settings, int(jobs.steps.max()), offsets is not None)
+    offset = None if offsets is None else partial(offsets.pieces, slot)
+    first = FirstLayer(x, bases[slot], offset, mixed, jobs.steps, scratch)
     return Deferred(slot, first, batches, partial(program.run, first=first))
 
 

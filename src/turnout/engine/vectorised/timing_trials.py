@@ -8,7 +8,7 @@ import numpy as np
 
 from turnout.data.federation import Slab
 from turnout.engine.vectorised.autotune import Execution
-from turnout.requests import Controls, Train
+from turnout.requests import Fit, Offset
 
 WHOLE_BYTES = 64 << 20  # of all rows together: up to here a step of everyone is a small piece
 
@@ -23,9 +23,9 @@ class Rehearsal:
     def __init__(
         self,
         row_bytes: int,
-        requests: Sequence[Train],
+        requests: Sequence[Fit],
         slabs: Sequence[Slab],
-        train: Callable[[list[Train], list[Slab], Execution], object],
+        train: Callable[[list[Fit], list[Slab], Execution], object],
     ) -> None:
         self.is_whole = row_bytes * sum(len(r.clients) for r in requests) < WHOLE_BYTES
         self.requests, self.slabs = (requests, slabs) if self.is_whole else (requests[:1], slabs[:1])
@@ -47,7 +47,7 @@ class Rehearsal:
         return slice(begin, begin + count)
 
 
-def _part(request: Train, rows: slice, steps: int) -> Train:
+def _part(request: Fit, rows: slice, steps: int) -> Fit:
     """Return a request for some rows and at most so many steps."""
     return replace(
         request,
@@ -56,11 +56,11 @@ def _part(request: Train, rows: slice, steps: int) -> Train:
         settings={name: values[rows] for name, values in request.settings.items()},
         coefficients=None if request.coefficients is None else request.coefficients[rows],
         buffer_weights=request.buffer_weights[rows],
-        controls=None if request.controls is None else _part_of_controls(request.controls, rows),
+        offset=None if request.offset is None else _part_of_offset(request.offset, rows),
     )
 
 
-def _part_of_controls(controls: Controls, rows: slice) -> Controls:
-    if controls.scale is None or controls.weights is None:
-        return controls
-    return replace(controls, scale=controls.scale[rows], weights=controls.weights[rows])
+def _part_of_offset(offset: Offset, rows: slice) -> Offset:
+    if offset.scale is None or offset.weights is None:
+        return offset
+    return replace(offset, scale=offset.scale[rows], weights=offset.weights[rows])

@@ -6,22 +6,18 @@ Intuition: people buy phones and lose them, a few every week.
     once there for a round, it leaves before each later one with probability d, and does not come back
 
 Reduces to: the federation without membership when q₀ = 1 and d = 0.
-Differs from the paper: the paper studies single arrivals and departures. What each means is as in `scheduled`.
+Differs from the paper: the paper studies single arrivals and departures. What each means for the objective is set
+by `turnover`.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turnout.array_types import Floats, Ids
-from turnout.fleet.membership.terms import Terms
-from turnout.protocols import Ask, Changes, Population, View
+from turnout.protocols import View
 from turnout.settings import PositiveShare, Share, rule
-
-if TYPE_CHECKING:
-    from turnout.requests import Steps
 
 NEVER = np.iinfo(np.int64).max // 4  # a round that no run reaches
 
@@ -38,29 +34,23 @@ def waited(uniforms: Floats, prob: float) -> Ids:
 
 
 @rule("fleet.membership")
-class Random(Terms):
+class Random:
     """Comings and goings by chance."""
 
     present: PositiveShare = 0.5  # q₀: the share of clients, by id, that are there at the start
     arrival_prob: Share = 0.02  # a: that a client still to come does so, per round
     departure_prob: Share = 0.01  # d: that a client that is there leaves, per round
 
-    def at_start(self, population: Population) -> Ids:
-        """Return the first share of the clients, by id; at least one."""
-        return np.arange(math.ceil(self.present * population.num_clients))
-
     def stays(self, view: View) -> tuple[Ids, Ids]:
-        """Return the first round of each client, and the first in which it is gone."""
-        population = view.population
-        ids = np.arange(population.num_clients)
+        """Return the first round of each client, 0 for those there at the start, and the first in which it is gone."""
+        total = view.population.num_clients
+        ids = np.arange(total)
         draws = view.streams.uniforms("membership", 0, ids, 2)
-        first = np.where(ids < len(self.at_start(population)), 1, waited(draws[:, 0], self.arrival_prob))
-        return first, first + waited(draws[:, 1], self.departure_prob)
+        at_start = ids < math.ceil(self.present * total)
+        first = np.where(at_start, 1, waited(draws[:, 0], self.arrival_prob))
+        return np.where(at_start, 0, first), first + waited(draws[:, 1], self.departure_prob)
 
-    def changes(self, view: View, ask: Ask) -> "Steps[Changes]":
-        """Return who is due to have come or gone by this round and has not yet."""
-        there = np.zeros(view.population.num_clients, dtype=bool)
-        there[view.population.everyone] = True
+    def members(self, view: View) -> Ids:
+        """Return who has joined and not left by this round."""
         first, gone = self.stays(view)
-        due = (first <= view.round) & (view.round < gone)
-        return (yield from self.moved(np.flatnonzero(due & ~there), np.flatnonzero(there & ~due), view, ask))
+        return np.flatnonzero((first <= view.round) & (view.round < gone))

@@ -1,34 +1,25 @@
-"""Scheduled membership: named clients come and go before named rounds.
+"""Scheduled membership: named clients join and leave before named rounds.
 
 Intuition: a hospital joins in May and another leaves in June.
 
-    arrival of l:     p_k = n_k / (n + n_l), schedules restart, and l's coefficient is times b(j) = 1 + (b₁ − 1) / jᵖ
-                      in its j-th round (fast reboot; b ≡ 1 is vanilla)
-    departure of l:   include  l stays in the objective, inactive for ever
-                      exclude  p_k = n_k / (n − n_l), schedules restart
-                      auto     exclude  ⇔  T − τ₀ ≥ c·√(Γ_l·τ₀)          τ₀: rounds completed before it left
+    client l is a member in round t  ⇔  its last move at or before t is an arrival,
+                                        or it has none and its first move is not an arrival
 
-Reduces to: the federation without membership when nobody comes or goes; a vanilla reboot when b₁ = 1.
-Differs from the paper: the paper leaves open b beyond "from 3 to 1 as O(j⁻²)", c, and how to know Γ_l. Here Γ̂_l is
-what the leaving client's own local work, as in the first round, would gain it, F_l(x) − F_l(x_l), asked of it before
-it goes: neither the decayed rate nor the work its device manages this round is in it.
+What an arrival or a departure means for the objective is the server's choice: see the settings of `turnover`.
+
+Reduces to: the federation without membership when nobody joins or leaves.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turnout.array_types import Ids
 from turnout.errors import ConfigError
-from turnout.fleet.membership.terms import Terms
-from turnout.protocols import Ask, Changes, Population, View
+from turnout.protocols import Population, View
 from turnout.settings import rule
-
-if TYPE_CHECKING:
-    from turnout.requests import Steps
 
 Moves = Mapping[int, int] | Sequence[Mapping[str, int]]  # a study file's keys are texts: they are read as numbers
 
@@ -55,7 +46,7 @@ def move_list(moves: Moves, name: str) -> list[tuple[int, int]]:
 
 
 @rule("fleet.membership")
-class Scheduled(Terms):
+class Scheduled:
     """Comings and goings by a list."""
 
     arrivals: dict[int, int] | tuple[dict[str, int], ...] = ()  # { client = round }, or a list of { client, round }
@@ -85,33 +76,22 @@ class Scheduled(Terms):
         if unknown := [client for client in moves if client >= total]:
             listed = "arrivals" if unknown[0] in dict(move_list(self.arrivals, "arrivals")) else "departures"
             yield f"Scheduled needs clients in 0…{total - 1}; got {unknown[0]}. Change fleet.membership.{listed}."
-        elif len(self.at_start(population)) == 0:
+        elif all(client in moves and moves[client][0][1] for client in range(total)):
             yield (
                 "Scheduled needs at least one client at the start; all are to arrive later. "
                 "Change fleet.membership.arrivals: take one out."
             )
 
-    def at_start(self, population: Population) -> Ids:
-        """Return everyone but those whose first move is an arrival."""
-        there = np.ones(population.num_clients, dtype=bool)
-        there[[client for client, moves in self._moves().items() if moves[0][1]]] = False
-        return np.flatnonzero(there)
-
-    def changes(self, view: View, ask: Ask) -> "Steps[Changes]":
-        """Return who is due to have come or gone by this round and has not yet: a round left out loses nobody."""
-        there = np.zeros(view.population.num_clients, dtype=bool)
-        there[view.population.everyone] = True
-        arrivals: list[int] = []
-        departures: list[int] = []
+    def members(self, view: View) -> Ids:
+        """Return who has joined and not left by this round; a round that is skipped loses nobody."""
+        there = np.ones(view.population.num_clients, dtype=bool)
         for client, moves in self._moves().items():
-            past = [comes for round, comes in moves if round <= view.round]
-            if past and past[-1] != there[client]:
-                (arrivals if past[-1] else departures).append(client)
-        came, went = (np.array(sorted(found), dtype=np.int64) for found in (arrivals, departures))
-        return (yield from self.moved(came, went, view, ask))
+            past = [joins for round, joins in moves if round <= view.round]
+            there[client] = past[-1] if past else not moves[0][1]
+        return np.flatnonzero(there)
 
 
 def _verb(comes: bool, noun: bool = False) -> str:
     if noun:
         return "arrivals" if comes else "departures"
-    return "comes" if comes else "goes"
+    return "arrives" if comes else "departs"

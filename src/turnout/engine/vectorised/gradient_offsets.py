@@ -1,4 +1,4 @@
-"""A block's controls, k_i = c_i − c, per slot: formed from the table of c_i where they are used."""
+"""A block's gradient offsets k_i = row_i − shared, per slot, formed from the table of rows where they are used."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,10 +14,10 @@ from turnout.models.layout import Layout
 PIECE_BYTES = 3 << 20  # for each operation thread: what is formed and used at once stays close
 
 
-class Controlled:
-    """The controls of a block of rows, and what follows them, k_i + s_i Δ_i.
+class GradientOffsets:
+    """The offsets of a block of rows, and what follows them, k_i + s_i Δ_i.
 
-    Slots that are moved at every step are `held`. The one that is not is used once or twice in a round: its controls
+    Slots that are moved at every step are `held`. The one that is not is used once or twice in a round: its offsets
     take as much memory as all its rows, so they are formed a few rows at a time and never written out.
     """
 
@@ -26,15 +26,15 @@ class Controlled:
         self.jobs, self.scratch, self.slots = jobs, scratch, layout.slots
         self.like = jobs.requests[0].model
         self.held = {
-            at: self._form(at, slice(0, len(jobs)), self._room(f"control {at}", len(jobs), at))
+            at: self._form(at, slice(0, len(jobs)), self._room(f"offset {at}", len(jobs), at))
             for at in range(len(layout.slots))
             if at != unwritten
         }
-        self.scale = _scale(jobs)  # None where the next controls are not wanted
+        self.scale = _scale(jobs)  # None where the next rows are not wanted
         self.following: list[Tensor] = []  # per slot, (rows, size)
 
     def pieces(self, at: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the controls of one slot, some rows at a time; each piece is good until the next is taken."""
+        """Yield the offsets of one slot, some rows at a time; each piece is good until the next is taken."""
         if at in self.held:
             yield slice(0, len(self.jobs)), self.held[at]
             return
@@ -42,7 +42,7 @@ class Controlled:
         count, row_bytes = len(self.jobs), (slot.stop - slot.start) * self.like.element_size()
         if self.like.device.type == "cpu":
             count = min(max(1, PIECE_BYTES * torch.get_num_threads() // row_bytes), count)
-        room = self._room("piece of controls", count, at)
+        room = self._room("piece of offsets", count, at)
         for begin in range(0, len(self.jobs), count):
             rows = slice(begin, min(begin + count, len(self.jobs)))
             yield rows, self._form(at, rows, room[: rows.stop - begin])
@@ -53,33 +53,33 @@ class Controlled:
         self.following = [place.flatten(1) for place in places]
         for at, (delta, out) in enumerate(zip(deltas, self.following, strict=True)):
             if delta is not None:
-                for rows, control in self.pieces(at):
-                    torch.addcmul(control.flatten(1), delta[rows], factor[rows], out=out[rows])
+                for rows, offset in self.pieces(at):
+                    torch.addcmul(offset.flatten(1), delta[rows], factor[rows], out=out[rows])
 
     def _room(self, name: str, rows: int, at: int) -> Tensor:
         slot = self.slots[at]
         return self.scratch.take(name, (rows, slot.stop - slot.start), self.like)
 
     def _form(self, at: int, rows: slice, out: Tensor) -> Tensor:
-        """Write the controls of these rows to `out` and return it in the slot's shape."""
+        """Write the offsets of these rows to `out` and return it in the slot's shape."""
         slot, owner = self.slots[at], self.jobs.owner[rows]
         for number in np.unique(owner):
             request, mine = self.jobs.requests[number], np.flatnonzero(owner == number)
-            assert request.controls is not None
+            assert request.offset is not None
             clients = request.clients[self.jobs.place[rows][mine]]
             if len(mine) == len(owner):
-                request.controls.columns(clients, slot.start, out)
+                request.offset.columns(clients, slot.start, out)
             else:
                 where = torch.from_numpy(mine).to(out.device)
-                out[where] = request.controls.columns(clients, slot.start, torch.empty_like(out[: len(mine)]))
+                out[where] = request.offset.columns(clients, slot.start, torch.empty_like(out[: len(mine)]))
         return out.view(-1, *slot.stored_shape)
 
 
 def _scale(jobs: Jobs) -> Floats | None:
-    """Return s_i of every row; None where the next controls are not wanted."""
+    """Return s_i of every row; None where the next rows are not wanted."""
     scale = np.zeros(len(jobs))
     for owner in np.unique(jobs.owner):
-        wanted, mine = jobs.requests[owner].controls, jobs.owner == owner
+        wanted, mine = jobs.requests[owner].offset, jobs.owner == owner
         if wanted is None or wanted.scale is None:
             return None
         scale[mine] = wanted.scale[jobs.place[mine]]

@@ -20,7 +20,7 @@ from turnout.array_types import Ids
 from turnout.attacks.attack import Forger, Seen, forges
 from turnout.coordinator.plan import Plan
 from turnout.protocols import Population
-from turnout.requests import Record, Steps, Train, Trained
+from turnout.requests import Fit, Record, Steps, Trained
 from turnout.streams import Streams
 
 T = TypeVar("T")
@@ -41,22 +41,22 @@ def with_adversaries(plan: Plan, population: Population, streams: Streams, steps
             return cast(T, stop.value)
         if isinstance(request, Record):
             request = _noted(request, hostile, name)
-        reached = isinstance(request, Train) and not request.on_server and hostile[request.clients].any()
+        reached = isinstance(request, Fit) and not request.on_server and hostile[request.clients].any()
         if reached and forges(plan.attack):
-            asked = cast(Train, request)
+            asked = cast(Fit, request)
             answer = yield _for_rows(asked)
             answer = forged(plan.attack, asked, answer, hostile[asked.clients])
         else:
             answer = yield request
 
 
-def _for_rows(request: Train) -> Train:
+def _for_rows(request: Fit) -> Fit:
     """Return the request for rows alone: sums over them would be sums of what attackers did not send."""
-    controls = None if request.controls is None else replace(request.controls, scale=None, weights=None)
-    return replace(request, coefficients=None, controls=controls)
+    offset = None if request.offset is None else replace(request.offset, scale=None, weights=None)
+    return replace(request, coefficients=None, offset=offset)
 
 
-def forged(attack: Forger, request: Train, answer: Trained, hostile: Any) -> Trained:
+def forged(attack: Forger, request: Fit, answer: Trained, hostile: Any) -> Trained:
     """Return the answer with the attackers' rows replaced; the answer itself is left as it was."""
     delta, theirs = cast(Tensor, answer.delta), np.flatnonzero(hostile)
     seen = Seen(
@@ -75,8 +75,8 @@ def forged(attack: Forger, request: Train, answer: Trained, hostile: Any) -> Tra
         norms = norms.copy()
         norms[theirs] = squares
     changed = delta.index_copy(0, torch.from_numpy(theirs).to(delta.device), rows)
-    # the next controls follow from the changes, so they are worked out again from what was sent
-    return replace(answer, delta=changed, finite=finite, square_norms=norms, controls=None, control_sum=None)
+    # the rows to remember follow from the changes, so they are worked out again from what was sent
+    return replace(answer, delta=changed, finite=finite, square_norms=norms, next_rows=None, next_sum=None)
 
 
 def _noted(record: Record, hostile: Any, name: str) -> Record:

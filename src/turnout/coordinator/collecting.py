@@ -1,0 +1,222 @@
+"""The cohort's work: clients are handed an order, and what comes back becomes updates, facts and one outcome per job.
+
+There is one path for a server that waits for everyone and one that steps on the first few updates: they differ in
+when the collection is closed, and in how much an old update counts.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.array_types import Floats, Ids
+from turnout.coordinator.client_state import settle_clients, shared_of
+from turnout.coordinator.generators import is_rowwise
+from turnout.coordinator.jobs import Jobs, merged
+from turnout.coordinator.orders import order_for
+from turnout.coordinator.plan import Plan, State
+from turnout.protocols import Choice, View
+from turnout.requests import NOBODY, Collect, Costs, Dispatch, Order, Outcome, Returns, Steps, Train, Trained
+from turnout.row_table import RowTable
+from turnout.rows import Facts
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Collected:
+    """What the round collected, after bad updates were taken out."""
+
+    asked: Ids  # clients whose job began or ended in this round, ascending
+    multiplicity: Ids
+    asked_steps: Ids
+    done_steps: Ids  # of those asked; 0 where nothing came
+    facts: Facts  # of the accepted
+    answer: Trained | None  # None: no update was accepted
+    coefficients: Floats | None = None
+    staleness: Ids | None = None  # of the accepted, where the server does not wait
+    late: Ids = field(default_factory=lambda: NOBODY)
+    at_work: Ids = field(default_factory=lambda: NOBODY)
+    rejected: dict[int, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    num_handed_out: int = 0  # clients that were handed work in this round
+    worked: tuple[Ids, Ids] = (NOBODY, NOBODY)  # clients whose work came back, rejected or not, and their steps
+    round_seconds: float = 0.0
+    events: tuple[str, ...] = ()
+    reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
+    extra: Costs = field(default_factory=Costs)  # of what clients remember
+
+    def drop(self, event: str) -> None:
+        """Note that the server step these updates made was dropped: none of them counts."""
+        self.events += (event,)
+        if self.coefficients is not None:
+            self.coefficients = np.zeros_like(self.coefficients)
+
+    def outcomes(self) -> Ids:
+        """Return how the job of each of those asked ended."""
+        ended = np.full(len(self.asked), Outcome.LOST, dtype=np.int64)
+        came = np.isin(self.asked, self.facts.clients)
+        ended[came] = np.where(self.done_steps < self.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)[came]
+        for clients, outcome in (
+            (self.late, Outcome.LATE),
+            (self.at_work, Outcome.AT_WORK),
+            (list(self.rejected), Outcome.REJECTED),
+        ):
+            ended[np.isin(self.asked, clients)] = outcome
+        return ended
+
+
+def collect_updates(plan: Plan, view: View, choice: Choice, state: State, trained: Trained | None) -> Steps[Collected]:
+    """Hand the cohort its order and collect updates, or use those that a filter or a selection rule already has."""
+    order = order_for(plan, view, choice.clients, choice.multiplicity, choice.inclusion_prob)
+    order = replace(order, shared=shared_of(plan, state, view.model), wants_norms=plan.server.wants_norms)
+    order = _boosted(plan, view, state, order)
+    if plan.asynchrony is not None:
+        return (yield from _first_updates(plan, view, order, state))
+    collected = yield from _updates_of_all(plan, order, state, trained)
+    if collected.answer is not None:
+        collected.extra = yield from settle_clients(plan, state, order, collected.facts, collected.answer)
+    return collected
+
+
+def _updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | None) -> Steps[Collected]:
+    """Wait for everyone. Bad updates are taken out, and the others are weighed without them."""
+    order = replace(order, refresh=True)
+    collected = Collected(order.clients, order.weighing.asked.multiplicity, order.steps, np.zeros_like(order.steps),
+                          order.weighing.asked.keep(np.zeros(len(order.clients), dtype=bool)), None)  # fmt: skip
+    if trained is None:
+        yield Dispatch(order=order)
+    wanted, collected.reused, collected.num_handed_out = order.clients, trained is not None, len(order.clients)
+    while True:
+        if trained is None:
+            into = _room(state, len(wanted)) if is_rowwise(plan.aggregation) else None
+            asked = order.steps[np.searchsorted(order.clients, wanted)]
+            returns: Returns = yield Collect(order=order, clients=wanted, steps=asked, into=into)
+            answer, facts, coefficients = returns.work, returns.facts, returns.coefficients
+            collected.late, collected.round_seconds = returns.late, returns.seconds
+        else:
+            answer = _part(trained, np.intersect1d(wanted, trained.clients))
+            facts, coefficients = None, None
+        if not len(answer.clients):
+            break
+        if not collected.rejected:
+            collected.worked = (answer.clients, answer.steps)
+        facts = facts or order.weighing.facts(answer.clients, answer.steps, answer.availability_prob)
+        if not answer.finite.all():
+            bad = answer.clients[~answer.finite]
+            collected.rejected |= {int(client): answer.reasons[int(client)] for client in bad}
+            wanted = np.setdiff1d(answer.clients, bad)
+            trained = answer if answer.delta is not None else None  # rows are only picked; a sum is taken again
+            continue
+        collected.facts, collected.answer = facts, answer
+        collected.coefficients = order.weighing.coefficients(facts) if coefficients is None else coefficients
+        collected.done_steps[np.searchsorted(order.clients, facts.clients)] = facts.local_steps
+        break
+    return collected
+
+
+def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[Collected]:
+    """Close the collection when enough updates are back, whichever round handed them out."""
+    rule = plan.asynchrony
+    assert rule is not None
+    sequence = order.clients[view.streams.generator("asynchrony", view.round).permutation(len(order.clients))]
+    yield Dispatch(order=order, sequence=sequence, most_at_work=rule.concurrency)
+    before = Jobs.of(state.jobs)
+    wanted = merged(before, Jobs.handed_out(order, order.clients))
+    returns: Returns = yield Collect(
+        order=order, clients=wanted.clients, steps=wanted.asked, first=rule.buffer_size, wants_rows=True
+    )
+    jobs = merged(before, Jobs.handed_out(order, returns.sent))
+    came = np.isin(jobs.clients, returns.clients)
+    lost = np.isin(jobs.clients, returns.lost)
+    state.jobs = jobs.keep(~came & ~lost).columns()
+    involved = jobs.keep(came | (jobs.rounds == order.round))
+    answer: Trained = returns.work
+    good = answer.finite if len(answer.clients) else np.zeros(0, dtype=bool)
+    accepted = _part(answer, answer.clients[good])
+    landed = jobs.keep(came).keep(good)
+    done = np.zeros_like(involved.asked)
+    done[np.searchsorted(involved.clients, landed.clients)] = accepted.steps
+    facts = landed.facts(plan.local, view, accepted.steps, accepted.availability_prob)
+    return Collected(
+        asked=involved.clients,
+        multiplicity=involved.draws,
+        asked_steps=involved.asked,
+        done_steps=done,
+        facts=facts,
+        answer=accepted if len(facts) else None,
+        coefficients=_stale_coefficients(plan, facts, order.round - landed.rounds),
+        staleness=order.round - landed.rounds,
+        at_work=involved.clients[~np.isin(involved.clients, np.union1d(returns.clients, returns.lost))],
+        rejected={int(c): answer.reasons[int(c)] for c in answer.clients[~good]},
+        num_handed_out=len(returns.sent),
+        worked=(answer.clients, answer.steps),
+        round_seconds=returns.seconds,
+        events=() if len(involved) else ("nobody was at work",),
+    )
+
+
+def _stale_coefficients(plan: Plan, facts: Facts, staleness: Ids) -> Floats | None:
+    """Return the aggregation's coefficients, each times what an update of its age counts; None for rows."""
+    assert plan.asynchrony is not None
+    if is_rowwise(plan.aggregation) or not len(facts):
+        return None
+    return np.asarray(cast(Any, plan.aggregation).coefficients(facts) * plan.asynchrony.weight(staleness))
+
+
+def _room(state: State, count: int) -> Tensor:
+    """Return memory for so many rows: that of the table they will be remembered in, where there is one."""
+    table = state.aggregation.get("table")
+    if not isinstance(table, RowTable):
+        return state.room(count)
+    state.rows = None  # from the first round, before there was a table
+    return table.spare(count)
+
+
+def reusing(steps: Steps[T], trained: Trained | None) -> Steps[T]:
+    """Pass requests on; training that a filter has had done already is answered from its rows."""
+    answer: Any = None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+        asked = NOBODY if trained is None or trained.asked is None else trained.asked
+        if isinstance(request, Train) and trained is not None and np.isin(request.clients, asked).all():
+            answer = _part(trained, np.intersect1d(request.clients, trained.clients))
+        else:
+            answer = yield request
+
+
+def _part(trained: Trained, clients: Ids) -> Trained:
+    """Return what these clients alone sent, of an answer with rows."""
+    place = np.searchsorted(trained.clients, clients)
+    if len(place) == len(trained.clients):
+        return trained
+    index = torch.from_numpy(place)
+    delta, prob = cast(Tensor, trained.delta)[index], trained.availability_prob
+    return Trained(
+        clients=clients,
+        steps=trained.steps[place],
+        loss=trained.loss[place],
+        finite=trained.finite[place],
+        delta=delta,
+        extra=None if trained.extra is None else trained.extra[index],
+        square_norms=delta.double().square().sum(1).cpu().numpy(),
+        buffers=trained.buffers,
+        reasons=trained.reasons,
+        availability_prob=None if prob is None else prob[place],
+        asked=clients,
+    )
+
+
+def _boosted(plan: Plan, view: View, state: State, order: Order) -> Order:
+    """Give clients that have just arrived the factor that a fast reboot asks for."""
+    if "arrived" not in state.members or not state.members["arrived"].any():
+        return order
+    arrived = state.members["arrived"][order.clients]
+    since = np.where(arrived > 0, view.round - arrived + 1, 0)
+    asked = replace(order.weighing.asked, boost=plan.turnover.boost(since))
+    return replace(order, weighing=replace(order.weighing, asked=asked))

@@ -1,0 +1,87 @@
+"""What clients are asked to do: orders, made with the run's own local solver and model."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from turnout.array_types import Floats, Ids
+from turnout.coordinator.generators import is_rowwise
+from turnout.coordinator.plan import Plan
+from turnout.protocols import Population, View
+from turnout.requests import Order, Weighing
+from turnout.rows import Facts
+from turnout.streams import SERVER
+
+
+def order_for(
+    plan: Plan, view: View, clients: Ids, multiplicity: Ids | None = None, inclusion_prob: Floats | None = None
+) -> Order:
+    """Return the order of this round's local work for these clients, which are ascending."""
+    steps, settings = plan.local.asked(clients, view), plan.local.settings(clients, view)
+    draws = np.ones_like(clients) if multiplicity is None else multiplicity
+    facts = _facts(plan, view, clients, steps, settings)
+    facts = replace(facts, multiplicity=draws, inclusion_prob=inclusion_prob)
+    rule: Any = None if is_rowwise(plan.aggregation) else plan.aggregation
+    return _order(view, plan.local, Weighing(rule, plan.local, settings, facts), clients, steps)
+
+
+def first_round_order(plan: Plan, view: View, client: int) -> Order:
+    """Return the order of the whole local work of a run's first round, at its learning rate, for one client.
+
+    Neither a schedule nor an adaptive number of steps has begun, and the fleet does not cut the work short.
+    """
+    one, first = np.array([client]), replace(view, round=1, restart=0, memory={})
+    steps, settings = plan.local.asked(one, first), plan.local.settings(one, first)
+    weighing = Weighing(None, plan.local, settings, _facts(plan, view, one, steps, settings))
+    return replace(_order(view, plan.local, weighing, one, steps), whole=True)
+
+
+def server_order(local: Any, view: View) -> Order:
+    """Return the order of a local solver on the server's own samples; the answer has one row."""
+    one, first = np.array([SERVER]), np.zeros(1, dtype=np.int64)
+    there = replace(view, population=Population.of(np.array([view.population.server_size])))
+    steps, settings = local.asked(first, there), local.settings(first, view)
+    facts = Facts(
+        clients=one,
+        weights=np.ones(1),
+        num_examples=np.array([view.population.server_size]),
+        asked_steps=steps,
+        local_steps=steps,
+        local_work=local.local_work(steps, settings),
+        local_lr=settings["lr"],
+        multiplicity=np.ones(1, dtype=np.int64),
+        inclusion_prob=None,
+        num_clients=1,
+    )
+    order = _order(view, local, Weighing(None, local, settings, facts), one, steps)
+    return replace(order, on_server=True, whole=True)
+
+
+def _order(view: View, local: Any, weighing: Weighing, clients: Ids, steps: Ids) -> Order:
+    return Order(
+        round=view.round,
+        streams=view.streams,
+        model=view.model,
+        buffers=view.buffers,
+        clients=clients,
+        steps=steps,
+        local=local,
+        weighing=weighing,
+    )
+
+
+def _facts(plan: Plan, view: View, clients: Ids, steps: Ids, settings: dict[str, Floats]) -> Facts:
+    """Return what is known of these clients before they work, as if each did all its steps."""
+    return Facts(
+        clients=clients,
+        weights=view.population.weights[clients],
+        num_examples=view.population.sizes[clients],
+        asked_steps=steps,
+        local_steps=steps,
+        local_work=plan.local.local_work(steps, settings),
+        local_lr=settings["lr"],
+        multiplicity=np.ones_like(clients),
+        inclusion_prob=None,
+        num_clients=view.population.num_counted,
+    )

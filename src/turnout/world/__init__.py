@@ -1,0 +1,1 @@
+"""Who answers the round: a simulation of clients on an engine."""

@@ -1,0 +1,311 @@
+"""A simulated world: it answers the round from the fleet's rules, and asks an engine for the arithmetic.
+
+A simulation knows beforehand how far each client will get. So it weighs the updates before they exist, and an engine
+sums them block by block: memory does not grow with the cohort.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.array_types import Floats, Ids
+from turnout.coordinator import Plan, State, coordinate
+from turnout.local.batches import steps_per_epoch
+from turnout.optional import counts_work, knows_probability
+from turnout.protocols import Local, Memory, Population, Timing, View
+from turnout.requests import (
+    NOBODY,
+    Census,
+    Collect,
+    Dispatch,
+    Expect,
+    Expected,
+    Fit,
+    Offset,
+    Order,
+    Present,
+    Recall,
+    Recalled,
+    Record,
+    Returns,
+    Settle,
+    Settled,
+    Steps,
+)
+from turnout.rows import Facts
+from turnout.streams import Streams
+from turnout.world.simulation.adversaries import with_adversaries
+from turnout.world.simulation.client_store import ClientStore
+from turnout.world.simulation.in_flight import InFlight
+
+T = TypeVar("T")
+
+
+def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
+    """Run a plan in simulation from the given state; yields requests to an engine and records, returns the state."""
+    world = Simulation(plan=plan, population=population, streams=streams, memory=state.world)
+    steps = world.serve(coordinate(plan, population, state, streams))
+    return (yield from with_adversaries(plan, population, streams, steps))
+
+
+@dataclass(slots=True)
+class Dispatched:
+    """Work that was handed out, and what the fleet makes of it."""
+
+    order: Order
+    done: Ids  # steps that each client of the order gets done; 0 is a client that never returns
+    timing: Timing | None = None
+    sequence: Ids | None = None
+    most_at_work: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Simulation:
+    """Clients, devices and their time, as the fleet's rules have them."""
+
+    plan: Plan
+    population: Population
+    streams: Streams
+    memory: Memory = field(default_factory=dict)  # as saved; it is replaced, never changed in place
+    store: ClientStore = field(init=False)
+    in_flight: InFlight = field(init=False)
+    seconds: float = field(init=False)  # time at the start of the round
+    elapsed: float = field(init=False, default=0.0)  # since then
+    everyone: Ids = field(init=False)  # members in this round
+    dispatched: Dispatched | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.store = ClientStore.of(self.memory, self.population.num_clients, self.plan.table_budget)
+        self.in_flight = InFlight.of(self.memory)
+        self.seconds = _checked_seconds(self.memory.get("seconds", 0.0))
+        self.everyone = self.population.everyone
+
+    def saved(self) -> Memory:
+        """Return what the world carries from one round to the next, as plain values and tables."""
+        return {"seconds": self.seconds, **self.in_flight.saved(), **self.store.saved()}
+
+    def serve(self, steps: Steps[T]) -> Steps[T]:
+        """Answer what a coordinator asks; pass on what is for an engine, and records."""
+        answer: Any = None
+        while True:
+            try:
+                request = steps.send(answer)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answering = ANSWERS.get(type(request))
+            answer = (yield request) if answering is None else (yield from answering(self, request))
+
+    def census(self, request: Census) -> Steps[Present]:
+        """Return who belongs, who is up, and what time it is."""
+        yield from ()
+        rule, view = self.plan.fleet.membership, self._view(request.round, request.model, request.buffers)
+        members = None if rule is None else rule.members(view)
+        if members is not None:
+            self.everyone = members
+            view = replace(view, population=replace(self.population, everyone=members))
+        up = NOBODY if request.round == 0 else self.plan.fleet.availability.up(view)
+        return Present(members=members, up=up, sim_seconds=self.seconds)
+
+    def expect(self, request: Expect) -> Steps[Expected]:
+        """Return how far these clients would get this round, and how long all of the asked work would take them."""
+        yield from ()
+        view = self._view(request.round, request.model)
+        done = self._completed(request.local, request.clients, request.steps, view)
+        clock = self.plan.fleet.clock
+        if clock is None:
+            return Expected(steps=done)
+        seconds = clock.seconds(request.clients, request.steps, _bytes(request.model), view)
+        return Expected(steps=done, seconds=seconds)
+
+    def dispatch(self, request: Dispatch) -> Steps[None]:
+        """Decide how far each client will get."""
+        yield from ()
+        order, clock = request.order, self.plan.fleet.clock
+        if order.whole or order.on_server:
+            self.dispatched = Dispatched(order, order.steps)
+            return
+        view = self._view(order.round, order.model)
+        done = self._completed(order.local, order.clients, order.steps, view)
+        self.dispatched = Dispatched(order, done, None, request.sequence, request.most_at_work or 0)
+        if clock is not None and request.sequence is None:
+            timing = clock.run(order.clients, done, _bytes(order.model), view)
+            self.dispatched.timing = timing
+            self.dispatched.done = np.where(timing.late, 0, np.minimum(timing.done, done))
+
+    def collect(self, request: Collect) -> Steps[Returns]:
+        """Have an engine train those who return in time, and hand over their updates."""
+        work = self.dispatched
+        assert work is not None
+        if request.first is not None:
+            return (yield from self._collect_first(work, request))
+        order = work.order
+        here = np.isin(order.clients, request.clients) & (work.done > 0)
+        clients, steps = order.clients[here], work.done[here]
+        seconds = self._waited(work)
+        late = NOBODY if work.timing is None else order.clients[work.timing.late]
+        self.elapsed += seconds if len(request.clients) == len(order.clients) else 0.0  # not again for a part of it
+        none = Returns(clients=clients, steps=steps, rounds=np.full(len(clients), order.round), work=None,
+                       facts=None, late=late, seconds=seconds)  # fmt: skip
+        if not len(clients):
+            return none
+        prob = self._availability_prob(clients, order)
+        facts = order.weighing.facts(clients, steps, prob)
+        coefficients = None if request.wants_rows else order.weighing.coefficients(facts)
+        fit = self._fit(order, facts, here, coefficients, request.into)
+        answer = yield fit
+        rows = getattr(answer, "next_rows", None) if fit.offset is not None else None
+        vouched = isinstance(rows, Tensor) and fit.offset is not None and fit.offset.table.is_spare(rows)
+        return replace(
+            none, work=answer, facts=facts, coefficients=coefficients, availability_prob=prob, vouched=vouched
+        )
+
+    def _waited(self, work: Dispatched) -> float:
+        """Return how long the server waits for an order."""
+        order, clock = work.order, self.plan.fleet.clock
+        if clock is None or order.on_server:
+            return 0.0
+        if work.timing is not None:
+            return work.timing.round_seconds
+        view = self._view(order.round, order.model)
+        return float(clock.seconds(order.clients, order.steps, _bytes(order.model), view).max())
+
+    def _fit(self, order: Order, facts: Facts, here: Any, coefficients: Floats | None, into: Tensor | None) -> Fit:
+        """Return the request that trains these clients of an order."""
+        share = facts.weights * facts.multiplicity
+        return Fit(
+            round=order.round,
+            streams=order.streams,
+            model=order.model,
+            buffers=order.buffers,
+            clients=facts.clients,
+            steps=facts.local_steps,
+            local=order.local,
+            settings={name: values[here] for name, values in order.settings.items()},
+            coefficients=coefficients,
+            buffer_weights=share / max(share.sum(), 1e-300),
+            wants_norms=order.wants_norms,
+            offset=self._offset(order, facts),
+            into=None if coefficients is not None else into,
+            on_server=order.on_server,
+        )
+
+    def _offset(self, order: Order, facts: Facts) -> Offset | None:
+        """Return what is subtracted from the clients' gradients, where they remember something."""
+        kept = order.local.client_state
+        if kept is None or order.shared is None:
+            return None
+        offset = Offset(shared=order.shared, table=self.store.table(kept.name, order.model))
+        if not order.refreshes_from_updates:
+            return offset
+        return replace(offset, scale=kept.scale(facts), weights=facts.weights)
+
+    def _collect_first(self, work: Dispatched, request: Collect) -> Steps[Returns]:
+        """Play the clock until enough clients are back; everyone sent off with one model trains in one request."""
+        order, clock = work.order, self.plan.fleet.clock
+        assert clock is not None
+        assert work.sequence is not None
+        assert request.first is not None
+        view = self._view(order.round, order.model)
+        place = np.searchsorted(order.clients, work.sequence)
+        able = work.done[place] > 0  # the others never return
+        queue, steps = work.sequence[able], work.done[place][able]
+        duration = clock.seconds(queue, steps, _bytes(order.model), view)
+        events = self.in_flight.play(queue, duration, self.seconds, (request.first, work.most_at_work))
+        sent = np.sort(queue[: len(events.sent_at)])
+        if len(sent):
+            here = np.isin(order.clients, sent)
+            facts = order.weighing.facts(sent, work.done[here], None)
+            fit = replace(self._fit(order, facts, here, None, None), wants_norms=False)
+            fit = replace(fit, buffer_weights=np.full(len(sent), 1.0 / len(sent)))
+            answer = yield fit
+            finish = np.asarray(events.sent_at) + duration[: len(sent)]
+            self.in_flight = self.in_flight.joined(fit, order, answer, finish[np.argsort(queue[: len(sent)])])
+        landed, self.in_flight = self.in_flight.split([client for _, client in events.arrived])
+        closed = events.arrived[-1][0] if events.arrived else self.seconds + clock.idle_seconds
+        self.elapsed += closed - self.seconds
+        last = int(np.flatnonzero(np.isin(work.sequence, sent)).max(initial=-1))
+        lost = np.sort(work.sequence[: last + 1][~able[: last + 1]])
+        return Returns(
+            clients=landed.clients,
+            steps=landed.steps,
+            rounds=landed.rounds,
+            work=landed.trained(),
+            facts=None,
+            sent=np.union1d(sent, lost),
+            lost=lost,
+            seconds=closed - self.seconds,
+        )
+
+    def settle(self, request: Settle) -> Steps[Settled]:
+        """Write what the accepted clients now remember; it is kept when the round's record says so."""
+        return (yield from self.store.settle(request))
+
+    def recall(self, request: Recall) -> Steps[Recalled]:
+        """Return a weighted sum of what clients remember."""
+        yield from ()
+        return Recalled(total=self.store.mean(request.name, request.weights))
+
+    def close(self, record: Record) -> Steps[None]:
+        """End the round: time goes on, and clients keep or forget what it taught them."""
+        self.seconds, self.elapsed = self.seconds + self.elapsed, 0.0
+        self.store.close(kept=record.step_kept)
+        state = None if record.state is None else replace(record.state, world=self.saved())
+        yield replace(record, state=state)
+
+    def _view(self, round: int, model: Tensor, buffers: Tensor | None = None) -> View:
+        """Return what fleet rules may look at."""
+        people = self.population
+        return View(
+            round=round,
+            rounds=self.plan.rounds,
+            streams=self.streams,
+            population=people if self.plan.fleet.membership is None else replace(people, everyone=self.everyone),
+            model=model,
+            buffers=buffers,
+            sim_seconds=self.seconds,
+        )
+
+    def _completed(self, local: Local, clients: Ids, asked: Ids, view: View) -> Ids:
+        """Return how many of the asked steps each client completes; whole epochs where the fleet counts in them."""
+        work = self.plan.fleet.work
+        if not (counts_work(work) and work.unit == "epochs"):
+            done: Ids = np.minimum(work.done(asked, clients, view), asked)
+            return done
+        batch_size = None if local.batches == "full" else local.batch_size
+        per_epoch = steps_per_epoch(view.population.sizes[clients], batch_size)
+        epochs = -(-asked // per_epoch)  # one that is asked for in part counts as one
+        return np.asarray(np.minimum(work.done(epochs, clients, view) * per_epoch, asked))
+
+    def _availability_prob(self, clients: Ids, order: Order) -> Floats | None:
+        """Return how likely each of these clients was to be up, where the fleet knows it."""
+        rule = self.plan.fleet.availability
+        if order.on_server or not knows_probability(rule):
+            return None
+        return rule.probability(clients, self._view(order.round, order.model))
+
+
+ANSWERS: dict[type, Callable[[Simulation, Any], Steps[Any]]] = {
+    Census: Simulation.census,
+    Expect: Simulation.expect,
+    Dispatch: Simulation.dispatch,
+    Collect: Simulation.collect,
+    Settle: Simulation.settle,
+    Recall: Simulation.recall,
+    Record: Simulation.close,
+}
+
+
+def _bytes(model: Tensor) -> int:
+    return model.numel() * model.element_size()
+
+
+def _checked_seconds(value: Any) -> float:
+    """Return a time as saved; raise a ValueError for what no simulation saves."""
+    if type(value) not in (int, float) or not 0 <= value < torch.inf:
+        raise ValueError("the time of a world is no number from 0")
+    return float(value)
