@@ -27,6 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "errors",
+            "field_comments",
             "lazy_imports",
             "settings",
             "streams",

@@ -1,13 +1,12 @@
-"""What there is to choose from: the rules of each axis, found by name, and what each says of itself.
+"""The catalogue: the rules of each axis by name, and a description of each rule.
 
-Nothing is registered. An axis is a package; its rules are the classes its `__all__` lists that have the axis's
-method; a rule's name is its module's file name with `_` as `-`. A rule from elsewhere is `package.module:Name`: to
-find it is to import it, and to import it is to run it, so a study file gets one only where code is allowed.
+There is no registry. An axis is a package. Its rules are the classes in the package's `__all__` that have the axis's
+method. A rule's name is the file name of its module with `-` for `_`. A rule from another package is named
+`package.module:Name`. Importing that module runs its code, so a study file may name such a rule only with allow_code.
 """
 
 import ast
 import inspect
-import io
 import textwrap
 import tokenize
 from collections.abc import Sequence
@@ -18,61 +17,64 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from turnout.errors import ConfigError
+from turnout.field_comments import Comments
 from turnout.settings import Range
 
-if TYPE_CHECKING:  # names are looked up, and rules described, without PyTorch
+if TYPE_CHECKING:  # looking up names and describing rules must not import PyTorch
     from turnout.losses import Loss
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: where its rules live, how one is recognised, and where a study file names it."""
+    """One axis: the package of its rules, the method that makes a class a rule, and the table of a study file."""
 
     package: str
-    methods: tuple[str, ...]  # a rule has one of these
-    about: str
-    section: str  # the table of a study file
+    methods: tuple[str, ...]  # a rule has at least one of these
+    about: str  # what the axis decides, for `turnout ls`
+    section: str  # the table of a study file that sets the rule
 
 
 AXES: dict[str, Axis] = {
-    "data": Axis("turnout.data", ("build",), "who holds what", "data"),
-    "partition": Axis("turnout.data.partition", ("split",), "how samples are dealt to clients", "data.partition"),
-    "models": Axis("turnout.models", ("build",), "what is trained", "model"),
-    "availability": Axis("turnout.fleet.availability", ("up",), "who is up", "fleet.availability"),
-    "work": Axis("turnout.fleet.work", ("done",), "how much of the asked work gets done", "fleet.work"),
-    "clock": Axis("turnout.fleet.clock", ("run",), "how long things take", "fleet.clock"),
-    "membership": Axis("turnout.fleet.membership", ("members",), "who belongs, and when", "fleet.membership"),
-    "filtering": Axis("turnout.filtering", ("keep",), "which of those that are up may be asked", "filtering"),
-    "selection": Axis("turnout.selection", ("choose",), "who is asked", "selection"),
-    "local": Axis("turnout.local", ("update",), "what a client does", "local"),
-    "schedule": Axis("turnout.local.schedule", ("factor",), "how the local rate falls", "local.schedule"),
-    "effort": Axis("turnout.local.effort", ("steps",), "how much work is asked for", "local.effort"),
-    "aggregation": Axis("turnout.aggregation", ("coefficients", "combine"), "how answers combine", "aggregation"),
-    "server": Axis("turnout.server", ("advance",), "how the model moves", "server"),
-    "assist": Axis("turnout.assist", ("takes",), "when the server helps itself", "assist"),
-    "asynchrony": Axis("turnout.asynchrony", ("weight",), "when the server does not wait", "asynchrony"),
-    "attack": Axis("turnout.attacks", ("forge", "relabel"), "what hostile clients do", "attack"),
+    "data": Axis("turnout.data", ("build",), "the data set and its clients", "data"),
+    "partition": Axis("turnout.data.partition", ("split",), "how samples are split among clients", "data.partition"),
+    "models": Axis("turnout.models", ("build",), "the model that is trained", "model"),
+    "availability": Axis("turnout.fleet.availability", ("up",), "which clients are available", "fleet.availability"),
+    "work": Axis("turnout.fleet.work", ("done",), "how many of the asked local steps a client completes", "fleet.work"),
+    "clock": Axis("turnout.fleet.clock", ("run",), "how long computation and transfer take", "fleet.clock"),
+    "membership": Axis("turnout.fleet.membership", ("members",), "which clients belong, and when", "fleet.membership"),
+    "filtering": Axis("turnout.filtering", ("keep",), "which available clients may be selected", "filtering"),
+    "selection": Axis("turnout.selection", ("choose",), "which clients form the cohort", "selection"),
+    "local": Axis("turnout.local", ("update",), "the local optimiser of a client", "local"),
+    "schedule": Axis("turnout.local.schedule", ("factor",), "how the local learning rate decays", "local.schedule"),
+    "effort": Axis("turnout.local.effort", ("steps",), "how many local steps a client is asked for", "local.effort"),
+    "aggregation": Axis(
+        "turnout.aggregation", ("coefficients", "combine"), "how the server combines client updates", "aggregation"
+    ),
+    "server": Axis("turnout.server", ("advance",), "the server optimiser", "server"),
+    "assist": Axis("turnout.assist", ("takes",), "when the server trains on its own samples", "assist"),
+    "asynchrony": Axis("turnout.asynchrony", ("weight",), "how the server aggregates without waiting", "asynchrony"),
+    "attack": Axis("turnout.attacks", ("forge", "relabel"), "what malicious clients do", "attack"),
 }
 
-OWN = "turnout"  # the package whose code a study file may name without being asked about it
+OWN_PACKAGE = "turnout"  # a study file may name code of this package without allow_code
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One setting of a rule, as a study file may give it."""
+    """One setting of a rule: its name, its type and its default."""
 
     name: str
     hint: Any
-    default: Any = MISSING  # MISSING: it must be given
+    default: Any = MISSING  # MISSING: the setting is required
 
     @property
     def is_required(self) -> bool:
-        """Whether a study must give it."""
+        """Whether a study must set it."""
         return self.default is MISSING
 
 
 def axis_named(name: str) -> str:
-    """Return the axis of this name; a study file's section name will do as well."""
+    """Return the axis with this name, or with this section of a study file."""
     for axis, facts in AXES.items():
         if name in (axis, facts.section):
             return axis
@@ -80,7 +82,7 @@ def axis_named(name: str) -> str:
 
 
 def catalogue(axis: str) -> dict[str, type]:
-    """Return the rules of an axis by name, in the order of names."""
+    """Return the rules of an axis by name, sorted."""
     facts = AXES[axis_named(axis)]
     package = import_module(facts.package)
     rules = {}
@@ -92,19 +94,19 @@ def catalogue(axis: str) -> dict[str, type]:
 
 
 def is_rule(candidate: object, axis: Axis) -> bool:
-    """Whether this is a class, and not a protocol, with the axis's method."""
+    """Whether an object is a class with the axis's method, and not a protocol."""
     if not isinstance(candidate, type) or getattr(candidate, "_is_protocol", False):
         return False
     if axis is AXES["models"]:
-        from torch import nn  # slow to import, and not needed to look up names
+        from torch import nn  # slow to import, and looking up names does not need it
 
         if issubclass(candidate, nn.Module):
-            return True  # a module class of the user's own
+            return True  # the user's own module class
     return any(callable(getattr(candidate, m, None)) for m in axis.methods)
 
 
 def nested_axis(name: str, members: Sequence[Any]) -> str | None:
-    """Return the axis of a field that holds a rule, by its type's name or its own."""
+    """Return the axis of a field that holds a rule, from the name of the field's type or of the field itself."""
     classes = [m for m in members if isinstance(m, type) and m.__module__ != "builtins"]
     for member in classes:
         if member.__name__.lower() in AXES:
@@ -113,17 +115,17 @@ def nested_axis(name: str, members: Sequence[Any]) -> str | None:
 
 
 def rule_named(axis: str, name: str, *, allow_code: bool = True) -> type:
-    """Return the rule that `use = name` means on an axis; without allow_code only turnout's own."""
+    """Return the rule that `use = name` means on an axis; without allow_code, only turnout's own rules."""
     facts = AXES[axis]
     if ":" in name:
-        found = find(name, allow_code=allow_code)
-        if not is_rule(found, facts):
-            needed = " or ".join(facts.methods)
+        rule = find(name, allow_code=allow_code)
+        if not is_rule(rule, facts):
+            methods = " or ".join(facts.methods)
             raise ConfigError(
-                f"{name} is not a rule for {facts.section}: it needs a method {needed}. "
+                f"{name} is not a rule for {facts.section}: it needs a method {methods}. "
                 f"See `turnout ls {axis}` for rules that have it."
             )
-        return found  # type: ignore[no-any-return]
+        return rule  # type: ignore[no-any-return]
     rules = catalogue(axis)
     if name not in rules:
         few = ", ".join(list(rules)[:4]) + (", …" if len(rules) > 4 else "")
@@ -135,7 +137,7 @@ def rule_named(axis: str, name: str, *, allow_code: bool = True) -> type:
 
 
 def name_of(axis: str, rule: type) -> str:
-    """Return the name that a study file gives a rule: short for a shipped one, package.module:Name for another."""
+    """Return a rule's name in a study file: a short name if turnout ships it, else package.module:Name."""
     for name, known in catalogue(axis).items():
         if known is rule:
             return name
@@ -143,49 +145,50 @@ def name_of(axis: str, rule: type) -> str:
 
 
 def find(address: str, *, allow_code: bool = True) -> Any:
-    """Import `package.module:Name`; without allow_code only what turnout itself defines, and nothing else is run."""
+    """Import `package.module:Name`; without allow_code, only objects that turnout defines, and no other code runs."""
     module_name, _, attribute = address.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{address!r} is not an address. Write it as package.module:Name.")
     if allow_code:
-        return _imported(module_name, attribute)
+        return _import(module_name, attribute)
     names = [*module_name.split("."), attribute]
-    found = _imported(module_name, attribute) if names[0] == OWN and all(n.isidentifier() for n in names) else None
-    if str(getattr(found, "__module__", "")).partition(".")[0] != OWN:  # os is a name in turnout, but not turnout's
+    is_own_module = names[0] == OWN_PACKAGE and all(n.isidentifier() for n in names)
+    target = _import(module_name, attribute) if is_own_module else None
+    if str(getattr(target, "__module__", "")).partition(".")[0] != OWN_PACKAGE:  # turnout.x:os is not turnout's code
         raise ConfigError(
             f"{address!r} is code: it would import {module_name!r} and so run it. Read that code first, and then allow "
             "it with --allow-code, or in Python with load_study(…, allow_code=True)."
         )
-    return found
+    return target
 
 
-def _imported(module_name: str, attribute: str) -> Any:
+def _import(module_name: str, attribute: str) -> Any:
     address = f"{module_name}:{attribute}"
     try:
         module = import_module(module_name)
-    except Exception as error:  # whatever a user's module raises while it is imported
+    except Exception as error:  # a user's module may raise anything while it is imported
         raise ConfigError(
             f"{address} cannot be imported: {type(error).__name__}: {error}. "
             "Check the spelling, and that the module is installed or in the folder you run from."
         ) from error
-    found: Any = module
+    target: Any = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             public = [name for name in vars(module) if not name.startswith("_")]
             raise ConfigError(f"{module_name} has no {attribute}.{did_you_mean(attribute, public)}")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def loss_named(name: str, *, allow_code: bool = True) -> "Loss":
-    """Return the loss of this name or address; without allow_code only turnout's own."""
+    """Return the loss with this name or address; without allow_code, only turnout's own losses."""
     from turnout.losses import LOSSES
 
     if ":" in name:
-        found = find(name, allow_code=allow_code)
-        if not callable(found):
+        loss = find(name, allow_code=allow_code)
+        if not callable(loss):
             raise ConfigError(f"{name} is not a loss: it is not a function of (output, target).")
-        return found  # type: ignore[no-any-return]
+        return loss  # type: ignore[no-any-return]
     if name not in LOSSES:
         raise ConfigError(
             f"There is no loss {name!r}.{did_you_mean(name, list(LOSSES))} "
@@ -195,17 +198,17 @@ def loss_named(name: str, *, allow_code: bool = True) -> "Loss":
 
 
 def parameters(rule: type) -> dict[str, Parameter]:
-    """Return the settings of a rule by name: of a dataclass its fields, of any other class its __init__'s."""
+    """Return the settings of a rule by name: the fields of a dataclass, or the parameters of __init__."""
     if is_dataclass(rule):
         hints = get_type_hints(rule, include_extras=True)
         return {f.name: Parameter(f.name, hints.get(f.name, Any), _default(f)) for f in fields(rule) if f.init}
     hints = get_type_hints(rule.__init__, include_extras=True)  # type: ignore[misc]
-    found = {}
-    for name, given in inspect.signature(rule).parameters.items():
-        if given.kind in (given.POSITIONAL_OR_KEYWORD, given.KEYWORD_ONLY):
-            default = MISSING if given.default is given.empty else given.default
-            found[name] = Parameter(name, hints.get(name, Any), default)
-    return found
+    settings = {}
+    for name, parameter in inspect.signature(rule).parameters.items():
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            default = MISSING if parameter.default is parameter.empty else parameter.default
+            settings[name] = Parameter(name, hints.get(name, Any), default)
+    return settings
 
 
 def _default(entry: Any) -> Any:
@@ -213,7 +216,7 @@ def _default(entry: Any) -> Any:
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    """Return ' Did you mean x?' for the nearest known word, or nothing."""
+    """Return ' Did you mean x?' for the most similar known word, or an empty string if none is similar."""
     folded = {name.lower().replace("_", "-"): name for name in known}
     near = get_close_matches(word.lower().replace("_", "-"), list(folded), n=1, cutoff=0.6)
     return f" Did you mean {folded[near[0]]}?" if near else ""
@@ -225,18 +228,18 @@ class Setting:
 
     name: str
     type: str
-    default: str | None  # None: it must be given
+    default: str | None  # None: the setting is required
     meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a rule says of itself, from its module's docstring and its settings' comments."""
+    """A rule's description, from the docstring of its module and the comments on its settings."""
 
     summary: str
     intuition: str = ""
     formula: str = ""
-    notes: str = ""  # what the docstring says besides
+    notes: str = ""  # the paragraphs of the docstring that have no label
     reduces_to: str = ""
     differs: str = ""
     reference: str = ""
@@ -252,21 +255,21 @@ LABELS = {
 
 
 def describe(rule: type) -> Description:
-    """Return what a rule says of itself; `rule_sources` says the same of a shipped one without importing it."""
+    """Return the description of a rule; `rule_sources` makes the same one of a shipped rule without importing it."""
     module = inspect.getmodule(rule)
     return read_docstring(inspect.cleandoc((module and module.__doc__) or rule.__doc__ or ""), _settings(rule))
 
 
 def read_docstring(text: str, settings: Sequence[Setting] = ()) -> Description:
-    """Return a docstring sorted into its parts."""
+    """Split a docstring into its parts."""
     summary, *rest = text.split("\n")
-    while rest and rest[0].strip():  # a first sentence that runs over the line
+    while rest and rest[0].strip():  # a summary of more than one line
         summary += " " + rest.pop(0).strip()
     return Description(summary=summary, settings=tuple(settings), **_parts(rest))
 
 
 def _parts(lines: list[str]) -> dict[str, Any]:
-    """Sort the lines of a docstring into its labelled parts, its formula and the rest."""
+    """Split the lines of a docstring into its labelled parts, its formula and its notes."""
     parts: dict[str, list[str]] = {name: [] for name in (*LABELS.values(), "formula", "notes")}
     current = "notes"
     for line in lines:
@@ -284,38 +287,36 @@ def _parts(lines: list[str]) -> dict[str, Any]:
         else:
             parts[current].append(line.strip())
     formula = textwrap.dedent("\n".join(parts.pop("formula"))).strip("\n")
-    return {"formula": formula} | {name: " ".join(found) for name, found in parts.items()}
+    return {"formula": formula} | {name: " ".join(texts) for name, texts in parts.items()}
 
 
 def _settings(rule: type) -> list[Setting]:
-    written = _written(rule)
-    found = []
-    for name, given in parameters(rule).items():
-        default = None if given.is_required else default_text(given.default)
-        found.append(Setting(name=name, type=hint_text(given.hint), default=default, meaning=written.get(name, "")))
-    return found
+    meanings = _field_meanings(rule)
+    settings = []
+    for name, parameter in parameters(rule).items():
+        default = None if parameter.is_required else default_text(parameter.default)
+        text = hint_text(parameter.hint)
+        settings.append(Setting(name=name, type=text, default=default, meaning=meanings.get(name, "")))
+    return settings
 
 
-def _written(rule: type) -> dict[str, str]:
-    """Return each field's trailing comment."""
-    found: dict[str, str] = {}
+def _field_meanings(rule: type) -> dict[str, str]:
+    """Return the comment that explains each field."""
+    meanings: dict[str, str] = {}
     for owner in reversed(rule.__mro__):
         try:
             source = textwrap.dedent(inspect.getsource(owner))
-            body = ast.parse(source).body[0]
-            tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-        except (OSError, TypeError, SyntaxError, IndexError):  # built-in, or typed at a prompt
+            body, comments = ast.parse(source).body[0], Comments.of(source)
+        except (OSError, TypeError, SyntaxError, IndexError, tokenize.TokenError):  # no source: built-in, or a prompt
             continue
-        comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
         for line in getattr(body, "body", []):
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                meaning = comments.get(line.end_lineno or line.lineno, "")
-                found[line.target.id] = "" if meaning.startswith("noqa") else meaning
-    return found
+                meanings[line.target.id] = comments.explanation(line)
+    return meanings
 
 
 def hint_text(hint: Any) -> str:
-    """Return a type as a study file's reader would write it."""
+    """Return a type in the notation of study files."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         bounds = [note.words for note in arguments[1:] if isinstance(note, Range) and note.words]
@@ -332,7 +333,7 @@ def hint_text(hint: Any) -> str:
 
 
 def default_text(value: object) -> str:
-    """Return a default as a study file would write it."""
+    """Return a default in the notation of study files."""
     if value is None:
         return "none"
     if isinstance(value, bool):

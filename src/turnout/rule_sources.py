@@ -1,6 +1,6 @@
-"""What shipped rules say of themselves, read from their source: `turnout ls` and `show` need not import PyTorch.
+"""Descriptions of the shipped rules, read from their source so that `turnout ls` and `show` need not import PyTorch.
 
-A test holds it to `catalogue.describe`, which looks at the imported classes.
+`catalogue.describe` makes the same descriptions from the imported classes; a test compares the two.
 """
 
 import ast
@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from turnout.catalogue import AXES, Description, Setting, axis_named, default_text, read_docstring
+from turnout.field_comments import Comments
 from turnout.settings import Range
 
 ROOT = Path(__file__).parent
-KNOWN: dict[str, Any] = {"len": len, "math": math, "np": np}  # what a bound or a default may be worked out with
+EXPRESSION_NAMES: dict[str, Any] = {"len": len, "math": math, "np": np}  # names that bounds and defaults may use
 
 
 @dataclass(frozen=True)
@@ -32,40 +33,38 @@ class Source:
 
     @cached_property
     def docstring(self) -> str:
-        """Its docstring, without reading the rest."""
+        """The module's docstring; the rest of the source is not parsed."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         first = next(token for token in tokens if token.type not in (tokenize.COMMENT, tokenize.NL))
         return cleandoc(ast.literal_eval(first.string)) if first.type == tokenize.STRING else ""
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree."""
+        """The module's syntax tree."""
         return ast.parse(self.text)
 
     @cached_property
-    def comments(self) -> dict[int, str]:
-        """Trailing comments by line."""
-        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
-        found = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
-        return {line: "" if comment.startswith("noqa") else comment for line, comment in found.items()}
+    def comments(self) -> Comments:
+        """The module's comments."""
+        return Comments.of(self.text)
 
     @cached_property
     def names(self) -> dict[str, ast.AST]:
-        """What each name of the module stands for: a class, a function, the value given to it, or an import."""
-        found: dict[str, ast.AST] = {}
+        """The definition of each global name: a class, a function, the assigned value, or an import."""
+        definitions: dict[str, ast.AST] = {}
         for node in self.tree.body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                found[node.name] = node
+                definitions[node.name] = node
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                found[node.targets[0].id] = node.value
+                definitions[node.targets[0].id] = node.value
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-                found[node.target.id] = node.value
+                definitions[node.target.id] = node.value
             elif isinstance(node, ast.ImportFrom):
-                found |= {alias.asname or alias.name: node for alias in node.names}
-        return found
+                definitions |= {alias.asname or alias.name: node for alias in node.names}
+        return definitions
 
     def resolve(self, name: str) -> tuple["Source", ast.AST | None]:
-        """Return where a name is defined and as what, through turnout's own imports; None where it is not turnout's."""
+        """Follow turnout's imports of a name; return the defining module and the definition, None for other code."""
         node = self.names.get(name)
         if not isinstance(node, ast.ImportFrom):
             return self, node
@@ -91,32 +90,32 @@ def source_of(module: str) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedRule:
-    """One shipped rule, not imported."""
+    """One shipped rule, described without importing it."""
 
     axis: str
-    name: str  # in a study file
+    name: str  # the rule's name in a study file
     module: str
     class_name: str
 
     @property
     def in_python(self) -> str:
-        """How Python code names it, after `import turnout`."""
+        """The rule's full name in Python code, after `import turnout`."""
         return f"{AXES[self.axis].package}.{self.class_name}"
 
     @property
     def summary(self) -> str:
-        """One line on what it does."""
+        """One line on what the rule does."""
         return read_docstring(source_of(self.module).docstring).summary
 
     def describe(self) -> Description:
-        """Return what it says of itself."""
+        """Return the description of the rule."""
         source = source_of(self.module)
         settings = settings_of(source, source.class_named(self.class_name))
         return read_docstring(source.docstring, settings)
 
 
 def shipped_rules(axis: str) -> dict[str, ShippedRule]:
-    """Return the rules of an axis by name, in the order of names."""
+    """Return the rules of an axis by name, sorted."""
     axis = axis_named(axis)
     package = source_of(AXES[axis].package)
     rules = {}
@@ -133,63 +132,63 @@ def shipped_losses() -> dict[str, str]:
     source = source_of("turnout.losses")
     table = source.names["LOSSES"]
     assert isinstance(table, ast.Dict)
-    found = {}
+    summaries = {}
     for key, value in zip(table.keys, table.values, strict=True):
         assert isinstance(key, ast.Constant)
         assert isinstance(value, ast.Name)
         function = source.names[value.id]
         assert isinstance(function, ast.FunctionDef)
-        found[str(key.value)] = (ast.get_docstring(function) or "").splitlines()[0]
-    return found
+        summaries[str(key.value)] = (ast.get_docstring(function) or "").splitlines()[0]
+    return summaries
 
 
 def describe_class(module: str, name: str) -> Description:
-    """Return what a class of turnout that is no rule says of itself: its own docstring and its fields."""
+    """Return the description of a class of turnout that is not a rule, from the class's own docstring and fields."""
     source = source_of(module)
     node = source.class_named(name)
     return read_docstring(ast.get_docstring(node) or "", settings_of(source, node))
 
 
 def settings_of(source: Source, node: ast.ClassDef) -> tuple[Setting, ...]:
-    """Return the fields of a class in the order a dataclass has them: those of its parents first."""
+    """Return the fields of a class in the order of a dataclass: the fields of parent classes come first."""
     return tuple(_fields(source, node).values())
 
 
 def _fields(source: Source, node: ast.ClassDef) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for base in reversed(node.bases):
         if isinstance(base, ast.Name):
             where, parent = source.resolve(base.id)
-            found |= _fields(where, parent) if isinstance(parent, ast.ClassDef) else {}
+            settings |= _fields(where, parent) if isinstance(parent, ast.ClassDef) else {}
     for line in node.body:
         if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
             continue
         if _is_class_variable(line.annotation) or not _is_setting(line.value):
             continue
-        found[line.target.id] = Setting(
+        settings[line.target.id] = Setting(
             name=line.target.id,
             type=type_text(source, line.annotation),
             default=None if line.value is None else _default(source, line.value),
-            meaning=source.comments.get(line.end_lineno or line.lineno, ""),
+            meaning=source.comments.explanation(line),
         )
-    return found
+    return settings
 
 
 def _is_class_variable(annotation: ast.expr) -> bool:
-    named = annotation.value if isinstance(annotation, ast.Subscript) else annotation
-    return isinstance(named, ast.Name) and named.id == "ClassVar"
+    outer = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    return isinstance(outer, ast.Name) and outer.id == "ClassVar"
 
 
 def _field_arguments(value: ast.expr | None) -> dict[str | None, ast.expr] | None:
-    """Return the keyword arguments of a call of `field`; None where the value is no such call."""
+    """Return the keyword arguments of a call of `field`; None if the value is not such a call."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "field":
         return {keyword.arg: keyword.value for keyword in value.keywords}
     return None
 
 
 def _is_setting(value: ast.expr | None) -> bool:
-    made = (_field_arguments(value) or {}).get("init")
-    return not (isinstance(made, ast.Constant) and made.value is False)
+    init = (_field_arguments(value) or {}).get("init")
+    return not (isinstance(init, ast.Constant) and init.value is False)
 
 
 def _default(source: Source, value: ast.expr) -> str | None:
@@ -208,27 +207,28 @@ def _default(source: Source, value: ast.expr) -> str | None:
 
 
 def _value(source: Source, node: ast.expr) -> Any:
-    """Return the value of an expression of literals and of turnout's own constants; raise ValueError for any other."""
+    """Evaluate an expression of literals and turnout's own constants; raise ValueError for any other expression."""
     constants: dict[str, Any] = {}
-    for name in {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} - KNOWN.keys():
-        where, found = source.resolve(name)
-        if not isinstance(found, ast.expr):
-            raise ValueError(f"{name} is no constant of turnout")
-        constants[name] = _value(where, found)
-    return eval(compile(ast.Expression(node), source.module, "eval"), {"__builtins__": {}}, KNOWN | constants)
+    for name in {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} - EXPRESSION_NAMES.keys():
+        where, definition = source.resolve(name)
+        if not isinstance(definition, ast.expr):
+            raise ValueError(f"{name} is not a constant of turnout")
+        constants[name] = _value(where, definition)
+    names = EXPRESSION_NAMES | constants
+    return eval(compile(ast.Expression(node), source.module, "eval"), {"__builtins__": {}}, names)
 
 
 def _bounds(source: Source, notes: Sequence[ast.expr]) -> Iterator[str]:
-    """Yield the words of each range among the notes of an annotation."""
+    """Yield the text of each range among the metadata of an annotation."""
     for note in notes:
         if isinstance(note, ast.Call) and isinstance(note.func, ast.Name) and note.func.id == Range.__name__:
-            named = [keyword for keyword in note.keywords if keyword.arg != "ceiling"]  # words do not name it
-            words = Range(**{str(keyword.arg): _value(source, keyword.value) for keyword in named}).words
+            bounds = [keyword for keyword in note.keywords if keyword.arg != "ceiling"]  # not part of the text
+            words = Range(**{str(keyword.arg): _value(source, keyword.value) for keyword in bounds}).words
             yield from (words,) if words else ()
 
 
 def type_text(source: Source, node: ast.AST) -> str:
-    """Return an annotation as a study file's reader would write it; `catalogue.hint_text` does so for a type."""
+    """Return an annotation in the notation of study files; `catalogue.hint_text` does the same for a type."""
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):  # a forward reference
             return type_text(source, ast.parse(node.value, mode="eval").body)
@@ -244,7 +244,7 @@ def type_text(source: Source, node: ast.AST) -> str:
         if node.value.id in ("tuple", "list", "Sequence"):
             return "[" + ", ".join(type_text(source, entry) for entry in entries) + "]"
     if isinstance(node, ast.Name):
-        where, meant = source.resolve(node.id)
-        if isinstance(meant, ast.Subscript | ast.BinOp):  # an alias
-            return type_text(where, meant)
+        where, definition = source.resolve(node.id)
+        if isinstance(definition, ast.Subscript | ast.BinOp):  # an alias
+            return type_text(where, definition)
     return ast.unparse(node)

@@ -1,13 +1,13 @@
-"""Settings: `@rule` makes a frozen dataclass whose settings are checked against their type hints when one is made.
+"""Settings: `@rule` makes a class a frozen dataclass and checks its settings against their type hints.
 
-A study file and Python are held to the same hints with the same messages. A whole number is accepted where a number is
-needed; true and false are not numbers; NaN is no number; numpy's scalars become Python's, lists become tuples.
+Study files and Python code use the same checks and the same messages. An int is accepted for a float. A bool is not a
+number, and neither is NaN. numpy scalars become Python numbers, and lists become tuples.
 
     lr: Positive                                                   a number above 0
     batch_size: Count | None = None                               a whole number from 1 up, or none
-    ties: Annotated[bool, When(mode="deterministic")] = False     refused where another setting makes it void
+    ties: Annotated[bool, When(mode="deterministic")] = False     rejected if another setting makes it have no effect
 
-A class that is no `@rule` is not checked.
+A class without `@rule` is not checked.
 """
 
 import math
@@ -24,28 +24,28 @@ from turnout.errors import ConfigError
 from turnout.shorthand import as_setting
 
 T = TypeVar("T")
-GIVEN: Any = object()  # in When: any value but none and zero
-LONGEST = 60  # characters of a value in a message
+GIVEN: Any = object()  # in When: any value except none and zero
+LONGEST = 60  # characters of a value in a message; longer values are cut
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: '"none"'}
 CALLABLE = get_origin(Callable[..., Any])
 LISTS = (tuple, list, Sequence)
 
 
 class MismatchError(Exception):
-    """A value that a setting cannot have: what is needed in words, and what came."""
+    """A setting has an invalid value; holds the requirement in words and the value."""
 
     def __init__(self, need: str, got: Any, *, is_range: bool = False) -> None:
         super().__init__(need)
         self.need, self.got, self.is_range = need, got, is_range
 
     def told(self, rule: str, setting: str, place: str) -> str:
-        """Return the message for a setting of a rule; `place` is its name in a study file."""
+        """Return the message for a setting of a rule; `place` is the setting's full name in a study file."""
         return f"{rule} needs {setting} {self.need}; got {shown(self.got)}. Change {place}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Bounds of a number. A ceiling guards against overflow, and is named only where a value exceeds it."""
+    """Bounds of a number. The ceiling prevents overflow; a message names it only if a value exceeds it."""
 
     least: float = -math.inf
     above: float | None = None
@@ -54,7 +54,7 @@ class Range:
     ceiling: float = 1e12
 
     def check(self, value: float) -> None:
-        """Raise MismatchError if the value lies outside."""
+        """Raise MismatchError if the value is out of range."""
         if value < self.least or (self.above is not None and value <= self.above):
             raise MismatchError(self.words, value, is_range=True)
         if (self.most is not None and value > self.most) or (self.below is not None and value >= self.below):
@@ -65,7 +65,7 @@ class Range:
 
     @property
     def words(self) -> str:
-        """The bounds: `>= 1`, `> 0` or `in [0, 1)`; empty if there are none."""
+        """The bounds as text: `>= 1`, `> 0` or `in [0, 1)`; empty if there are none."""
         low = self.least if self.above is None else self.above
         high = self.most if self.below is None else self.below
         if high is None and low == -math.inf:
@@ -77,38 +77,38 @@ class Range:
 
 
 class When:
-    """Where a setting has an effect: for each other setting the value, or the values, that it goes with.
+    """The condition under which a setting has an effect: the values that each of some other settings must have.
 
-    `None` stands for a setting that is left out, `GIVEN` for one that is set to anything but none or zero.
+    `None` means that the other setting is left out; `GIVEN` means that it has any value except none and zero.
     """
 
     def __init__(self, **needs: Any) -> None:
         self.needs = {name: need if isinstance(need, tuple) else (need,) for name, need in needs.items()}
 
     def unmet(self, values: Mapping[str, Any]) -> str | None:
-        """Return the first setting that makes this one void."""
+        """Return the first other setting whose value makes this setting have no effect."""
         for name, allowed in self.needs.items():
             value = values[name]
             if not (bool(value) if GIVEN in allowed else any(_is_same(value, choice) for choice in allowed)):
                 return name
         return None
 
-    def told(self, rule: str, section: str, setting: str, other: str, values: Mapping[str, Any]) -> str:
-        """Return the message for a setting that the other one makes void."""
+    def message(self, rule: str, section: str, setting: str, other: str, values: Mapping[str, Any]) -> str:
+        """Return the error message for a setting that has no effect because of another one."""
         allowed, place, both = self.needs[other], f"{section}.{setting}", f"{section}.{other}"
         choices = f"{other} = {' or '.join(map(shown, allowed))}"
         if allowed == (None,):
-            needed, advice = f"without {other}", f"Drop {place} or {both}."
+            condition, advice = f"without {other}", f"Drop {place} or {both}."
         elif allowed == (GIVEN,):
-            needed, advice = f"with {other}", f"Drop {place}, or give {both} a value."
+            condition, advice = f"with {other}", f"Drop {place}, or give {both} a value."
         else:
-            needed, advice = f"with {choices}", f"Drop {place}, or set {section}.{choices}."
+            condition, advice = f"with {choices}", f"Drop {place}, or set {section}.{choices}."
         got = f"{setting} = {shown(values[setting])} and {other} = {shown(values[other])}"
-        return f"{rule} uses {setting} only {needed}; got {got}. {advice}"
+        return f"{rule} uses {setting} only {condition}; got {got}. {advice}"
 
 
 MOST_CLIENTS = 10**8
-MOST_STEPS = 10**6  # the batches of all steps of a client lie in memory together
+MOST_STEPS = 10**6  # all batches of a client's local steps are in memory at once
 
 Count = Annotated[int, Range(least=1, ceiling=1e9)]
 CountOrZero = Annotated[int, Range(least=0, ceiling=1e9)]
@@ -119,58 +119,58 @@ Width = Annotated[int, Range(least=1, ceiling=1e8)]  # units of a layer, coordin
 Number = Annotated[float, Range()]
 Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(least=0)]
-Accumulator = Annotated[float, Range(least=0, ceiling=1e30)]  # the start of a mean of squares
-Share = Annotated[float, Range(least=0, most=1)]  # a part of a whole, or a probability
+Accumulator = Annotated[float, Range(least=0, ceiling=1e30)]  # initial value of a second moment
+Share = Annotated[float, Range(least=0, most=1)]  # a fraction or a probability
 PositiveShare = Annotated[float, Range(above=0, most=1)]
 ShareBelowOne = Annotated[float, Range(least=0, below=1)]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def rule(section: str) -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen dataclass that refuses settings it cannot have, with one ConfigError.
+    """Make a class a frozen dataclass that raises ConfigError for the first setting with an invalid value.
 
     Args:
-        section: where a study file has its settings, for messages: "local", "fleet.clock".
+        section: the table of a study file that holds the settings, for messages: "local", "fleet.clock".
     """
 
-    def made(plain: type[T]) -> type[T]:
-        found: Any = dataclass(frozen=True, slots=True, kw_only=True)(plain)
-        build = found.__init__
+    def as_dataclass(plain: type[T]) -> type[T]:
+        rule_class: Any = dataclass(frozen=True, slots=True, kw_only=True)(plain)
+        plain_init = rule_class.__init__
 
-        @wraps(build)
-        def checked_init(self: Any, **given: Any) -> None:
-            build(self, **(checked(found, given, type(self).__name__, section) if given else given))
+        @wraps(plain_init)
+        def checked_init(self: Any, **values: Any) -> None:
+            plain_init(self, **(valid_settings(rule_class, values, type(self).__name__, section) if values else values))
 
-        found.__init__ = checked_init
-        return found  # type: ignore[no-any-return]
+        rule_class.__init__ = checked_init
+        return rule_class  # type: ignore[no-any-return]
 
-    return made
+    return as_dataclass
 
 
-def checked(rule: type, given: Mapping[str, Any], called: str, section: str) -> dict[str, Any]:
-    """Return the settings given, each as its hint asks; raise ConfigError for the first that cannot be."""
+def valid_settings(rule: type, settings: Mapping[str, Any], rule_name: str, section: str) -> dict[str, Any]:
+    """Return the settings converted to their types; raise ConfigError for the first that is invalid."""
     hints, defaults, conditions = _facts(rule)
-    values = {name: value for name, value in given.items() if name not in hints}  # left to Python to refuse
-    for name, value in given.items():
+    values = {name: value for name, value in settings.items() if name not in hints}  # Python itself rejects these
+    for name, value in settings.items():
         if name in hints:
             try:
                 values[name] = fitted(hints[name], as_setting(name, members(hints[name]), value))
             except MismatchError as error:
-                raise ConfigError(error.told(called, name, f"{section}.{name}")) from None
+                raise ConfigError(error.told(rule_name, name, f"{section}.{name}")) from None
     for name, when in conditions.items():
         if name not in values or _is_same(values[name], defaults[name]):
             continue
-        everything = {**defaults, **values}
-        if other := when.unmet(everything):
-            raise ConfigError(when.told(called, section, name, other, everything))
+        with_defaults = {**defaults, **values}
+        if other := when.unmet(with_defaults):
+            raise ConfigError(when.message(rule_name, section, name, other, with_defaults))
     return values
 
 
 @cache
 def _facts(rule: type) -> tuple[dict[str, Any], dict[str, Any], dict[str, When]]:
-    """Return a rule's hints, defaults and conditions by setting; read at first use, so that imports stay quick."""
-    written = get_type_hints(rule, include_extras=True)
-    hints = {entry.name: written[entry.name] for entry in fields(rule) if entry.init}
+    """Return a rule's hints, defaults and conditions by setting; resolved at first use, so that imports stay fast."""
+    all_hints = get_type_hints(rule, include_extras=True)
+    hints = {entry.name: all_hints[entry.name] for entry in fields(rule) if entry.init}
     defaults = {
         entry.name: entry.default if entry.default_factory is MISSING else entry.default_factory()
         for entry in fields(rule)
@@ -190,7 +190,7 @@ def _is_same(value: Any, other: Any) -> bool:
 
 
 def members(hint: Any) -> tuple[Any, ...]:
-    """Return the types a hint allows, without its notes: of `X | None` both, of any other itself."""
+    """Return the types that a hint allows, without their annotations: X and None for `X | None`, else the hint."""
     if get_origin(hint) is Annotated:
         return members(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -199,51 +199,51 @@ def members(hint: Any) -> tuple[Any, ...]:
 
 
 def fitted(hint: Any, value: Any) -> Any:
-    """Return a value as its hint asks, or raise MismatchError."""
+    """Convert a value to the type of its hint; raise MismatchError if it does not fit."""
     origin, arguments = get_origin(hint), get_args(hint)
     value = value.item() if isinstance(value, np.generic) else value
     if origin is Annotated:
-        found = fitted(arguments[0], value)
+        converted = fitted(arguments[0], value)
         for note in arguments[1:]:
             if isinstance(note, Range):
-                note.check(value)  # as it was given: 0, not 0.0
-        return found
+                note.check(value)  # the original value, so that a message says 0 and not 0.0
+        return converted
     if origin in (Union, UnionType):
-        return _any_of(arguments, hint, value)
+        return _fit_union(arguments, hint, value)
     if origin in LISTS or hint in LISTS:
-        return _entries(origin or hint, arguments, hint, value)
+        return _fit_list(origin or hint, arguments, hint, value)
     if origin in (dict, Mapping) or hint is dict:
-        return _table(arguments, hint, value)
+        return _fit_table(arguments, hint, value)
     if origin is CALLABLE or hint is Callable:
         return value if callable(value) else _refuse(hint, value)
     if origin is Literal:
         return value if any(_is_same(value, choice) for choice in arguments) else _refuse(hint, value)
-    return _plain(hint, value)
+    return _fit_plain(hint, value)
 
 
 def _refuse(hint: Any, value: Any) -> Any:
-    raise MismatchError(f"to be {needed(hint)}", value)
+    raise MismatchError(f"to be {requirement(hint)}", value)
 
 
-def _plain(hint: Any, value: Any) -> Any:
-    """Return a value of a type that has no parts."""
+def _fit_plain(hint: Any, value: Any) -> Any:
+    """Convert a value to a type without parameters."""
     if hint in (Any, object):
         return value
     if hint is float:
-        return _float(value)
+        return _fit_float(value)
     if hint in (int, bool, str, NoneType, None):
         return value if type(value) is (hint or NoneType) else _refuse(hint, value)
     if hint is Path:
         return Path(value) if isinstance(value, str | Path) else _refuse(hint, value)
     if not isinstance(hint, type):
-        return value  # a type variable, or another hint that no value can be held to
+        return value  # a type variable, or another hint that cannot be checked
     if _is_protocol(hint):
         is_one = not isinstance(value, type) and all(callable(getattr(value, m, None)) for m in methods_of(hint))
         return value if is_one else _refuse(hint, value)
     return value if isinstance(value, hint) else _refuse(hint, value)
 
 
-def _float(value: Any) -> float:
+def _fit_float(value: Any) -> float:
     if type(value) in (int, float) and not (isinstance(value, float) and math.isnan(value)):
         try:
             return float(value)
@@ -252,48 +252,48 @@ def _float(value: Any) -> float:
     return _refuse(float, value)  # type: ignore[no-any-return]
 
 
-def _any_of(choices: tuple[Any, ...], hint: Any, value: Any) -> Any:
-    outside = None
-    for member in sorted(choices, key=lambda m: float in members(m)):  # a whole number stays one where both are allowed
+def _fit_union(choices: tuple[Any, ...], hint: Any, value: Any) -> Any:
+    range_error = None
+    for member in sorted(choices, key=lambda m: float in members(m)):  # int before float: an int stays an int
         try:
             return fitted(member, value)
         except MismatchError as error:
-            outside = error if error.is_range else outside
-    raise outside or MismatchError(f"to be {needed(hint)}", value)
+            range_error = error if error.is_range else range_error
+    raise range_error or MismatchError(f"to be {requirement(hint)}", value)
 
 
-def _entries(kind: Any, arguments: tuple[Any, ...], hint: Any, value: Any) -> Any:
+def _fit_list(kind: Any, arguments: tuple[Any, ...], hint: Any, value: Any) -> Any:
     if not isinstance(value, list | tuple | range | np.ndarray) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return _refuse(hint, value)
-    listed = value.tolist() if isinstance(value, np.ndarray) else list(value)
+    entries = value.tolist() if isinstance(value, np.ndarray) else list(value)
     if arguments:
-        fixed = kind is tuple and Ellipsis not in arguments
-        if fixed and len(listed) != len(arguments):
+        has_fixed_length = kind is tuple and Ellipsis not in arguments
+        if has_fixed_length and len(entries) != len(arguments):
             return _refuse(hint, value)
-        kinds = arguments if fixed else (arguments[0],) * len(listed)
+        kinds = arguments if has_fixed_length else (arguments[0],) * len(entries)
         try:
-            listed = [fitted(inner, entry) for inner, entry in zip(kinds, listed, strict=True)]
+            entries = [fitted(inner, entry) for inner, entry in zip(kinds, entries, strict=True)]
         except MismatchError as error:
             if error.is_range:
                 raise
             return _refuse(hint, value)
-    return listed if kind is list else tuple(listed)
+    return entries if kind is list else tuple(entries)
 
 
-def _table(arguments: tuple[Any, ...], hint: Any, value: Any) -> Any:
+def _fit_table(arguments: tuple[Any, ...], hint: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _refuse(hint, value)
     key_hint, inner = arguments or (Any, Any)
     try:
-        return {_key(key_hint, key): fitted(inner, entry) for key, entry in value.items()}
+        return {_fit_key(key_hint, key): fitted(inner, entry) for key, entry in value.items()}
     except MismatchError as error:
         if error.is_range:
             raise
         return _refuse(hint, value)
 
 
-def _key(hint: Any, key: Any) -> Any:
-    """Return the key of a table; a study file's keys are texts, and stand for numbers where those are needed."""
+def _fit_key(hint: Any, key: Any) -> Any:
+    """Convert the key of a table; keys in a study file are text, so digits become an int if the hint allows one."""
     is_number = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 19
     return fitted(hint, int(key) if is_number and int in members(hint) else key)
 
@@ -303,33 +303,33 @@ def _is_protocol(hint: Any) -> bool:
 
 
 def methods_of(protocol: type) -> list[str]:
-    """Return the methods that a protocol asks for."""
+    """Return the methods that a protocol requires."""
     return [name for name in dir(protocol) if not name.startswith("_") and callable(getattr(protocol, name))]
 
 
-def needed(hint: Any) -> str:
-    """Return what a type asks for, in words."""
+def requirement(hint: Any) -> str:
+    """Return the values that a type allows, in words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return needed(arguments[0])
+        return requirement(arguments[0])
     if origin in (Union, UnionType):
-        return " or ".join(needed(member) for member in arguments)
+        return " or ".join(requirement(member) for member in arguments)
     if origin is Literal:
         return "one of " + ", ".join(f'"{a}"' if isinstance(a, str) else str(a) for a in arguments)
     if origin in LISTS and get_origin(arguments[0] if arguments else None) is Literal:
-        return f"a list, each {needed(arguments[0])}"
+        return f"a list, each {requirement(arguments[0])}"
     if origin in LISTS and arguments:
-        many = needed(arguments[0]).removeprefix("a ") + "s"
-        fixed = origin is tuple and Ellipsis not in arguments
-        return f"a list of {len(arguments)} {many}" if fixed else f"a list of {many}"
+        plural = requirement(arguments[0]).removeprefix("a ") + "s"
+        has_fixed_length = origin is tuple and Ellipsis not in arguments
+        return f"a list of {len(arguments)} {plural}" if has_fixed_length else f"a list of {plural}"
     if origin in (dict, Mapping) or hint is dict:
         return "a table"
     if hint in (tuple, list):
         return "a list"
-    return _called(hint)
+    return _type_name(hint)
 
 
-def _called(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     if hint is Path:
         return "a path"
     if hint in WORDS or not isinstance(hint, type):
@@ -340,7 +340,7 @@ def _called(hint: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a study file has it, cut short."""
+    """Return a value in the notation of study files, cut to LONGEST characters."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, Mapping):
         return "a table"
@@ -351,19 +351,19 @@ def shown(value: Any) -> str:
     elif isinstance(value, str):
         text = f'"{value}"'
     elif isinstance(value, int | float | None):
-        text = '"none"' if value is None else _exactly(value)
+        text = '"none"' if value is None else _number_text(value)
     else:
         text = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "…"
 
 
-def _exactly(value: float) -> str:
+def _number_text(value: float) -> str:
     try:
         return str(value)
-    except ValueError:  # Python refuses to print whole numbers beyond some thousands of digits
+    except ValueError:  # Python does not print whole numbers of more than some thousands of digits
         return "a very long number"
 
 
 def _digits(bound: float) -> str:
-    """Return a bound as people read it: 0.5, 1, 1,000,000."""
+    """Return a bound as text: 0.5, 1, 1,000,000."""
     return f"{int(bound):,}" if float(bound).is_integer() else f"{bound:g}"

@@ -13,7 +13,7 @@ from tests.aggregation.answers import combined, facts, view
 from tests.aggregation.test_fedvarp import HERE, NEW, OLD, P, check_no_variance_once_all_were_heard, some
 from tests.conftest import blob_task, run
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedVARP
-from turnout.aggregation.cluster_fedvarp import balanced_clusters, sketched
+from turnout.aggregation.cluster_fedvarp import balanced_clusters, update_sketches
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError
 from turnout.local import SGD
@@ -190,7 +190,7 @@ def test_property_sketches_keep_directions():
     rng = np.random.default_rng(3)
     near = rng.normal(size=2000)
     rows = np.stack([near, 5 * near, -near, rng.normal(size=2000), np.zeros(2000)])
-    sketch = sketched(torch.from_numpy(rows), Streams(0))
+    sketch = update_sketches(torch.from_numpy(rows), Streams(0))
     cosines = sketch @ sketch.T
     assert cosines[0, 1] == pytest.approx(1)
     assert cosines[0, 2] == pytest.approx(-1)

@@ -194,9 +194,9 @@ class Adaptive(SGD):
 @pytest.mark.parametrize(
     ("correction", "message"),
     [
-        ("none", r"FedNova on aggregation: .*Adaptive scales each step.*Set local\.correction = \"joint\""),
-        ("local", r"already divided each change by its work.*Aggregate with FedAvg"),
-        ("joint", r"already divided each change by its work.*Aggregate with Joint"),
+        ("none", r"FedNova on aggregation: .*preconditioner that Adaptive applies.*Set local\.correction = \"joint\""),
+        ("local", r"already divides each update by its work.*Aggregate with FedAvg"),
+        ("joint", r"already divides each update by its work.*Aggregate with Joint"),
     ],
 )
 def test_error_adaptive_local_solvers_are_refused_with_the_reason(correction, message):

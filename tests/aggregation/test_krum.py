@@ -12,7 +12,7 @@ from tests.aggregation.by_hand import combined, direction, rows_of
 from tests.conftest import quadratic_task, run
 from tests.server.steps import close
 from turnout.aggregation import FedAvg, Krum, MultiKrum, krum
-from turnout.aggregation.krum import neighbour_scores, square_distances, tolerated
+from turnout.aggregation.krum import neighbour_scores, square_distances, tolerable_attackers
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.checks import problems
 from turnout.errors import ConfigError
@@ -117,7 +117,7 @@ def test_property_attackers_that_stay_far_away_never_count(attackers, more, push
     ("draws", "asked", "expected"), [(1, 1, 0), (2, 1, 0), (4, 1, 0), (5, 1, 1), (6, 2, 1), (7, 2, 2), (99, 2, 2)]
 )
 def test_golden_too_few_draws_guard_against_as_many_as_they_can(draws, asked, expected):
-    assert tolerated(draws, asked) == expected
+    assert tolerable_attackers(draws, asked) == expected
 
 
 @pytest.mark.parametrize("rule", [Krum(num_attackers=2), MultiKrum(num_attackers=2)])
@@ -132,7 +132,7 @@ def test_engine_a_shortage_is_recorded_and_the_run_goes_on(rule):
     )
     _, records = run(task, plan)
     guarded = {len(r.answered): r.metrics["attackers_tolerated"] for r in records[1:] if len(r.answered)}
-    assert {size: tolerated(size, 2) for size in guarded} == guarded
+    assert {size: tolerable_attackers(size, 2) for size in guarded} == guarded
     assert min(guarded) < 5 <= max(guarded)
 
 
@@ -167,7 +167,7 @@ def test_error_a_cohort_too_small_for_the_guarantee_is_refused(rule):
     )
     (problem,) = problems(plan)
     assert problem == (
-        f"{rule.__name__} on aggregation: guarding against num_attackers = 2 needs cohort_size >= 7; got 6. "
+        f"{rule.__name__} on aggregation: num_attackers = 2 needs cohort_size >= 7; got 6. "
         "Set selection.cohort_size to 7 or more, or lower aggregation.num_attackers."
     )
     assert list(problems(replace(plan, selection=Uniform(cohort_size=7)))) == []

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 import turnout as to
 from tests.aggregation import answers
 from turnout.aggregation import Private
-from turnout.aggregation.accounting import epsilon, orders, spent
+from turnout.aggregation.accounting import epsilon, orders, round_divergences
 from turnout.aggregation.private import bounded_mean
 from turnout.coordinator import Plan
 from turnout.coordinator.checks import problems
@@ -48,7 +48,7 @@ def divergence(one, other, alpha):
 
 def at(sampling, alpha, z, rate=1.0):
     """What the accounting counts for a round, at this order."""
-    return spent(sampling, z, rate)[orders(sampling).index(alpha)]
+    return round_divergences(sampling, z, rate)[orders(sampling).index(alpha)]
 
 
 def drawn(values, size, z):
@@ -101,16 +101,16 @@ def test_property_one_client_for_another_among_k_of_n_costs_no_more_than_fixed_c
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("z", [0.5, 1.0, 4.0])
 def test_property_a_secret_draw_never_costs_more_than_none_of_the_same_neighbours(rate, z):
-    assert (spent("fixed", z, rate) <= spent("none", z / 2, 1.0) + 1e-12).all()
+    assert (round_divergences("fixed", z, rate) <= round_divergences("none", z / 2, 1.0) + 1e-12).all()
     whole = [orders("none").index(order) for order in orders("poisson")]
-    assert (spent("poisson", z, rate) <= spent("none", z, 1.0)[whole] + 1e-9).all()
+    assert (round_divergences("poisson", z, rate) <= round_divergences("none", z, 1.0)[whole] + 1e-9).all()
 
 
 def test_golden_the_bound_for_k_of_n_alone_would_exceed_that_without_a_draw():
     event = dp.SampledWithoutReplacementDpEvent(10, 9, dp.GaussianDpEvent(1.0 / 2))
     alone = dp.rdp.RdpAccountant(orders("fixed"), dp.NeighboringRelation.REPLACE_ONE).compose(event, 100)
-    counted = epsilon("fixed", 100 * spent("fixed", 1.0, 0.9), 1e-5)
-    assert counted == pytest.approx(epsilon("none", 100 * spent("none", 0.5, 1.0), 1e-5))
+    counted = epsilon("fixed", 100 * round_divergences("fixed", 1.0, 0.9), 1e-5)
+    assert counted == pytest.approx(epsilon("none", 100 * round_divergences("none", 0.5, 1.0), 1e-5))
     assert alone.get_epsilon(1e-5) > 1.4 * counted
 
 
@@ -119,14 +119,14 @@ def test_golden_an_accountant_of_loss_distributions_finds_a_little_less(sampling
     event = dp.GaussianDpEvent(1.0) if sampling == "none" else dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(1.0))
     accountant = dp.pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)  # zeroed out is the same pair here
     tight = accountant.compose(event, 100).get_epsilon(1e-5)
-    counted = epsilon(sampling, 100 * spent(sampling, 1.0, rate), 1e-5)
+    counted = epsilon(sampling, 100 * round_divergences(sampling, 1.0, rate), 1e-5)
     assert tight <= counted <= 1.2 * tight
 
 
 def test_golden_the_numbers_in_the_text():
-    by_coin = epsilon("poisson", 100 * spent("poisson", 1.0, 0.1), 1e-5)
-    fixed = epsilon("fixed", 100 * spent("fixed", 1.0, 0.1), 1e-5)
-    none = epsilon("none", 100 * spent("none", 1.0, 1.0), 1e-5)
+    by_coin = epsilon("poisson", 100 * round_divergences("poisson", 1.0, 0.1), 1e-5)
+    fixed = epsilon("fixed", 100 * round_divergences("fixed", 1.0, 0.1), 1e-5)
+    none = epsilon("none", 100 * round_divergences("none", 1.0, 1.0), 1e-5)
     text = " ".join(DOCS.read_text().split())
     assert f"cost ε = {by_coin:.1f} at δ = 10⁻⁵ with coins, {fixed:.0f} with fixed draws, and {none:.0f} when" in text
 
@@ -151,7 +151,7 @@ def test_error_over_selection_is_refused_where_a_client_counts_as_c(sampling):
     fleet = Fleet(clock=Deadline(over_selection=1.3))
     plan = Plan(local=SGD(lr=0.1, steps=1), rounds=1, selection=selection, aggregation=rule, fleet=fleet)
     (said,) = problems(plan)
-    assert "displaces another, and the sum moves by up to 2C" in said
+    assert "displaces another one, so the sum changes by up to 2C" in said
     assert "Set fleet.clock.over_selection = 1" in said
     assert list(problems(replace(plan, fleet=Fleet(clock=Deadline(deadline_seconds=5.0))))) == []
     swaps = replace(rule, sampling="fixed")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.aggregation import answers
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg, Private
-from turnout.aggregation.accounting import epsilon, library, orders, spent
+from turnout.aggregation.accounting import accounting_library, epsilon, orders, round_divergences
 from turnout.aggregation.private import LEAST_NOISE, MOST_NOISE, bounded_mean
 from turnout.assist import Safari
 from turnout.asynchrony import FedBuff
@@ -167,17 +167,17 @@ def test_golden_fixed_draws_count_a_swap_with_half_the_noise():
 
 
 def test_identity_drawing_everyone_gains_nothing():
-    alone = spent("none", 2.0, 1.0)
-    assert np.allclose(spent("fixed", 4.0, 1.0), alone)
+    alone = round_divergences("none", 2.0, 1.0)
+    assert np.allclose(round_divergences("fixed", 4.0, 1.0), alone)
     whole = [orders("none").index(order) for order in orders("poisson")]
-    assert np.allclose(spent("poisson", 2.0, 1.0), alone[whole])
+    assert np.allclose(round_divergences("poisson", 2.0, 1.0), alone[whole])
 
 
 @settings(max_examples=20)
 @given(rate=st.floats(0.01, 0.5), noise=st.floats(0.5, 5.0))
 def test_property_more_noise_and_fewer_asked_spend_less(rate, noise):
     def total(sampling, noise, rate):
-        return epsilon(sampling, 10 * spent(sampling, noise, rate), 1e-5)
+        return epsilon(sampling, 10 * round_divergences(sampling, noise, rate), 1e-5)
 
     assert total("poisson", noise * 2, rate) < total("poisson", noise, rate)
     assert total("poisson", noise, rate) < total("poisson", noise, min(1.0, rate * 2))
@@ -194,12 +194,14 @@ def test_contract_where_nobody_answered_the_last_known_rate_counts_and_else_the_
     poisson = rule(noise_multiplier=1.0, sampling="poisson")
     memory = combined(poisson, [[0.1, 0.1]], prob=0.1).memory
     later = combined(poisson, np.zeros((0, 2)), memory=memory, prob=0.1)
-    assert np.allclose(later.memory["divergences"], 2 * spent("poisson", 1.0, 0.1))
+    assert np.allclose(later.memory["divergences"], 2 * round_divergences("poisson", 1.0, 0.1))
     first = combined(poisson, np.zeros((0, 2)), prob=0.1)
-    assert np.allclose(first.memory["divergences"], spent("poisson", 1.0, 1.0))
+    assert np.allclose(first.memory["divergences"], round_divergences("poisson", 1.0, 1.0))
     fixed = rule(noise_multiplier=1.0, sampling="fixed")  # fewer may be up than when the rate was last seen
     later = combined(fixed, np.zeros((0, 2)), memory=combined(fixed, [[0.1, 0.1]], prob=0.1).memory, prob=0.1)
-    assert np.allclose(later.memory["divergences"], spent("fixed", 1.0, 0.1) + spent("fixed", 1.0, 1.0))
+    assert np.allclose(
+        later.memory["divergences"], round_divergences("fixed", 1.0, 0.1) + round_divergences("fixed", 1.0, 1.0)
+    )
 
 
 def private_plan(**more):
@@ -256,19 +258,19 @@ def test_contract_epsilon_grows_round_by_round_in_the_record_and_other_draws_sta
 
 
 REFUSED = {
-    "by loss": ({"selection": PowerOfChoice(cohort_size=2, pool_size=4)}, "without a look at data"),
-    "by low loss": ({"selection": LowLoss(cohort_size=2, pool_size=4)}, "without a look at data"),
-    "by size": ({"selection": Weighted(cohort_size=2)}, "without a look at data"),
+    "by loss": ({"selection": PowerOfChoice(cohort_size=2, pool_size=4)}, "does not read data"),
+    "by low loss": ({"selection": LowLoss(cohort_size=2, pool_size=4)}, "does not read data"),
+    "by size": ({"selection": Weighted(cohort_size=2)}, "does not read data"),
     "drawn twice": ({"selection": Uniform(cohort_size=2, replacement=True)}, "without replacement"),
     "another size": ({"selection": Uniform(cohort_size=3)}, "Set aggregation.cohort_size to 3"),
     "filtered": ({"filtering": DataSize(least=2)}, "Leave filtering out"),
-    "controls": ({"local": SGD(lr=0.1, steps=1, control="average")}, "unclipped changes"),
+    "controls": ({"local": SGD(lr=0.1, steps=1, control="average")}, "unclipped updates"),
     "losses": ({"local": SGD(lr=0.1, effort=AdaComm(start=3, every=1))}, "without noise"),
-    "norms": ({"server": FedExP()}, "unclipped lengths"),
+    "norms": ({"server": FedExP()}, "unclipped update norms"),
     "no waiting": ({"asynchrony": FedBuff(buffer_size=1, concurrency=2)}, "Leave asynchrony out"),
     "server rounds": ({"assist": Safari(lr=0.1)}, "Leave assist and membership out"),
     "over-selection": ({"fleet": Fleet(clock=Deadline(over_selection=1.3))}, "displaces another"),
-    "colluders": ({"attack": InnerProduct(fraction=0.2)}, "attackers who see others' changes"),
+    "colluders": ({"attack": InnerProduct(fraction=0.2)}, "attackers that see others' updates"),
 }
 
 
@@ -299,7 +301,7 @@ def test_contract_what_comes_after_the_noise_or_looks_at_no_data_is_allowed(more
     [
         ("fixed", Poisson(prob=0.1), r"Set selection\.use to uniform"),
         ("poisson", Uniform(cohort_size=2), r"Set selection\.use to poisson"),
-        ("fixed", Uniform(), r"nothing is drawn"),
+        ("fixed", Uniform(), r"every client is selected"),
     ],
 )
 def test_error_a_draw_that_the_accounting_does_not_assume_is_refused(sampling, selection, reason):
@@ -326,7 +328,7 @@ def test_error_buffers_are_not_covered():
         ("noise_multiplier", -1.0, ">= 0"),
         ("noise_multiplier", math.inf, "<= 1,000"),
         ("noise_multiplier", 1e9, "<= 1,000"),
-        ("noise_multiplier", 1e-300, "= 0, or 0.01 and more"),
+        ("noise_multiplier", 1e-300, "= 0 or >= 0.01"),
         ("cohort_size", 0, ">= 1"),
         ("cohort_size", 10**12, "<= 100,000,000"),
         ("delta", 0.0, r"in \(0, 1\)"),
@@ -346,13 +348,13 @@ def test_error_noise_needs_a_bound_to_be_measured_in():
 
 def test_error_a_missing_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
-    with pytest.raises(ConfigError, match=r"dp-accounting, which is not installed.*turnout\[privacy\]"):
-        library()
+    with pytest.raises(ConfigError, match=r"dp-accounting to compute ε; it is not installed.*turnout\[privacy\]"):
+        accounting_library()
 
 
 @pytest.mark.parametrize("sampling", ["none", "poisson", "fixed"])
 @pytest.mark.parametrize("noise", [LEAST_NOISE, MOST_NOISE])
 @pytest.mark.parametrize("delta", [1e-300, 1 - 1e-12])
 def test_property_epsilon_is_finite_at_the_ends_of_what_can_be_set(sampling, noise, delta):
-    found = epsilon(sampling, 100 * spent(sampling, noise, 0.5), delta)
+    found = epsilon(sampling, 100 * round_divergences(sampling, noise, 0.5), delta)
     assert 0 <= found < math.inf

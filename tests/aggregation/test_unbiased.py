@@ -143,6 +143,6 @@ def test_error_a_fleet_that_does_not_know_its_probabilities_is_refused_before_th
     local = Adam(lr=0.1, steps=1, correction="joint") if isinstance(rule, Joint) else SGD(lr=0.1, steps=1)
     plan = Plan(local=local, rounds=1, fleet=Fleet(availability=Cyclic(groups=2)), aggregation=rule)
     (said,) = problems(plan)
-    assert 'weighting = "ht-fleet" needs to know how likely each client is to be up; Cyclic does not say' in said
+    assert 'weighting = "ht-fleet" needs the probability that each client is available; Cyclic does not know it' in said
     assert 'Set aggregation.weighting to "ht"' in said
     assert list(problems(replace(plan, fleet=Fleet(availability=BERNOULLI)))) == []

@@ -231,7 +231,7 @@ NEEDED = {
     "cluster-fedvarp": {"num_clusters": 2},
     "private": {"clip_norm": 1.0, "noise_multiplier": 0.1, "cohort_size": 6},
 }
-REFUSED = {"private": "answers to older models are not what the accounting assumes"}
+REFUSED = {"private": "the accounting does not cover updates to older models"}
 
 
 @pytest.mark.parametrize("name", catalogue("aggregation"))
@@ -343,12 +343,12 @@ def test_engine_the_engines_agree():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"fleet": Fleet()}, r"FedBuff on asynchrony: clients need a pace.*fleet\.clock"),
-        ({"selection": Uniform(cohort_size=10)}, r"10 asked at a server step cannot fill a buffer.*cohort_size above"),
-        ({"filtering": DataSize()}, "a filter looks at a whole round"),
+        ({"fleet": Fleet()}, r"FedBuff on asynchrony: it needs the time each client takes.*fleet\.clock"),
+        ({"selection": Uniform(cohort_size=10)}, r"a cohort of 10 cannot fill a buffer.*cohort_size above"),
+        ({"filtering": DataSize()}, "a filter needs a round that all clients share"),
         ({"local": SGD(lr=0.1, steps=1, control="average")}, r"Set local\.control"),
-        ({"local": SGD(lr=0.1, effort=AdaComm(start=4, every=1))}, r"work that follows the loss.*Set local\.steps"),
-        ({"aggregation": FedAvg(weighting="ht")}, r"how likely each was to be in a buffer\. Set aggregation\.weight"),
+        ({"local": SGD(lr=0.1, effort=AdaComm(start=4, every=1))}, r"depends on the loss.*Set local\.steps"),
+        ({"aggregation": FedAvg(weighting="ht")}, r"is in a buffer is not known\. Set aggregation\.weight"),
         ({"fleet": Fleet(clock=Pace((1.0,)), membership=Scheduled())}, r"arrivals, departures.*Leave them out"),
     ],
 )

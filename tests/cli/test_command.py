@@ -197,11 +197,11 @@ def test_contract_check_loads_no_data(turnout: Turnout, monkeypatch: pytest.Monk
 
 def test_golden_ls_lists_every_axis_with_a_line_each(turnout: Turnout) -> None:
     said = turnout("ls")
-    assert re.search(r"\nselection: who is asked\n(  .+\n)*  uniform +Uniform selection: everyone who is up", said.out)
+    assert re.search(r"\nselection: which clients form the cohort\n(  .+\n)*  uniform +Uniform selection: ", said.out)
     for heading in ("data:", "partition:", "models:", "availability:", "work:", "recipes:", "losses:", "studies:"):
         assert f"\n{heading}" in f"\n{said.out}"
     only = turnout("ls", "selection")
-    assert only.out.startswith("selection: who is asked\n")
+    assert only.out.startswith("selection: which clients form the cohort\n")
     assert "server:" not in only.out
     assert turnout("ls", "model").out == turnout("ls", "models").out
     assert json.loads(turnout("ls", "recipes", "--json").out)["recipes"]["rules"]["fedprox"].startswith("FedAvg with a")
@@ -210,9 +210,10 @@ def test_golden_ls_lists_every_axis_with_a_line_each(turnout: Turnout) -> None:
 
 def test_golden_show_tells_intuition_formula_settings_and_reference(turnout: Turnout) -> None:
     out = turnout("show", "FedAvg").out
-    assert out.startswith("aggregation/fedavg\nFedAvg: a weighted average of what the clients changed.\n\nIntuition: ")
+    assert out.startswith("aggregation/fedavg\nFedAvg: a weighted average of the client updates.\n\nIntuition: ")
     assert "\n    ratio     u = Σ_{i∈S} p_i Δ_i / Σ_{i∈S} p_i" in out
-    assert re.search(r'\n  weighting  "mean" \| "ht" \| "ht-fleet" \| "ratio"  "ratio"  how weights correct', out)
+    assert '\n  weighting: "mean" | "ht" | "ht-fleet" | "ratio"; default "ratio"\n      how ' in out
+    assert max(len(line) for line in out.split("Settings:")[1].splitlines()) <= 100
     assert "\nReference: McMahan" in out
     assert "\nrecipes/fedavg\n" in out
     assert "\n\nin Python: turnout.aggregation.FedAvg\n" in out
@@ -232,7 +233,7 @@ def test_contract_every_setting_of_a_study_file_can_be_shown_with_an_example_tha
         assert (said.code, said.err) == (0, ""), name
     out = turnout("show", "trust").out
     assert out.startswith("settings/trust\nWhat happens to answers that cannot be used")
-    assert re.search(r'\n  policy +"reject" \| "clip" \| "stop"  "reject"  leave such', out)
+    assert re.search(r'\n  policy: "reject" \| "clip" \| "stop"; default "reject"\n      leave such', out)
     assert "\n\nin Python: turnout.Study(trust=turnout.Trust(…))\n\nin a study file:\n\n    [trust]\n" in out
     assert turnout("show", "data_seed").out == turnout("show", "data-seed").out
 

@@ -67,19 +67,19 @@ def reasons(local, aggregation, server):
     if (correction == "joint") != (aggregation == "joint"):
         yield "joint"  # D = Δ ⊘ C needs its scale put back, and only there
     if correction is not None and aggregation == "fednova":
-        yield "preconditioner|already divided"  # steps do not measure adaptive work, and divided once is enough
+        yield "preconditioner|already divides"  # steps do not measure adaptive work, and divided once is enough
     if correction == "local" and aggregation == "scheme-c":
-        yield "already divided"
+        yield "already divided|already divides"
     beyond_rows = ("median", "trimmed-mean", "fedvarp", "cluster-fedvarp", "mifa", "joint")
     if server == "fedexp" and (aggregation in beyond_rows or correction == "joint"):
-        yield "weighted sum|length"  # its rate compares the rows with their weighted sum
+        yield "weighted sum|norm"  # its rate compares the rows with their weighted sum
     if aggregation == "private":  # nothing may get past the noise
         if getattr(local, "control", "none") != "none":
-            yield "unclipped changes"
+            yield "unclipped updates"
         if isinstance(local.effort, AdaComm):
             yield "without noise"
         if server == "fedexp":
-            yield "unclipped lengths"
+            yield "unclipped update norms"
 
 
 def federation():

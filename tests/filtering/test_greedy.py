@@ -18,7 +18,7 @@ from turnout.data.federation import Held, from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.errors import ConfigError, DataError
 from turnout.filtering import Greedy
-from turnout.filtering.greedy import Ledger, accepts
+from turnout.filtering.greedy import UpdateSums, accepts
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.models import Softmax
@@ -188,7 +188,7 @@ def test_contract_at_most_n_are_considered():
 class AcceptAll(Greedy):
     """The filter with every client accepted."""
 
-    def _look(self, rows, order, view, ask):
+    def _search(self, rows, order, view, ask):
         yield from ()
         return np.ones(len(order), dtype=bool)
 
@@ -374,18 +374,18 @@ def test_error_a_public_set_must_leave_something_to_test_on():
 def test_property_running_sums_are_the_averages(seed):
     rng = np.random.default_rng(seed)
     deltas, model = torch.tensor(rng.normal(size=(6, 3))), torch.tensor(rng.normal(size=3))
-    ledger, inside, outside = Ledger(model, deltas), [], list(range(6))
+    sums, inside, outside = UpdateSums(model, deltas), [], list(range(6))
     for row in range(6):
-        assert torch.allclose(ledger.with_row(row), deltas[[*inside, row]].mean(0))
+        assert torch.allclose(sums.with_row(row), deltas[[*inside, row]].mean(0))
         if len(outside) > 1:
-            assert torch.allclose(ledger.without_row(row), deltas[[o for o in outside if o != row]].mean(0))
+            assert torch.allclose(sums.without_row(row), deltas[[o for o in outside if o != row]].mean(0))
         if rng.random() < 0.5:
-            ledger.accept(row)
+            sums.accept(row)
             inside.append(row)
         elif len(outside) > 1:
-            ledger.reject(row)
+            sums.reject(row)
             outside.remove(row)
-        assert torch.allclose(ledger.models(ledger.all())[0], model - deltas[outside].mean(0))
+        assert torch.allclose(sums.models(sums.all())[0], model - deltas[outside].mean(0))
 
 
 def test_error_no_samples_to_score_on():

@@ -301,8 +301,8 @@ def test_contract_time_goes_on_when_nobody_is_up():
         (lambda: Never(count=1, clients=(2,)), r"got count and clients"),
         (lambda: Never(count=-1), r"count >= 0; got -1"),
         (lambda: Recorded(trace="x.csv", round_seconds=0.0), r"round_seconds > 0; got 0\.0"),
-        (lambda: Fleet(availability=Recorded(trace="x.csv")), r"Recorded follows the time of day.*no clock"),
-        (lambda: Fleet(availability=Never(count=1, others=Diurnal(period_seconds=60.0))), r"this fleet has no clock"),
+        (lambda: Fleet(availability=Recorded(trace="x.csv")), r"Recorded needs a clock.*has none"),
+        (lambda: Fleet(availability=Never(count=1, others=Diurnal(period_seconds=60.0))), r"this fleet has none"),
     ],
 )
 def test_error_settings_that_cannot_be_name_the_setting(make, message):

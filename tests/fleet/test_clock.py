@@ -261,7 +261,9 @@ def test_error_phones_that_are_not_there(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"TURNOUT_DATA is not set"):
         timed(Deadline(phones=Phones()), [1])
     (said,) = Deadline(phones=Phones()).objections_for(view_of(10).population)
-    assert said.startswith("Phones needs the recorded devices; TURNOUT_DATA is not set. Set fleet.clock.phones.folder")
+    assert said.startswith(
+        "Phones needs the folder of the recorded devices; TURNOUT_DATA is not set. Set fleet.clock.phones.folder"
+    )
 
 
 def test_contract_a_fleet_where_nobody_ever_comes_ends_normally_and_says_so():

@@ -15,11 +15,11 @@ from tests.fleet.claims import view_of
 from turnout.aggregation import SchemeB
 from turnout.coordinator import Cadence, Plan, Turnover
 from turnout.coordinator.saving import restored, saved
-from turnout.coordinator.turnover import boosted, should_exclude, turnover_events
+from turnout.coordinator.turnover import arrival_boost, should_exclude, turnover_events
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Deadline, Fleet, Fraction, Random, Scheduled
-from turnout.fleet.membership.random import NEVER, waited
+from turnout.fleet.membership.random import NEVER, geometric_draws
 from turnout.local import SGD
 from turnout.local.schedule import Inverse
 from turnout.protocols import Population
@@ -83,8 +83,8 @@ def test_identity_a_boost_of_one_is_a_vanilla_reboot():
 
 def test_golden_the_boost_by_hand():
     since = np.array([0, 1, 2, 3, 10])
-    assert np.allclose(boosted(since, 3.0, 2.0), [1, 3, 1.5, 1 + 2 / 9, 1.02])
-    assert np.allclose(boosted(since, 2.0, 1.0), [1, 2, 1.5, 4 / 3, 1.1])
+    assert np.allclose(arrival_boost(since, 3.0, 2.0), [1, 3, 1.5, 1 + 2 / 9, 1.02])
+    assert np.allclose(arrival_boost(since, 2.0, 1.0), [1, 2, 1.5, 4 / 3, 1.1])
     assert (VANILLA.boost(since) == 1).all()
 
 
@@ -304,12 +304,12 @@ def test_property_random_members_come_once_and_go_once(seed, present, arrive, le
 
 def test_property_waiting_times_are_geometric():
     draws = (np.arange(100_000) + 0.5) / 100_000
-    waits = waited(draws, 0.2)
+    waits = geometric_draws(draws, 0.2)
     assert waits.min() == 1
     assert waits.mean() == pytest.approx(5.0, rel=0.01)
     assert (waits == 1).mean() == pytest.approx(0.2, abs=1e-4)
-    assert (waited(draws[:3], 0.0) == NEVER).all()
-    assert (waited(draws[:3], 1.0) == 1).all()
+    assert (geometric_draws(draws[:3], 0.0) == NEVER).all()
+    assert (geometric_draws(draws[:3], 1.0) == 1).all()
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_contract_it_is_said_where_nothing_was_measured_too(prob, said, tmp_path
         (
             '[selection]\nuse = "oort"\ncohort_size = 5\npreferred_seconds = 9.0\n',
             20,
-            "and clients count by utility alone",
+            "preferred_seconds needs a clock",
         ),
         ('[filtering]\nuse = "greedy"\n', 6, "needs samples at the server to score models on"),
         ('[filtering]\nuse = "greedy"\non = "client"\n', 6, "needs samples that clients hold out"),

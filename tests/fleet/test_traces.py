@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fleet.claims import assert_replays, trace_of, view_of
 from turnout.errors import DataError
 from turnout.fleet import Always, Recorded, Trace, read_recording, read_trace, write_trace
-from turnout.fleet.recordings import between_absences, between_events, settled
+from turnout.fleet.recordings import between_absences, between_events, without_early_events
 from turnout.fleet.traces import DOWN, EVALUATE, UP, Intervals
 
 GOOD = "client,start,end,state\n0,0,5,up\n1,2,3,down\n0,6,7.5,evaluate\n"
@@ -272,7 +272,7 @@ def test_error_without_pyarrow_one_message_says_what_to_install(tmp_path, monkey
 def test_golden_events_become_intervals():
     events = [(0.0, UP), (300.0, DOWN), (500.0, UP), (500.0, DOWN), (700.0, UP), (800.0, UP), (1200.0, DOWN)]
     assert between_events(events, 1000.0) == [(0.0, 300.0, UP), (300.0, 700.0, DOWN), (700.0, 1000.0, UP)]
-    assert between_events(settled(events, 300.0), 1000.0) == [(0.0, 700.0, DOWN), (700.0, 1000.0, UP)]
+    assert between_events(without_early_events(events, 300.0), 1000.0) == [(0.0, 700.0, DOWN), (700.0, 1000.0, UP)]
     assert between_absences([(5, 5), (8, 4), (20, 10)], 25.0) == [
         (0.0, 5.0, UP),
         (5.0, 10, DOWN),

@@ -14,7 +14,7 @@ from turnout.coordinator.checks import problems
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Fleet, Fraction, RuanTraces, Stragglers
-from turnout.fleet.work.ruan_traces import DEVIATIONS, MEANS, NEVER_IDLE, fitted_beta, rounded
+from turnout.fleet.work.ruan_traces import DEVIATIONS, MEANS, NEVER_IDLE, beta_parameters, rounded
 from turnout.local import SGD
 
 RULES = {
@@ -78,13 +78,13 @@ def test_golden_the_beta_of_each_trace():
     # a and b of Beta with mean m and deviation d, as published with two decimals
     published = [(5.64, 1.85), (10.93, 5.33), (9.66, 7.23), (5.76, 4.47), (1.37, 0.29), (2.12, 0.74), (3.31, 3.15)]
     for which, expected in enumerate(published, 1):
-        assert np.allclose(fitted_beta(MEANS[which], DEVIATIONS[which]), expected, atol=0.006)
+        assert np.allclose(beta_parameters(MEANS[which], DEVIATIONS[which]), expected, atol=0.006)
 
 
 @pytest.mark.parametrize("which", range(1, 8))
 def test_golden_idling_keeps_the_mean_and_the_deviation(which):
     idle = 0.05
-    a, b = fitted_beta(MEANS[which], DEVIATIONS[which], idle)
+    a, b = beta_parameters(MEANS[which], DEVIATIONS[which], idle)
     mean, second = a / (a + b), a * (a + 1) / ((a + b) * (a + b + 1))
     assert (1 - idle) * mean == pytest.approx(MEANS[which])
     assert (1 - idle) * second == pytest.approx(MEANS[which] ** 2 + DEVIATIONS[which] ** 2)

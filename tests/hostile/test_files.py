@@ -117,9 +117,9 @@ def test_error_a_hostile_recording_is_one_message(tmp_path: Path, data: bytes, m
 @pytest.mark.parametrize(
     ("scores", "speeds", "message"),
     [
-        ([], {}, "there are none"),
-        ([{"CPU_F_AI_Score": 0}], {"u": dict.fromkeys(("down_u", "down_sigma", "up_u", "up_sigma"), 1)}, "above 0"),
-        ([{"CPU_F_AI_Score": 1}], {"u": dict.fromkeys(("down_u", "down_sigma", "up_u", "up_sigma"), -1)}, "above 0"),
+        ([], {}, "there are no devices"),
+        ([{"CPU_F_AI_Score": 0}], {"u": dict.fromkeys(("down_u", "down_sigma", "up_u", "up_sigma"), 1)}, "speeds > 0"),
+        ([{"CPU_F_AI_Score": 1}], {"u": dict.fromkeys(("down_u", "down_sigma", "up_u", "up_sigma"), -1)}, "speeds > 0"),
         ([{"CPU_F_AI_Score": 10**400}], {}, "OverflowError"),
         ([{"CPU_F_AI_Score": 1}], [1], "AttributeError"),
         ({"a": 1}, {}, "TypeError"),

@@ -239,11 +239,11 @@ def objected(local, aggregation):
 
 def test_error_corrections_that_meet_the_wrong_aggregation_are_refused():
     make = lambda correction: Adam(lr=0.1, steps=1, correction=correction)  # noqa: E731
-    assert "needs Joint to put a common scale back; FedAvg does not" in objected(make("joint"), FedAvg())
+    assert "needs Joint, which restores a common scale; got FedAvg" in objected(make("joint"), FedAvg())
     assert 'Set aggregation.use = "joint"' in objected(make("joint"), FedAvg())
-    assert "SchemeC would do so again" in objected(make("local"), SchemeC())
+    assert "SchemeC would divide again" in objected(make("local"), SchemeC())
     plan = Plan(local=make("joint"), rounds=1, aggregation=Joint(), server=FedExP())
-    assert "FedExP weighs changes by their length" in " ".join(problems(plan))
+    assert "FedExP uses the norms of the updates" in " ".join(problems(plan))
     for correction in ("none", "local", "joint"):
         assert "FedNova" in objected(make(correction), FedNova())
     for fine in ((make("none"), FedAvg()), (make("local"), FedAvg()), (make("joint"), Joint())):

@@ -12,7 +12,7 @@ from tests.aggregation import test_fedvarp as fedvarp_checks
 from tests.aggregation import test_scaffold as scaffold_checks
 from tests.aggregation.answers import combined, facts
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedNova, FedVARP, cluster_fedvarp, fednova
-from turnout.aggregation.fedvarp import recollect
+from turnout.aggregation.fedvarp import restore_table
 from turnout.protocols import Combined
 from turnout.world.simulation.client_store import ClientStore
 
@@ -96,9 +96,9 @@ def test_contract_fedvarp_that_forgets_how_often_a_client_was_drawn_is_rejected(
 
 def test_contract_clusters_that_all_count_alike_are_rejected(monkeypatch):
     def one_over_q(memory, view, shares):
-        return recollect(memory, view, np.full_like(shares, 1 / len(shares)))
+        return restore_table(memory, view, np.full_like(shares, 1 / len(shares)))
 
-    monkeypatch.setattr(cluster_fedvarp, "recollect", one_over_q)
+    monkeypatch.setattr(cluster_fedvarp, "restore_table", one_over_q)
     with rejected:
         cluster_checks.check_golden(ClusterFedVARP(num_clusters=2))
     with rejected:

@@ -27,7 +27,7 @@ def test_contract_a_probability_left_over_from_the_client_before_is_rejected():
         claim_equal_gains_are_a_fair_coin(KeepsTheLastProbability())
 
 
-class OfEveryone(greedy.Ledger):
+class OfEveryone(greedy.UpdateSums):
     """Y starts as one client more than is considered, as where Y is all who are up and X only the first n of them."""
 
     def __init__(self, model, deltas):
@@ -36,21 +36,21 @@ class OfEveryone(greedy.Ledger):
         self.num_outside += 1
 
 
-class NeverLetsGo(greedy.Ledger):
+class NeverLetsGo(greedy.UpdateSums):
     """A rejected client stays in Y."""
 
     def reject(self, row):
         pass
 
 
-class CountsButDoesNotAdd(greedy.Ledger):
+class CountsButDoesNotAdd(greedy.UpdateSums):
     """An accepted client is counted, and its change is left out of the sum."""
 
     def accept(self, row):
         self.num_inside += 1
 
 
-class SumsInPlaceOfMeans(greedy.Ledger):
+class SumsInPlaceOfMeans(greedy.UpdateSums):
     """The model of a set is moved by the sum of its changes."""
 
     def with_row(self, row):
@@ -66,7 +66,7 @@ class SumsInPlaceOfMeans(greedy.Ledger):
 @pytest.mark.parametrize("mutant", [OfEveryone, NeverLetsGo, CountsButDoesNotAdd, SumsInPlaceOfMeans])
 def test_contract_a_filter_with_the_wrong_sets_is_rejected(monkeypatch, mutant):
     claim_decides_as_written(5)
-    monkeypatch.setattr(greedy, "Ledger", mutant)
+    monkeypatch.setattr(greedy, "UpdateSums", mutant)
     with pytest.raises(AssertionError):
         claim_decides_as_written(5)
 

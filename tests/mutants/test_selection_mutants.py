@@ -13,9 +13,9 @@ from tests.selection.claims import (
     unlike_clients,
 )
 from turnout.engine import evaluation
-from turnout.selection import Optimal, PowerOfChoice, facility, power_of_choice
-from turnout.selection.candidates import candidates, each_once, losses_of
+from turnout.selection import Optimal, PowerOfChoice, facility_location, power_of_choice
 from turnout.selection.low_loss import easiest
+from turnout.selection.sampling import candidates, choice_of, losses_of
 
 RULE = PowerOfChoice(cohort_size=3, pool_size=5)
 
@@ -24,7 +24,7 @@ class PlacesOfCandidatesReadInThePool(PowerOfChoice):
     def choose(self, pool, view, ask):
         drawn = candidates(pool, self.pool_size, view)
         losses = yield from losses_of(drawn, view, ask, self.estimate, None)
-        return each_once(np.sort(pool[np.argsort(-losses)[: self.cohort_size]]))
+        return choice_of(np.sort(pool[np.argsort(-losses)[: self.cohort_size]]))
 
 
 def test_contract_places_of_candidates_read_in_the_list_of_those_up_are_rejected():
@@ -53,11 +53,11 @@ def test_contract_a_mini_batch_of_global_sample_numbers_is_rejected(monkeypatch)
 
 
 def test_contract_divfl_that_maximises_the_sum_of_minimum_distances_is_rejected(monkeypatch):
-    claim_one_of_each_group_is_chosen(facility.greedy)
+    claim_one_of_each_group_is_chosen(facility_location.greedy)
     apart_most = lambda apart, nearest, at: np.minimum(nearest, apart[at]).sum(1)  # noqa: E731
-    monkeypatch.setattr(facility, "gains", apart_most)
+    monkeypatch.setattr(facility_location, "gains", apart_most)
     with pytest.raises(AssertionError):
-        claim_one_of_each_group_is_chosen(facility.greedy)
+        claim_one_of_each_group_is_chosen(facility_location.greedy)
 
 
 class NeverDividedByTheProbability(Optimal):

@@ -97,24 +97,24 @@ def test_contract_fedexp_whose_average_is_the_last_iterate_twice_is_caught():
 
 
 def test_contract_fltrust_with_the_clients_mean_for_a_root_is_caught(monkeypatch):
-    honest = fltrust.trusted_coefficients
+    honest = fltrust.trust_coefficients
 
     def by_the_majority(delta, root, multiplicity):
         return honest(delta, delta.mean(0), multiplicity)
 
-    monkeypatch.setattr(fltrust, "trusted_coefficients", by_the_majority)
+    monkeypatch.setattr(fltrust, "trust_coefficients", by_the_majority)
     with pytest.raises(AssertionError):
         assert_the_root_set_decides(FLTrust())
 
 
 def test_contract_fltrust_that_keeps_the_clients_length_is_caught(monkeypatch):
-    honest = fltrust.trusted_coefficients
+    honest = fltrust.trust_coefficients
 
     def at_full_length(delta, root, multiplicity):
         coefficients, trust = honest(delta, root, multiplicity)
         return coefficients * delta.norm(dim=1).numpy() / float(root.norm()), trust
 
-    monkeypatch.setattr(fltrust, "trusted_coefficients", at_full_length)
+    monkeypatch.setattr(fltrust, "trust_coefficients", at_full_length)
     with pytest.raises(AssertionError):
         assert_the_root_set_decides(FLTrust())
 

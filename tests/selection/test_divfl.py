@@ -17,10 +17,15 @@ from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.protocols import Population
 from turnout.selection import DivFL
-from turnout.selection.facility import coverage, distances, gains, greedy, lazy_greedy, medoid, represented
+from turnout.selection.facility_location import distances, gains, greedy, lazy_greedy, medoid, representation_counts
 
 LINE = np.array([0.0, 1.0, 2.0, 10.0])
 ON_LINE = np.abs(LINE[:, None] - LINE[None])
+
+
+def coverage(apart, chosen):
+    """G(S): the sum of all distances to the nearest chosen point."""
+    return float(apart[chosen].min(0).sum())
 
 
 def apart_of(seed, n=9, dim=3, ties=False):
@@ -33,8 +38,11 @@ def test_golden_four_points_on_a_line_by_hand():
     # sums of distances 13, 11, 11, 27: the medoid is place 1, the lowest of a tie; then 10 is worth 9, 0 and 2 are 1
     assert greedy(ON_LINE, 3).tolist() == [1, 3, 0]
     assert [coverage(ON_LINE, greedy(ON_LINE, k)) for k in (1, 2, 3, 4)] == [11, 2, 1, 0]
-    assert represented(ON_LINE, np.array([1, 3])).tolist() == [3, 1]
-    assert represented(np.zeros((3, 3)), np.array([0, 1])).tolist() == [2, 1]  # a chosen client stands for itself
+    assert representation_counts(ON_LINE, np.array([1, 3])).tolist() == [3, 1]
+    assert representation_counts(np.zeros((3, 3)), np.array([0, 1])).tolist() == [
+        2,
+        1,
+    ]  # a chosen client stands for itself
 
 
 @given(st.integers(0, 10**6), st.booleans())
@@ -117,7 +125,7 @@ def test_property_two_clients_near_each_other_tie_whatever_the_rounding():
 def test_property_everyone_is_represented_by_somebody_near(seed, size):
     apart = apart_of(seed, ties=True)
     picked = np.sort(greedy(apart, size))
-    counts = represented(apart, picked)
+    counts = representation_counts(apart, picked)
     assert counts.sum() == 9
     assert (counts >= 1).all()
 

@@ -18,7 +18,7 @@ from turnout.local import SGD
 from turnout.protocols import Choice
 from turnout.selection import AFL, Oort
 from turnout.selection.afl import most_valued
-from turnout.selection.oort import admitted, slowness, statistical_utility
+from turnout.selection.oort import eligible_positions, speed_factor, statistical_utility
 from turnout.streams import Streams
 
 GREEDY = {"exploration": 0.0, "least_exploration": 0.0}
@@ -43,9 +43,9 @@ def test_golden_utilities_by_hand():
     assert np.allclose(statistical_utility(np.array([10, 10, 20]), np.array([1.0, 2.0, 2.0])), [10 / 38, 20 / 38, 1])
     assert np.allclose(statistical_utility(np.array([1, 1, 1]), np.array([1.0, 1.0, np.inf])), 1)
     assert statistical_utility(np.array([3, 4]), np.zeros(2)).tolist() == [1.0, 1.0]
-    assert np.allclose(slowness(np.array([1.0, 2.0, 4.0]), 2.0, 2.0), [1, 1, 1 / 4])
+    assert np.allclose(speed_factor(np.array([1.0, 2.0, 4.0]), 2.0, 2.0), [1, 1, 1 / 4])
     # the second largest is 0.8: those with at least 0.76 may be drawn
-    assert admitted(np.array([0.77, 0.8, 0.1, 1.0, 0.75]), 2).tolist() == [0, 1, 3]
+    assert eligible_positions(np.array([0.77, 0.8, 0.1, 1.0, 0.75]), 2).tolist() == [0, 1, 3]
 
 
 def test_golden_a_clients_utility_adds_doubt_and_takes_off_slowness():
@@ -68,7 +68,7 @@ def test_property_explored_clients_are_drawn_by_speed():
     assert near(frequencies(even, view([1, 1, 1]), np.arange(3), pace=pace), [1 / 3] * 3)
 
 
-def test_property_useful_clients_are_drawn_by_utility_from_those_admitted():
+def test_property_useful_clients_are_drawn_by_utility_from_those_eligible():
     rule = Oort(cohort_size=1, **GREEDY)
     here = view([100, 97, 10], last=[1.0, 1.0, 1.0])  # scaled: 1, 97/99.7, …; the last is below the cut-off
     utility = rule.utility(np.arange(3), here, Desk())
@@ -154,9 +154,8 @@ def test_error_speed_without_a_clock_is_refused_with_the_way_out():
     plan = Plan(local=SGD(lr=0.1, steps=1), rounds=1, selection=Oort(cohort_size=2, preferred_seconds=5.0))
     (problem,) = problems(plan)
     assert problem == (
-        "Oort on selection: how long clients take is for a clock to say, and this fleet has none. Change "
-        "selection.preferred_seconds: leave it out, and clients count by utility alone; or set fleet.clock, for "
-        'example { use = "deadline" }.'
+        "Oort on selection: preferred_seconds needs a clock that predicts how long clients take; this fleet has none. "
+        'Change selection.preferred_seconds to "none", or set fleet.clock, for example to { use = "deadline" }.'
     )
     assert not list(problems(replace(plan, fleet=Fleet(clock=Deadline()))))
     assert not list(problems(replace(plan, selection=Oort(cohort_size=2))))

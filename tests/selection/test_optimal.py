@@ -144,7 +144,9 @@ def test_contract_a_broken_change_is_rejected_on_the_record():
 
 
 def test_error_other_weightings_are_refused_with_the_reason():
-    with pytest.raises(ConfigError, match=r'only weighting = "ht" undoes; got "ratio"\. Set aggregation\.weighting to'):
+    with pytest.raises(
+        ConfigError, match=r'only weighting = "ht" corrects; got "ratio"\. Set aggregation\.weighting to'
+    ):
         run(blob_task(4), plan_of(Optimal(cohort_size=2, pool_size=3), weighting="ratio"))
 
 
@@ -155,7 +157,7 @@ def test_error_control_variates_are_refused_with_the_reason():
         selection=Optimal(cohort_size=2, pool_size=3),
         aggregation=FedAvg(weighting="ht"),
     )
-    with pytest.raises(ConfigError, match=r"train before the round, without their control variates\. Set local\.contr"):
+    with pytest.raises(ConfigError, match=r"trains clients before the round, without their control variates\. Set"):
         run(blob_task(4), plan)
 
 

@@ -25,9 +25,9 @@ from turnout.engine import Task
 from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.selection import LowLoss, PowerOfChoice
-from turnout.selection.candidates import candidates, successive
 from turnout.selection.low_loss import easiest
 from turnout.selection.power_of_choice import hardest
+from turnout.selection.sampling import candidates, weighted_sample
 from turnout.streams import Streams
 
 NEVER = Cadence(every=10**9)
@@ -127,8 +127,8 @@ def test_property_who_else_is_up_does_not_change_the_order_of_two_candidates():
 def test_property_clients_without_a_share_are_drawn_last():
     here = view([1] * 6)
     shares = np.array([0.0, 1.0, 0.0, 2.0, 0.0, 3.0])
-    assert successive(np.arange(6), shares, 3, here, "candidates").tolist() == [1, 3, 5]
-    assert len(successive(np.arange(6), shares, 5, here, "candidates")) == 5
+    assert weighted_sample(np.arange(6), shares, 3, here, "candidates").tolist() == [1, 3, 5]
+    assert len(weighted_sample(np.arange(6), shares, 5, here, "candidates")) == 5
 
 
 @given(st.lists(st.integers(-50, 50), min_size=6, max_size=6), st.integers(-1000, 1000))

@@ -11,7 +11,7 @@ from torch import nn
 from tests.server.steps import close, followed
 from turnout.errors import ConfigError
 from turnout.server import FedAdagrad, FedAdam, FedYogi
-from turnout.server.fedyogi import drifting_squares
+from turnout.server.fedyogi import yogi_second_moment
 
 SIZES = st.floats(-10, 10).filter(lambda v: abs(v) > 1e-6)
 TWO_MEANS = [FedAdam, FedYogi]
@@ -75,10 +75,10 @@ def test_identity_fedadagrad_under_a_constant_direction_divides_by_the_root_of_t
 
 def test_golden_yogi_moves_its_divisor_by_a_share_of_the_newest_square():
     # β2 = ¾. v₀ = 0, u = 2: v = 0 + ¼·4 = 1; u = ½: v = 1 − ¼·¼ = 15/16; u² = v: stays
-    first = drifting_squares(torch.zeros(1, dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64), 0.75)
+    first = yogi_second_moment(torch.zeros(1, dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64), 0.75)
     assert first.tolist() == [1.0]
-    assert drifting_squares(first, torch.tensor([0.5], dtype=torch.float64), 0.75).tolist() == [15 / 16]
-    assert drifting_squares(first, torch.tensor([1.0], dtype=torch.float64), 0.75).tolist() == [1.0]
+    assert yogi_second_moment(first, torch.tensor([0.5], dtype=torch.float64), 0.75).tolist() == [15 / 16]
+    assert yogi_second_moment(first, torch.tensor([1.0], dtype=torch.float64), 0.75).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("rule", [FedAdagrad, *TWO_MEANS])

@@ -277,13 +277,13 @@ def test_error_settings_that_cannot_be_name_the_setting():
 
 def test_error_an_engine_without_norms_is_told_so():
     step = replace(step_of([[1.0]]), square_norms=None)
-    with pytest.raises(UpdateError, match=r"FedExP needs the squared norm of every change.*wants_norms"):
+    with pytest.raises(UpdateError, match=r"FedExP needs the squared norm of every update.*wants_norms"):
         FedExP().advance(torch.zeros(1, dtype=torch.float64), step, {})
 
 
 def test_error_a_direction_that_is_no_weighted_sum_is_refused():
     plan = Plan(local=SGD(lr=0.1, epochs=1), rounds=1, server=FedExP(), aggregation=Median())
     (problem,) = problems(plan)
-    assert problem.startswith("FedExP on server: its rate needs a direction that is a weighted sum")
-    assert "Median's is not. Move with server SGD" in problem
+    assert problem.startswith("FedExP on server: its learning rate needs a direction that is a weighted sum")
+    assert 'Median has another one. Set server.use = "sgd"' in problem
     assert list(problems(replace(plan, aggregation=FedAvg()))) == []

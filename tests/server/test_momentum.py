@@ -15,7 +15,7 @@ from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.server import SGD as ServerSGD
 from turnout.server import FedAvgM, SlowMomentum
-from turnout.server.slow_momentum import common_rate
+from turnout.server.slow_momentum import mean_local_lr
 
 directions = st.lists(st.lists(st.floats(-10, 10), min_size=2, max_size=2), min_size=1, max_size=6)
 
@@ -64,8 +64,8 @@ def test_golden_slow_momentum_replays_the_past_at_the_new_rate():
 def test_golden_unequal_local_rates_count_by_weight_and_draws():
     # (¼·1·0.1 + ¾·2·0.4) / (¼ + 1½)
     facts = facts_of(2, weights=[0.25, 0.75], multiplicity=[1, 2], local_lr=[0.1, 0.4])
-    assert common_rate(facts) == pytest.approx(0.625 / 1.75)
-    assert common_rate(facts_of(2, weights=[0.0, 0.0], local_lr=[0.1, 0.3])) == pytest.approx(0.2)
+    assert mean_local_lr(facts) == pytest.approx(0.625 / 1.75)
+    assert mean_local_lr(facts_of(2, weights=[0.0, 0.0], local_lr=[0.1, 0.3])) == pytest.approx(0.2)
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=2, max_size=2))

@@ -75,10 +75,10 @@ def test_identity_a_table_read_from_its_source_has_the_settings_of_its_class(tab
 
 def test_golden_the_description_of_fedavg() -> None:
     described = describe(FedAvg)
-    assert described.summary == "FedAvg: a weighted average of what the clients changed."
-    assert described.intuition.startswith("clients that hold more of the data count for more")
+    assert described.summary == "FedAvg: a weighted average of the client updates."
+    assert described.intuition.startswith("a client with more data has more weight")
     assert described.formula.splitlines()[0].startswith("mean      u = (1/|S|)")
-    assert described.notes.startswith("π_i is how likely the selection asks a client that is up")
+    assert described.notes.startswith("π_i is the probability that an available client is selected")
     assert described.reduces_to.startswith("one step of gradient descent")
     assert described.reference.endswith("arXiv:1602.05629.")
     (weighting,) = described.settings
@@ -87,9 +87,17 @@ def test_golden_the_description_of_fedavg() -> None:
 
 def test_golden_settings_carry_type_default_and_meaning() -> None:
     settings = {setting.name: setting for setting in describe(SGD).settings}
-    assert (settings["lr"].default, settings["lr"].meaning) == (None, "η_l")
+    assert settings["lr"].default is None
+    assert settings["lr"].meaning.startswith("local learning rate η_l")
     assert settings["epochs"].type == "int >= 1 | [int >= 1, int >= 1] | none"
     assert settings["batch_size"].default == "none"
+
+
+@pytest.mark.parametrize("axis", sorted(AXES.keys() - {"data", "partition", "models"}))
+def test_contract_every_setting_is_explained_in_words(axis: str) -> None:
+    for name, rule in shipped_rules(axis).items():
+        for setting in rule.describe().settings:
+            assert len(setting.meaning.split()) > 4, f"{name}.{setting.name} says only {setting.meaning!r}"
 
 
 def test_golden_types_read_as_a_study_file_writes_them() -> None:
@@ -105,6 +113,33 @@ class Nobody:
     cohort_size: int = 1
 
     def choose(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Settings with every form of comment."""
+
+    at_end: int = 1  # number of local steps τ
+    # Learning rate η_l,
+    # greater than 0.
+    above: float = 0.1
+    # A comment with an empty line below explains no setting.
+
+    bare: int = 1
+    # Momentum ρ,
+    both: tuple[float, float] = (0.0, 0.9)  # 0 to 1
+    marked: int = 1  # noqa: RUF100
+
+
+def test_golden_a_setting_is_explained_at_the_end_of_its_line_or_on_the_lines_above() -> None:
+    meanings = {setting.name: setting.meaning for setting in describe(Explained).settings}
+    assert meanings == {
+        "at_end": "number of local steps τ",
+        "above": "Learning rate η_l, greater than 0.",
+        "bare": "",
+        "both": "Momentum ρ, 0 to 1",
+        "marked": "",
+    }
 
 
 class Plain:

@@ -1,4 +1,4 @@
-"""How answers combine. To add a rule: one file here, one line below, one test."""
+"""Aggregation: how the server combines client updates. To add a rule: one file here, one line below, one test."""
 
 from turnout.aggregation.cluster_fedvarp import ClusterFedVARP
 from turnout.aggregation.fedavg import FedAvg

@@ -1,17 +1,18 @@
-"""FedAvg: a weighted average of what the clients changed.
+"""FedAvg: a weighted average of the client updates.
 
-Intuition: clients that hold more of the data count for more; how that is corrected for who was asked is explicit.
+Intuition: a client with more data has more weight; the weighting states how it corrects for client sampling.
 
-    mean      u = (1/|S|) Σ_{i∈S} Δ_i                 unbiased under K draws by p with replacement from all clients
-    ht        u = Σ_{i∈S} (p_i / π_i) Δ_i             Horvitz–Thompson: unbiased given who is up; needs π_i
-    ht-fleet  u = Σ_{i∈S} (p_i / (q_i π_i)) Δ_i       unbiased over who is up, too; needs q_i
-    ratio     u = Σ_{i∈S} p_i Δ_i / Σ_{i∈S} p_i       biased, low variance; what most code does
+    mean      u = (1/|S|) Σ_{i∈S} Δ_i                 unbiased if K clients are drawn by p_i with replacement from all
+    ht        u = Σ_{i∈S} (p_i / π_i) Δ_i             Horvitz–Thompson: unbiased given the available clients; needs π_i
+    ht-fleet  u = Σ_{i∈S} (p_i / (q_i π_i)) Δ_i       unbiased over availability as well; needs q_i
+    ratio     u = Σ_{i∈S} p_i Δ_i / Σ_{i∈S} p_i       biased, low variance; the form of most implementations
 
-π_i is how likely the selection asks a client that is up, and under draws with replacement the expected number of draws;
-q_i is how likely the fleet has client i up in this round. Given who is up, A_t, the mean of `ht` is Σ_{i∈A_t} p_i Δ_i:
-clients that are up less often count for less in the long run. `ht-fleet` has the mean Σ_i p_i Δ_i over all clients with
-q_i > 0; availability by chance knows its q_i (always, bernoulli, diurnal, markov, resampled). Both suppose that
-everyone asked answers and that no filter came before. A client drawn m times counts m times in all of them.
+π_i is the probability that an available client is selected; with replacement it is the expected number of draws. q_i
+is the probability that client i is available in this round. Given the available clients A_t, the expectation of `ht`
+is Σ_{i∈A_t} p_i Δ_i: clients that are available less often have less influence in the long run. The expectation of
+`ht-fleet` is Σ_i p_i Δ_i over all clients with q_i > 0. These availability rules know q_i: always, bernoulli, diurnal,
+markov, resampled. Both forms assume that every selected client returns its update and that there is no filter. In all
+four forms a client drawn m times counts m times.
 
 Reduces to: one step of gradient descent on F when every client takes one full-gradient step and all take part.
 Reference: McMahan, Moore, Ramage, Hampson, Agüera y Arcas. AISTATS 2017. arXiv:1602.05629.
@@ -36,45 +37,49 @@ NEEDS_PROBABILITIES = (
 
 
 def participation_weights(facts: Facts, weighting: Weighting) -> Floats:
-    """Return the weight of each row; they need not sum to one under `ht` and `ht-fleet`."""
+    """Return the weight of each update; under `ht` and `ht-fleet` the weights need not sum to one."""
     if weighting == "mean":
         return facts.multiplicity / max(facts.num_draws, 1)
-    drawn = facts.weights * facts.multiplicity
+    data_weights = facts.weights * facts.multiplicity
     if weighting == "ratio":
-        total = drawn.sum()
-        return drawn / total if total > 0 else drawn
+        total = data_weights.sum()
+        return data_weights / total if total > 0 else data_weights
     if len(facts) == 0:
-        return drawn
+        return data_weights
     if facts.inclusion_prob is None:
         raise UpdateError(NEEDS_PROBABILITIES.format(weighting, "this selection rule"))
     if weighting == "ht":
-        return np.asarray(drawn / facts.inclusion_prob)
+        return np.asarray(data_weights / facts.inclusion_prob)
     assert facts.availability_prob is not None  # checked before the run
-    return np.asarray(drawn / (facts.inclusion_prob * facts.availability_prob))
+    return np.asarray(data_weights / (facts.inclusion_prob * facts.availability_prob))
 
 
 def weighting_objections(weighting: Weighting, plan: Any) -> Iterator[str]:
-    """Yield why a selection or a fleet does not go with a weighting that corrects for who is asked or up."""
+    """Yield why the selection or the fleet does not support a weighting that corrects for sampling or availability."""
     if weighting in ("ht", "ht-fleet") and not may_know_inclusion_prob(plan.selection):
         yield NEEDS_PROBABILITIES.format(weighting, type(plan.selection).__name__)
-    up = plan.fleet.availability
-    if weighting == "ht-fleet" and not knows_probability(up):
+    availability = plan.fleet.availability
+    if weighting == "ht-fleet" and not knows_probability(availability):
         yield (
-            f'weighting = "ht-fleet" needs to know how likely each client is to be up; {type(up).__name__} does not '
-            'say. Set aggregation.weighting to "ht", or fleet.availability to bernoulli, for example.'
+            'weighting = "ht-fleet" needs the probability that each client is available; '
+            f"{type(availability).__name__} does not know it. "
+            'Set aggregation.weighting to "ht", or fleet.availability to bernoulli, for example.'
         )
 
 
 @rule("aggregation")
 class FedAvg:
-    """A weighted average of the changes."""
+    """A weighted average of the client updates."""
 
-    weighting: Weighting = "ratio"  # how weights correct for who was asked, and for who was up
+    # how client weights correct for client sampling: "ratio" normalises the data shares p_i over the cohort, which is
+    # usual; "mean" gives every draw the same weight; "ht" divides p_i by the inclusion probability π_i; "ht-fleet"
+    # divides p_i by q_i π_i, with q_i the probability to be available
+    weighting: Weighting = "ratio"
 
     def coefficients(self, facts: Facts) -> Floats:
-        """Return the weight of each row."""
+        """Return the weight of each update."""
         return participation_weights(facts, self.weighting)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why a fleet does not go with the weighting."""
+        """Yield why the selection or the fleet does not support the weighting."""
         return weighting_objections(self.weighting, plan)

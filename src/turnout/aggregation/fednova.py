@@ -3,16 +3,17 @@
 Intuition: a client that took fifty steps should not outvote one that took five.
 
     work   τ_eff = Σ_{i∈S} w_i ‖a_i‖₁
-    steps  τ_eff = Σ_{i∈S} w_i τ_i                     what some code does under a proximal pull
+    steps  τ_eff = Σ_{i∈S} w_i τ_i                     used by some implementations with a proximal term
 
     u = τ_eff · Σ_{i∈S} w_i Δ_i / ‖a_i‖₁               w_i as in FedAvg
 
-Under `ht` w_i = p_i / π_i (p_i N / K for a uniform cohort); both sums are then unbiased given who is up, and under
-`ht-fleet` over who is up, too, though their product need not be. The coefficients sum to one only when all work is
-equal: nothing divides by their sum.
+Under `ht` w_i = p_i / π_i, which is p_i N / K for a uniform cohort. Both sums are then unbiased given the available
+clients, and under `ht-fleet` over availability as well; their product need not be unbiased. The coefficients sum to
+one only if all clients do equal work. The rule does not divide by their sum.
 
 Reduces to: FedAvg when every ‖a_i‖₁ is equal.
-Differs from the paper: p_i is normalised over the clients that answered, unless weighting is "ht" or "ht-fleet".
+Differs from the paper: p_i is normalised over the clients that returned an update, unless weighting is "ht" or
+"ht-fleet".
 Reference: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481.
 """
 
@@ -27,7 +28,7 @@ from turnout.settings import rule
 
 
 def normalised_coefficients(weights: Floats, local_work: Floats, effective_work: float) -> Floats:
-    """Return the coefficient of each row of changes; they need not sum to one."""
+    """Return the coefficient of each update; the coefficients need not sum to one."""
     return effective_work * weights / local_work
 
 
@@ -35,11 +36,15 @@ def normalised_coefficients(weights: Floats, local_work: Floats, effective_work:
 class FedNova:
     """Normalised averaging; each local solver reports its own work."""
 
-    weighting: Weighting = "ratio"  # how weights correct for who was asked, and for who was up
-    effective: Literal["work", "steps"] = "work"  # τ_eff: the mean of ‖a_i‖₁, or of τ_i
+    # how the weights w_i correct for client sampling, as in FedAvg: "ratio" normalises p_i over the cohort, which is
+    # usual; "mean" gives every draw the same weight; "ht" uses p_i / π_i, "ht-fleet" p_i / (q_i π_i)
+    weighting: Weighting = "ratio"
+    # the effective work τ_eff is the weighted mean of ‖a_i‖₁ ("work", as in the paper) or of the local steps τ_i
+    # ("steps")
+    effective: Literal["work", "steps"] = "work"
 
     def coefficients(self, facts: Facts) -> Floats:
-        """Return τ_eff w_i / ‖a_i‖₁ of each row."""
+        """Return τ_eff w_i / ‖a_i‖₁ of each update."""
         idle = facts.clients[~(facts.local_work > 0)]
         if len(idle):
             raise UpdateError(
@@ -52,19 +57,19 @@ class FedNova:
         return normalised_coefficients(weights, facts.local_work, effective_work)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why an adaptive local solver does not go with this rule, or a fleet with the weighting."""
+        """Yield why the local solver is not supported, or why the selection or fleet does not suit the weighting."""
         yield from weighting_objections(self.weighting, plan)
         if not getattr(plan.local, "preconditioned", False):
             return
         solver, correction = type(plan.local).__name__, getattr(plan.local, "correction", "none")
         if correction == "none":
             yield (
-                f"FedNova divides by the number of steps done, and {solver} scales each step by a preconditioner that "
-                'this number does not know. Set local.correction = "joint" and aggregate with Joint, '
+                f"FedNova divides each update by its number of steps, which does not include the preconditioner that "
+                f'{solver} applies to each step. Set local.correction = "joint" and aggregate with Joint, '
                 "or use SGD at the clients."
             )
         else:
             yield (
-                f'{solver} with correction = "{correction}" has already divided each change by its work, and FedNova '
+                f'{solver} with correction = "{correction}" already divides each update by its work, and FedNova '
                 f"would divide again. Aggregate with {'Joint' if correction == 'joint' else 'FedAvg'}."
             )

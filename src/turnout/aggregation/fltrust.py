@@ -1,17 +1,17 @@
-"""FLTrust: the server trains on a small root set of its own, and trusts clients as far as they point its way.
+"""FLTrust: the server trains on a small root set and weighs client updates by agreement with its own update.
 
-Intuition: a client is heard only if it goes with the server's own step, and no louder than that step.
+Intuition: the server follows a client only as far as its update points in the direction of the server's own update.
 
-    Δ_0 : the server's change on its own samples, by the same local procedure
+    Δ_0 : the server's update on its own samples, by the same local procedure
     T_i = max(0, cos(Δ_i, Δ_0))
-    u   = Σ_i T_i · (‖Δ_0‖/‖Δ_i‖)·Δ_i / Σ_i T_i        u = 0 when nobody is trusted
+    u   = Σ_i T_i · (‖Δ_0‖/‖Δ_i‖)·Δ_i / Σ_i T_i        u = 0 if no client is trusted
 
-Weights p_i play no part: an attacker could claim any. A client drawn twice counts twice. Nobody is trusted where
-the server's own step is zero or not finite, and a change of zero earns no trust.
+The data shares p_i have no effect, because an attacker could claim any share. A client drawn twice counts twice. No
+client is trusted if the server's own update is zero or not finite. An update of zero gets no trust.
 
-Reduces to: the server's own step when every client points its way.
-Differs from the paper: the authors' 1e-9 is not added to Σ T_i. Instead a cosine below 1e-9, which may be rounding,
-earns no trust, so that a lone client at a right angle is not followed at full length.
+Reduces to: the server's own update when every client update points in its direction.
+Differs from the paper: the authors add 1e-9 to Σ T_i; this rule does not. It gives no trust to a cosine below 1e-9,
+which may be a rounding error. Otherwise a single client at a right angle would be followed at full norm.
 Reference: Cao, Fang, Liu, Gong. NDSS 2021. arXiv:2012.13995.
 """
 
@@ -28,28 +28,28 @@ from turnout.requests import Steps, Trained
 from turnout.rows import Rows
 from turnout.settings import rule
 
-LEAST_COSINE = 1e-9  # below it a cosine may be rounding
+LEAST_COSINE = 1e-9  # a smaller cosine may be a rounding error
 
 
-def trusted_coefficients(delta: Tensor, root: Tensor, multiplicity: Ids) -> tuple[Floats, Floats]:
-    """Return each row's coefficient and its trust T_i."""
+def trust_coefficients(delta: Tensor, root: Tensor, multiplicity: Ids) -> tuple[Floats, Floats]:
+    """Return the coefficient and the trust T_i of each update."""
     root_norm = float(torch.linalg.vector_norm(root, dtype=torch.float64))  # ‖Δ_0‖
     norms = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64).cpu().numpy()
-    moved = (norms > 0) & (root_norm > 0)
-    lengths = np.where(moved, norms, 1.0)
-    cosines = (delta @ root).double().cpu().numpy() / (lengths * (root_norm or 1.0))
-    trust = np.where(moved & (cosines > LEAST_COSINE), np.minimum(cosines, 1.0), 0.0)  # T_i
+    has_cosine = (norms > 0) & (root_norm > 0)
+    safe_norms = np.where(has_cosine, norms, 1.0)
+    cosines = (delta @ root).double().cpu().numpy() / (safe_norms * (root_norm or 1.0))
+    trust = np.where(has_cosine & (cosines > LEAST_COSINE), np.minimum(cosines, 1.0), 0.0)  # T_i
     total = float((trust * multiplicity).sum())
     share = trust * multiplicity / total if total > 0 else np.zeros(len(trust))
-    return np.asarray(share * root_norm / lengths), trust
+    return np.asarray(share * root_norm / safe_norms), trust
 
 
 @rule("aggregation")
 class FLTrust:
-    """Trust bootstrapped from the server's own samples. No settings: data.server_samples is the root set."""
+    """Trust computed from the server's own samples. No settings: data.server_samples is the root set."""
 
     def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield why it cannot weigh these clients."""
+        """Yield why the federation has no root set."""
         if population.server_size == 0:
             yield (
                 "FLTrust needs samples at the server, its root set; this federation has none. "
@@ -57,12 +57,12 @@ class FLTrust:
             )
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Steps[Combined]:
-        """Ask for the server's own step, then return the trusted mean at its length."""
+        """Train on the server's samples, then return the trust-weighted mean of the rescaled updates."""
         answer: Trained = yield ask.train_on_server()
         root = cast(Tensor, answer.delta)[0]  # Δ_0
         if not answer.finite.all():
             root = torch.zeros_like(root)
-        coefficients, trust = trusted_coefficients(rows.delta, root, rows.facts.multiplicity)
+        coefficients, trust = trust_coefficients(rows.delta, root, rows.facts.multiplicity)
         direction = as_tensor(coefficients, rows.delta) @ rows.delta
         metrics = {"trusted": float((trust > 0).sum()), "root_norm": float(root.norm())}
         return Combined(direction=direction, coefficients=coefficients, metrics=metrics)

@@ -1,13 +1,13 @@
-"""Joint correction: undo each client's preconditioner before averaging, and put a common one back.
+"""Joint correction: divide each client update by its own preconditioner, average, and multiply by a common one.
 
-Intuition: adaptive clients measure distance each with their own ruler; convert, average, and convert back.
+Intuition: adaptive clients measure distance in different units; convert to a common unit, average, and convert back.
 
     D_i = Δ_i ⊘ C_i                                    sent by a local solver with correction = "joint"
-    u   = Σ_{i∈S} w_i D_i ⊘ Σ_{i∈S} w_i (1 ⊘ C_i)      0 where the denominator is 0
+    u   = Σ_{i∈S} w_i D_i ⊘ Σ_{i∈S} w_i (1 ⊘ C_i)      0 in coordinates where the denominator is 0
 
-Reduces to: FedAvg when every C_i is equal, or when one client answers; FedNova's direction with
+Reduces to: FedAvg when every C_i is equal, or when one client returns an update; FedNova's direction with
 τ_eff = 1 / Σ (w_i / τ_i), the harmonic mean, when the solver is plain SGD.
-Differs from the paper: w_i is FedAvg's weight, by the data a client holds, not by the examples it went through.
+Differs from the paper: w_i is FedAvg's weight, by the client's data size; the paper counts the examples processed.
 Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
 """
 
@@ -25,17 +25,19 @@ from turnout.settings import rule
 
 
 def joint_direction(weights: Tensor, corrected: Tensor, inverse: Tensor) -> Tensor:
-    """Return (Σ w D) ⊘ (Σ w / C), 0 where the denominator is 0."""
+    """Return (Σ w D) ⊘ (Σ w / C), with 0 where the denominator is 0."""
     total, scale = weights @ corrected, weights @ inverse
     return torch.where(scale == 0, torch.zeros_like(total), total / torch.where(scale == 0, 1.0, scale))
 
 
 @rule("aggregation")
 class Joint:
-    """The average change, with the clients' preconditioners corrected for."""
+    """The average update, corrected for the clients' preconditioners."""
 
-    is_weighted_sum: ClassVar[bool] = False  # the direction is more than coefficients times rows
-    weighting: Weighting = "ratio"  # how weights correct for who was asked, and for who was up
+    is_weighted_sum: ClassVar[bool] = False  # the direction is a ratio of two weighted sums
+    # how the weights w_i correct for client sampling, as in FedAvg: "ratio" normalises p_i over the cohort, which is
+    # usual; "mean" gives every draw the same weight; "ht" uses p_i / π_i, "ht-fleet" p_i / (q_i π_i)
+    weighting: Weighting = "ratio"
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return the corrected average."""
@@ -49,12 +51,12 @@ class Joint:
         return Combined(direction=direction, coefficients=weights)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why a local solver that sends no second row does not go with this rule, or a fleet."""
+        """Yield why the local solver is not supported, or why the selection or fleet does not suit the weighting."""
         yield from weighting_objections(self.weighting, plan)
-        got = getattr(plan.local, "correction", None)
-        if got != "joint":
-            came = f'correction = "{got}"' if got is not None else "no correction"
+        correction = getattr(plan.local, "correction", None)
+        if correction != "joint":
+            got = f'correction = "{correction}"' if correction is not None else "no correction"
             yield (
-                f'Joint needs a local solver with correction = "joint"; {type(plan.local).__name__} has {came}. '
+                f'Joint needs a local solver with correction = "joint"; {type(plan.local).__name__} has {got}. '
                 'Set local.correction = "joint" on an adaptive solver, or aggregate with FedAvg.'
             )

@@ -1,14 +1,14 @@
-"""Coordinate median: in every coordinate, the value in the middle.
+"""Coordinate median: in every coordinate, the middle value of the client updates.
 
-Intuition: as long as fewer than half of the clients lie, the middle value is bounded by honest ones.
+Intuition: as long as fewer than half of the clients are malicious, honest values bound the middle value.
 
     u_j = median over draws of Δ_{i,j}          of an even number: the mean of the middle two
 
-Every draw has one vote, whatever p_i: weights that clients claim are what an attacker would claim. A client drawn
-twice votes twice. The coefficient on record is a client's share in the median, averaged over the coordinates;
-clients with equal values share alike.
+Every draw has one vote, whatever its p_i, because an attacker could claim any weight. A client drawn twice votes twice.
+The recorded coefficient is a client's share in the median, averaged over the coordinates; clients with equal values
+have equal shares.
 
-Reduces to: FedAvg with weighting = "mean" when one or two clients answer.
+Reduces to: FedAvg with weighting = "mean" when one or two clients return an update.
 Reference: Yin, Chen, Ramchandran, Bartlett. ICML 2018. arXiv:1803.01498.
 """
 
@@ -24,10 +24,10 @@ from turnout.settings import rule
 class Median:
     """The middle of every coordinate. No settings."""
 
-    is_weighted_sum: ClassVar[bool] = False  # each coordinate has coefficients of its own
+    is_weighted_sum: ClassVar[bool] = False  # the coefficients differ from coordinate to coordinate
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
-        """Return the median of every coordinate: all is cut but the middle one or two."""
+        """Return the median of every coordinate, as a trimmed mean that keeps only the middle one or two values."""
         facts = rows.facts
         direction, shares = middle_mean(rows.delta, facts.multiplicity, (facts.num_draws - 1) // 2)
         return Combined(direction=direction, coefficients=shares)

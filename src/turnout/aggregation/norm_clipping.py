@@ -1,14 +1,14 @@
-"""Norm clipping: no client's change may be longer than a bound; then average.
+"""Norm clipping: scale down every client update whose norm exceeds a bound, then average.
 
-Intuition: an attacker may still choose the direction of his push, but no longer its force.
+Intuition: an attacker can still choose the direction of its update, but not its size.
 
     Δ̃_i = min(1, C/‖Δ_i‖)·Δ_i
     u   = Σ_i w_i Δ̃_i                           w_i: FedAvg's weights
 
-C is given, or the median of this round's norms, every draw with one vote: then at most half of the draws are cut,
-and C follows the shrinking changes.
+C is a setting, or the median of this round's norms, where every draw has one vote. With the median at most half of the
+draws are clipped, and C decreases as the updates become smaller.
 
-Reduces to: FedAvg when no change is longer than C.
+Reduces to: FedAvg when no update norm exceeds C.
 Reference: Sun, Kairouz, Suresh, McMahan. Can you really backdoor federated learning? 2019. arXiv:1911.07963.
 """
 
@@ -26,19 +26,22 @@ from turnout.settings import Positive, rule
 
 
 def clip_factors(norms: Floats, clip_norm: float) -> Floats:
-    """Return min(1, C/‖Δ_i‖); 1 for a change of zero."""
+    """Return min(1, C/‖Δ_i‖); 1 for an update of zero."""
     return np.asarray(np.where(norms > clip_norm, clip_norm / np.where(norms > 0, norms, 1.0), 1.0))
 
 
 @rule("aggregation")
 class NormClipping:
-    """A weighted average of changes cut to one length."""
+    """A weighted average of updates with a limited norm."""
 
-    clip_norm: Positive | Literal["median"] = "median"  # C, or the median norm of the round
-    weighting: Weighting = "ratio"  # how weights correct for who was asked, and for who was up
+    # largest allowed update norm C, greater than 0; "median" is the median norm of the round and needs no tuning
+    clip_norm: Positive | Literal["median"] = "median"
+    # how the weights w_i correct for client sampling, as in FedAvg: "ratio" normalises p_i over the cohort, which is
+    # usual; "mean" gives every draw the same weight; "ht" uses p_i / π_i, "ht-fleet" p_i / (q_i π_i)
+    weighting: Weighting = "ratio"
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
-        """Return the weighted mean of the clipped rows."""
+        """Return the weighted mean of the clipped updates."""
         facts = rows.facts
         norms = torch.linalg.vector_norm(rows.delta, dim=1, dtype=torch.float64).cpu().numpy()
         bound = self.clip_norm
@@ -50,5 +53,5 @@ class NormClipping:
         return Combined(direction=direction, coefficients=coefficients, metrics=metrics)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why a fleet does not go with the weighting."""
+        """Yield why the selection or the fleet does not support the weighting."""
         return weighting_objections(self.weighting, plan)

@@ -1,12 +1,13 @@
-"""Scheme A: only clients that finished all their work count.
+"""Scheme A: only clients that finished all their local steps count.
 
-Intuition: an unfinished answer is thrown away, and the finished ones speak for everybody.
+Intuition: the server discards unfinished updates and lets the finished ones represent all clients.
 
-    c_k = N p_k / K_τ   if s_k = E_k, else 0           K_τ = how many finished
-    u   = Σ_k c_k Δ_k                                  nobody finished: u = 0
+    c_k = N p_k / K_τ   if s_k = E_k, else 0           K_τ: number of clients that finished
+    u   = Σ_k c_k Δ_k                                  u = 0 if no client finished
 
-Every client is asked each round; one that is down counts as s_k = 0. When finishing depends on who one is, the
-objective leans to those who finish.
+E_k is the number of local steps client k is asked for, s_k the number it completes. Every client is asked in every
+round; an unavailable client has s_k = 0. If finishing depends on the client, the objective is biased towards clients
+that finish.
 
 Reduces to: FedAvg when everyone finishes.
 Differs from the paper: E_k may differ from client to client, as it does when work is set in epochs.
@@ -24,31 +25,31 @@ from turnout.settings import rule
 
 
 def complete_coefficients(facts: Facts) -> Floats:
-    """Return N p_k / K_τ of the rows that are complete, and 0 of the others."""
-    complete = facts.local_steps >= facts.asked_steps
-    finished = max(int(complete.sum()), 1)  # K_τ
-    return np.where(complete, facts.num_clients * facts.weights / finished, 0.0)
+    """Return N p_k / K_τ for the clients that finished, and 0 for the others."""
+    is_complete = facts.local_steps >= facts.asked_steps
+    num_complete = max(int(is_complete.sum()), 1)  # K_τ
+    return np.where(is_complete, facts.num_clients * facts.weights / num_complete, 0.0)
 
 
 def cohort_objections(rule: object, plan: Any) -> Iterator[str]:
-    """Yield why a scheme does not go with a selection that asks only some of the clients."""
+    """Yield why a scheme does not support a selection of only some of the available clients."""
     size = plan.selection.cohort_size
     if size is not None:
         yield (
-            f"{type(rule).__name__} needs every client that is up to be asked: its coefficients p_k belong to all N "
-            f"clients and are not corrected for a cohort; got cohort_size = {size}. Leave selection.cohort_size out, "
+            f"{type(rule).__name__} needs every available client in the cohort, because its coefficients p_k are not "
+            f"corrected for client sampling; got cohort_size = {size}. Leave selection.cohort_size out, "
             "or aggregate with FedNova."
         )
 
 
 @rule("aggregation")
 class SchemeA:
-    """Complete work only."""
+    """Average the complete updates only. No settings."""
 
     def coefficients(self, facts: Facts) -> Floats:
         """Return N p_k / K_τ for complete work, else 0."""
         return complete_coefficients(facts)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why a sub-sampling selection does not go with this rule."""
+        """Yield why the selection is not supported."""
         return cohort_objections(self, plan)

@@ -1,14 +1,14 @@
-"""Scheme B: whatever a client got done counts with its share of the data.
+"""Scheme B: every returned update counts with the client's share of the data, finished or not.
 
-Intuition: an unfinished answer is better than none, and is taken as it is.
+Intuition: an unfinished update is better than none, and is used as it is.
 
     c_k = p_k
     u   = Σ_k p_k Δ_k
 
-Every client is asked each round; one that is down counts as s_k = 0, and its share is not handed to the others. The
-fixed point leans to the clients that do more: their changes are larger.
+Every client is asked in every round; an unavailable client sends nothing, and its share p_k is not given to the others.
+The fixed point is biased towards clients that do more steps, because their updates are larger.
 
-Reduces to: FedAvg when everyone answers; p_k is then all there is.
+Reduces to: FedAvg when every client returns an update, so that Σ_k p_k = 1.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
@@ -23,12 +23,12 @@ from turnout.settings import rule
 
 @rule("aggregation")
 class SchemeB:
-    """Partial work at face value."""
+    """Average all updates by data share, unscaled. No settings."""
 
     def coefficients(self, facts: Facts) -> Floats:
         """Return p_k."""
         return facts.weights.copy()
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why a sub-sampling selection does not go with this rule."""
+        """Yield why the selection is not supported."""
         return cohort_objections(self, plan)

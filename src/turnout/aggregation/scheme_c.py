@@ -1,15 +1,16 @@
-"""Scheme C: a client that did part of its work counts as if it had gone on in the same way.
+"""Scheme C: scale an unfinished update up, as if the client had continued at the same pace.
 
-Intuition: half the steps, twice the weight, so that nobody is forgotten for being slow.
+Intuition: half the steps, twice the weight, so that the objective does not neglect slow clients.
 
-    c_k = (E_k / s_k) p_k,   0 where s_k = 0
+    c_k = (E_k / s_k) p_k,   0 if s_k = 0
     u   = Σ_k c_k Δ_k
 
-Every client is asked each round; one that is down counts as s_k = 0.
+E_k is the number of local steps client k is asked for, s_k the number it completes. Every client is asked in every
+round; an unavailable client has s_k = 0.
 
 Reduces to: FedAvg when everyone finishes; FedNova's direction, with τ_eff = E, when all are asked for E plain steps.
-Differs from the paper: E_k may differ from client to client, as it does when work is set in epochs; unequal E_k are
-then kept, as what was asked for.
+Differs from the paper: E_k may differ from client to client, as it does when work is set in epochs. A client with a
+larger E_k then has a larger update; the rule does not correct for that.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
@@ -25,19 +26,19 @@ from turnout.settings import rule
 
 
 def completed_coefficients(weights: Floats, asked_steps: Ids, local_steps: Ids) -> Floats:
-    """Return (E_k / s_k) p_k of each row, and 0 of the idle."""
-    done = np.maximum(local_steps, 1)
-    return np.where(local_steps > 0, weights * asked_steps / done, 0.0)
+    """Return (E_k / s_k) p_k of each client, and 0 for clients that did no step."""
+    divisor = np.maximum(local_steps, 1)
+    return np.where(local_steps > 0, weights * asked_steps / divisor, 0.0)
 
 
 @rule("aggregation")
 class SchemeC:
-    """Partial work, scaled up to what was asked."""
+    """Average all updates, scaled up to the asked number of steps. No settings."""
 
     def coefficients(self, facts: Facts) -> Floats:
         """Return (E_k / s_k) p_k."""
         return completed_coefficients(facts.weights, facts.asked_steps, facts.local_steps)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why a sub-sampling selection does not go with this rule."""
+        """Yield why the selection is not supported."""
         return cohort_objections(self, plan)

@@ -1,4 +1,4 @@
-"""When the server helps itself. To add a rule: one file here, one line below, one test."""
+"""Server assistance: when the server trains on its own samples. To add a rule: one file, one line below, one test."""
 
 from turnout.assist.safari import Safari
 

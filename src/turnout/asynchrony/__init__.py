@@ -1,4 +1,4 @@
-"""When the server does not wait. To add a rule: one file here, one line below, one test."""
+"""Asynchrony: aggregation without waiting for every client. To add a rule: one file here, one line below, one test."""
 
 from turnout.asynchrony.fedbuff import FedBuff
 

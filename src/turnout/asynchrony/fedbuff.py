@@ -1,6 +1,6 @@
-"""FedBuff: clients work at their own pace, and the server steps whenever its buffer is full.
+"""FedBuff: clients train at their own pace, and the server takes a step whenever its buffer of updates is full.
 
-Intuition: nobody waits for the slowest; an answer that comes late counts for less.
+Intuition: the server does not wait for stragglers; a stale update has less weight.
 
     client i downloads x^{v_i}; later returns Δ_i = x^{v_i} − x_i;      staleness s = v_now − v_i
     B ← B + w(s) c_i Δ_i;   at K_b arrivals:  x ← x − η_g B;   v ← v + 1
@@ -9,15 +9,15 @@ Intuition: nobody waits for the slowest; an answer that comes late counts for le
          = (1 + s)^{−e}            polynomial, e = ½ in the paper
          = 1 if s ≤ cutoff else b  cutoff
 
-s̄ is the staleness that counts as one: r(0) = 1, so that with s̄ = 0 weights are as they are (the authors' code has 1).
+s̄ is the staleness with weight 1. Since r(0) = 1, s̄ = 0 leaves the weights unscaled; the authors' code uses s̄ = 1.
 c_i are the aggregation rule's coefficients over the buffer: FedAvg with weighting "mean" gives the paper's 1/K_b.
 
-Whoever answers is replaced at once; the place of the answer that fills the buffer is taken after the server step, with
-the new model.
+When a client returns its update, another client starts at once. The client that replaces the one whose update fills the
+buffer starts after the server step, with the new model.
 
-Reduces to: synchronous FedAvg when the buffer and the concurrency are the whole cohort and weights are constant;
+Reduces to: synchronous FedAvg when buffer size and concurrency equal the cohort size and weights are constant;
 clients one after another, with staleness 0, when both are one.
-Differs from the paper: a client that answered is not asked again before the next server step, so that its
+Differs from the paper: a client that returned an update is not selected again before the next server step, so that its
 mini-batches stay keyed by (round, client).
 Reference: Nguyen et al. Federated learning with buffered asynchronous aggregation. AISTATS 2022. arXiv:2106.06639.
 """
@@ -36,13 +36,19 @@ from turnout.settings import Clients, CountOrZero, NonNegative, Share, When, rul
 class FedBuff:
     """Buffered asynchronous rounds; a round is one server step."""
 
-    buffer_size: Clients = 10  # K_b
-    concurrency: Clients = 20  # clients at work at any time
-    staleness: Literal["constant", "polynomial", "cutoff"] = "polynomial"  # how w falls with s
-    exponent: Annotated[Share, When(staleness="polynomial")] = 0.5  # e
-    cutoff: Annotated[CountOrZero, When(staleness="cutoff")] = 10  # the staleness up to which w = 1
-    beyond: Annotated[Share, When(staleness="cutoff")] = 0.0  # b: what an answer older than the cutoff counts
-    usual_staleness: Annotated[NonNegative, When(staleness=("polynomial", "cutoff"))] = 0.0  # s̄: w is 1 here
+    buffer_size: Clients = 10  # number K_b of updates per server step, 1 to concurrency; 10 is usual
+    concurrency: Clients = 20  # number of clients that train at the same time, buffer_size or more
+    # how the weight w decreases with staleness s: "constant" not at all, "polynomial" as (1 + s)^−e, "cutoff" to b for
+    # s above the cutoff
+    staleness: Literal["constant", "polynomial", "cutoff"] = "polynomial"
+    # exponent e of staleness = "polynomial", 0 to 1; 0 is constant, 0.5 is usual
+    exponent: Annotated[Share, When(staleness="polynomial")] = 0.5
+    # largest staleness with full weight, 0 or more, for staleness = "cutoff"; 10 is usual
+    cutoff: Annotated[CountOrZero, When(staleness="cutoff")] = 10
+    # factor b on updates with a staleness above the cutoff, 0 to 1; 0 discards them
+    beyond: Annotated[Share, When(staleness="cutoff")] = 0.0
+    # staleness s̄ whose weight is scaled to 1, 0 or more; 0 leaves the weights unscaled
+    usual_staleness: Annotated[NonNegative, When(staleness=("polynomial", "cutoff"))] = 0.0
 
     def __post_init__(self) -> None:
         if self.buffer_size > self.concurrency:
@@ -53,11 +59,11 @@ class FedBuff:
         if self._raw(np.array([self.usual_staleness]))[0] == 0:
             raise ConfigError(
                 f"FedBuff needs usual_staleness <= cutoff, or beyond > 0; got {self.usual_staleness} > {self.cutoff}, "
-                "where an answer counts nothing. Change asynchrony.usual_staleness."
+                "where an update has weight 0. Change asynchrony.usual_staleness."
             )
 
     def weight(self, staleness: Ids) -> Floats:
-        """Return w(s) of each answer."""
+        """Return w(s) of each update."""
         return np.asarray(self._raw(staleness) / self._raw(np.array([self.usual_staleness])))
 
     def _raw(self, staleness: Ids | Floats) -> Floats:
@@ -69,26 +75,29 @@ class FedBuff:
         return np.ones(len(staleness))
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield what does not go with it."""
+        """Yield which other choices asynchronous rounds do not support."""
         if plan.fleet.clock is None:
-            yield 'clients need a pace of their own. Set fleet.clock, for example { use = "deadline" }.'
+            yield 'it needs the time each client takes. Set fleet.clock, for example { use = "deadline" }.'
         cohort = getattr(plan.selection, "cohort_size", None)
         if cohort is not None and cohort <= self.buffer_size < self.concurrency:
             yield (
-                f"{cohort} asked at a server step cannot fill a buffer of {self.buffer_size} before the last of them "
-                f"is back, so the server would wait for everyone and never have {self.concurrency} at work. "
+                f"a cohort of {cohort} cannot fill a buffer of {self.buffer_size} before its last client returns, so "
+                f"the server would wait for all of them and {self.concurrency} would never train at the same time. "
                 "Set selection.cohort_size above asynchrony.buffer_size, or leave it out."
             )
         if plan.local.client_state is not None:
-            yield 'controls are refreshed in rounds that everyone shares. Set local.control = "none".'
+            yield 'control variates need rounds that all clients share. Set local.control = "none".'
         if hasattr(getattr(plan.local, "effort", None), "observe"):
-            yield "work that follows the loss changes in rounds that everyone shares. Set local.steps or local.epochs."
+            yield (
+                "an effort that depends on the loss needs rounds that all clients share. "
+                "Set local.steps or local.epochs."
+            )
         if getattr(plan.aggregation, "weighting", None) in ("ht", "ht-fleet"):
             yield (
-                "answers come in when they are ready, and nobody knows how likely each was to be in a buffer. "
+                "the probability that a client's update is in a buffer is not known. "
                 'Set aggregation.weighting = "mean".'
             )
         if type(plan.filtering).__name__ != "Everyone":
-            yield "a filter looks at a whole round. Leave filtering out."
+            yield "a filter needs a round that all clients share. Leave filtering out."
         if plan.fleet.membership is not None or plan.assist is not None:
-            yield "arrivals, departures and server rounds happen between rounds that everyone shares. Leave them out."
+            yield "arrivals, departures and server rounds need rounds that all clients share. Leave them out."

@@ -1,4 +1,4 @@
-"""What hostile clients do. To add an attack: one file here, one line below, one test."""
+"""Attacks: what malicious clients do. To add an attack: one file here, one line below, one test."""
 
 from turnout.attacks.free_rider import FreeRider
 from turnout.attacks.gaussian import Gaussian

@@ -1,13 +1,13 @@
-"""Free-rider: attackers send the model back as it came, perhaps with a little noise, and say they have worked.
+"""Free-rider: attackers do not train; they send zero or a little noise and report the full work.
 
-Intuition: it wants the model and does not want to train; noise makes that harder to see.
+Intuition: the attacker wants the model without the cost of training; noise makes this harder to detect.
 
     plain      Δ̃_i = 0                          σ = 0
     disguised  Δ̃_i = σ·t^(−γ)·ξ_i,    ξ_i ~ N(0, I) keyed by (seed, "attack", round, client)
 
-Nothing is spent on its gradients, but they stay on the bill: the server believes the steps it reports.
+An attacker computes no gradients, but the recorded cost includes them: the server believes the reported steps.
 
-Reduces to: a client that does not move when σ = 0, which slows a mean down and turns it nowhere.
+Reduces to: a client with an update of zero when σ = 0, which makes a mean smaller but does not turn it.
 Reference: Fraboni, Vidal, Lorenzi. AISTATS 2021. arXiv:2006.11901.
 """
 
@@ -22,10 +22,11 @@ from turnout.settings import GIVEN, NonNegative, When, rule
 
 @rule("attack")
 class FreeRider(Attackers):
-    """No work, said to be work."""
+    """No training, reported as training."""
 
-    noise: NonNegative = 0.0  # σ, of each parameter in the first round
-    decay: Annotated[NonNegative, When(noise=GIVEN)] = 1.0  # γ
+    # standard deviation σ of the noise on each parameter in the first round, 0 or more; 0 sends an update of zero
+    noise: NonNegative = 0.0
+    decay: Annotated[NonNegative, When(noise=GIVEN)] = 1.0  # exponent γ of the decay t^−γ of σ, 0 or more; 1 is usual
 
     def forge(self, seen: Seen) -> Tensor:
         """Return σ·t^(−γ)·ξ_i."""

@@ -1,12 +1,12 @@
-"""Inner product: colluding attackers send the honest mean with its sign turned, small enough to look like one of them.
+"""Inner product: colluding attackers send the negative mean of the honest updates, small enough to look honest.
 
-Intuition: it is enough that the average points a little the wrong way; the length need not stand out.
+Intuition: it is enough that the average points slightly in the wrong direction; its norm need not stand out.
 
-    Δ̃_i = −ε·(1/|H|) Σ_{j∈H} Δ_j        H: the honest clients that answered
+    Δ̃_i = −ε·(1/|H|) Σ_{j∈H} Δ_j        H: the honest clients that returned an update
 
-Attackers see what everyone else sends. Where nobody else answers they turn their own mean.
+Attackers see the updates of all other clients. If no other client returns one, they use the mean of their own updates.
 
-Reduces to: sign-flip with s = ε when all clients are alike.
+Reduces to: sign-flip with s = ε when all clients have the same update.
 Reference: Xie, Koyejo, Gupta. Fall of empires. UAI 2019. arXiv:1903.03936.
 """
 
@@ -20,10 +20,10 @@ from turnout.settings import Positive, rule
 
 @rule("attack")
 class InnerProduct(Attackers):
-    """The honest mean, turned."""
+    """The negative honest mean."""
 
-    colludes: ClassVar[bool] = True  # what one client sends shows in what others send
-    scale: Positive = 0.5  # ε
+    colludes: ClassVar[bool] = True  # an attacker's update depends on the updates of other clients
+    scale: Positive = 0.5  # factor ε on the negative honest mean, greater than 0; 0.1 to 1 is usual
 
     def forge(self, seen: Seen) -> Tensor:
         """Return −ε times the honest mean, the same for every attacker."""

@@ -1,10 +1,10 @@
-"""Label flip: attackers train honestly, on labels that have been swapped.
+"""Label flip: attackers train honestly on wrong labels.
 
-Intuition: nothing that is sent looks odd; only what was learned is wrong.
+Intuition: the update looks ordinary; only what the attacker learned is wrong.
 
-    y → C − 1 − y        or labels[y] where a map is given
+    y → C − 1 − y        or labels[y] if a map is set
 
-Only training labels change. The test set, the server's samples and everyone's hold-outs stay as they are.
+Only training labels change. The test set, the server's samples and the clients' hold-outs keep their labels.
 
 Reduces to: no attack when the map is 0, 1, …, C − 1.
 Reference: Tolpegin, Truex, Gursoy, Liu. ESORICS 2020. arXiv:2007.08432; the reversal is Fang et al. 2020's.
@@ -18,8 +18,8 @@ from turnout.errors import ConfigError
 from turnout.settings import CountOrZero, rule
 
 
-def mapped(labels: Tensor, num_classes: int, to: tuple[int, ...] | None) -> Tensor:
-    """Return labels[y] of each label, or C − 1 − y where no map is given."""
+def flipped_labels(labels: Tensor, num_classes: int, to: tuple[int, ...] | None) -> Tensor:
+    """Return to[y] of each label y, or C − 1 − y without a map."""
     if to is None:
         return num_classes - 1 - labels
     if len(to) != num_classes or not all(0 <= label < num_classes for label in to):
@@ -34,8 +34,8 @@ def mapped(labels: Tensor, num_classes: int, to: tuple[int, ...] | None) -> Tens
 class LabelFlip(Attackers):
     """Honest training on wrong labels."""
 
-    labels: tuple[CountOrZero, ...] | None = None  # what each class is called instead; left out, C − 1 − y
+    labels: tuple[CountOrZero, ...] | None = None  # new label of each class 0 … C − 1, in order; none is C − 1 − y
 
     def relabel(self, labels: Tensor, num_classes: int) -> Tensor:
         """Return the labels that attackers train on."""
-        return mapped(labels, num_classes, self.labels)
+        return flipped_labels(labels, num_classes, self.labels)

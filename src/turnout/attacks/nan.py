@@ -1,12 +1,12 @@
-"""NaN: attackers send numbers that are none.
+"""NaN: attackers send NaN values.
 
-Intuition: one NaN in a sum makes the whole sum NaN; a server that does not look loses its model.
+Intuition: one NaN makes a whole sum NaN; a server that does not check updates loses its model.
 
     Δ̃_i = NaN
 
-An answer that is not finite is rejected and on record with its client, and the round goes on without it.
+The server rejects and records a non-finite update, and the round continues without it.
 
-Reduces to: clients that never answer.
+Reduces to: clients that never return an update.
 Reference: none needed.
 """
 
@@ -19,8 +19,8 @@ from turnout.settings import rule
 
 @rule("attack")
 class NaN(Attackers):
-    """Not a number, anywhere."""
+    """Updates of NaN."""
 
     def forge(self, seen: Seen) -> Tensor:
-        """Return rows of NaN."""
+        """Return updates of NaN."""
         return torch.full_like(seen.own, torch.nan)

@@ -1,6 +1,6 @@
-"""Scaled update: attackers send their own change many times over, so that it outweighs everyone else's.
+"""Scaled update: attackers multiply their own update, so that it dominates the average.
 
-Intuition: a client that wants the model to suit itself need only shout.
+Intuition: a client that wants a model for its own data only needs a larger update.
 
     Δ̃_i = s·Δ_i
 
@@ -16,9 +16,9 @@ from turnout.settings import Positive, rule
 
 @rule("attack")
 class ScaledUpdate(Attackers):
-    """What was learned, many times over."""
+    """The attacker's own update, multiplied."""
 
-    scale: Positive = 10.0  # s
+    scale: Positive = 10.0  # factor s on the attacker's own update, greater than 0; 1 is honest, 10 is usual
 
     def forge(self, seen: Seen) -> Tensor:
         """Return s·Δ_i."""

@@ -1,12 +1,12 @@
-"""Sign flip: attackers send their change with its sign turned, so that the model climbs.
+"""Sign flip: attackers send the negative of their update, so that the loss increases.
 
-Intuition: whatever a client learned, it asks for the opposite.
+Intuition: the attacker asks for the opposite of what it learned.
 
     Δ̃_i = −s·Δ_i
 
-A mean of n clients who are alike moves backwards as soon as s·m > n − m, where m of them attack.
+If all n clients have the same update, the mean reverses its direction as soon as s·m > n − m, for m attackers.
 
-Reduces to: inner-product with ε = s when all clients are alike.
+Reduces to: inner-product with ε = s when all clients have the same update.
 Reference: Li, Xu, Chen, Giannakis, Ling. RSA. AAAI 2019. arXiv:1811.03761.
 """
 
@@ -18,9 +18,9 @@ from turnout.settings import Positive, rule
 
 @rule("attack")
 class SignFlip(Attackers):
-    """The opposite of what was learned."""
+    """The negative of the attacker's own update."""
 
-    scale: Positive = 1.0  # s
+    scale: Positive = 1.0  # factor s on the negative update, greater than 0; 1 is usual
 
     def forge(self, seen: Seen) -> Tensor:
         """Return −s·Δ_i."""

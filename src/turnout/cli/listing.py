@@ -146,13 +146,15 @@ def _docstring_blocks(facts: Facts) -> list[str]:
 def _settings_text(settings: tuple[dict[str, Any], ...]) -> str:
     if not settings:
         return "Settings: none"
-    rows = [("setting", "type", "default", "meaning")]
-    rows += [
-        (s["name"], s["type"], "(needed)" if s["default"] is None else s["default"], s["meaning"]) for s in settings
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join([*(f"{cell:{w}}" for cell, w in zip(row, widths, strict=False)), row[3]]) for row in rows]
-    return "\n".join(f"  {line}".rstrip() for line in lines)
+    return "\n".join(["Settings:", *(_setting_text(setting) for setting in settings)])
+
+
+def _setting_text(setting: dict[str, Any]) -> str:
+    """Return a setting's name, type and default on one line, and its meaning below."""
+    default = "required" if setting["default"] is None else f"default {setting['default']}"
+    head = f"  {setting['name']}: {setting['type']}; {default}"
+    meaning = textwrap.fill(setting["meaning"], WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return f"{head}\n{meaning}" if meaning else head
 
 
 def _indented(text: str) -> str:

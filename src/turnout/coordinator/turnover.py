@@ -30,7 +30,7 @@ from turnout.settings import NonNegative, Positive, Range, When, rule
 MOST_NAMED = 10  # more arrivals or departures in a round than this are reported as a number
 
 
-def boosted(rounds_since_arrival: Ids, start: float, power: float) -> Floats:
+def arrival_boost(rounds_since_arrival: Ids, start: float, power: float) -> Floats:
     """Return 1 + (start − 1) / jᵖ for j = 1, 2, …, and 1 where j is 0."""
     j = np.maximum(rounds_since_arrival, 1).astype(np.float64)
     return np.where(rounds_since_arrival > 0, 1.0 + (start - 1.0) / j**power, 1.0)
@@ -73,12 +73,17 @@ def turnover_events(clients: Iterable[int], what: str) -> list[str]:
 class Turnover:
     """How the objective follows clients that arrive and depart."""
 
-    # whether a departed client stays in the objective: include, exclude, or auto, which weighs the rounds that are left
+    # whether a departed client stays in the objective: "include" keeps it, "exclude" drops it, "auto" decides by the
+    # paper's criterion
     on_departure: Literal["include", "exclude", "auto"] = "include"
-    departure_constant: Annotated[NonNegative, When(on_departure="auto")] = 1.0  # c of "auto", 0 and more; 1 is usual
-    reboot: Literal["fast", "vanilla"] = "fast"  # fast: an arrived client's coefficient is boosted at first
-    boost_start: Annotated[float, Range(least=1), When(reboot="fast")] = 3.0  # b₁, the first boost, 1 and more
-    boost_power: Annotated[Positive, When(reboot="fast")] = 2.0  # p: how fast the boost returns to 1; 2 in the paper
+    # constant c of on_departure = "auto", 0 or more; a larger c keeps departed clients more often, 1 is usual
+    departure_constant: Annotated[NonNegative, When(on_departure="auto")] = 1.0
+    # treatment of an arrived client: "fast" boosts its coefficient at first, "vanilla" does not
+    reboot: Literal["fast", "vanilla"] = "fast"
+    # boost b₁ in the arrived client's first round, 1 or more; 1 is no boost, 3 as in the paper
+    boost_start: Annotated[float, Range(least=1), When(reboot="fast")] = 3.0
+    # power p of the boost's decay to 1, greater than 0; 2 as in the paper
+    boost_power: Annotated[Positive, When(reboot="fast")] = 2.0
 
     @property
     def reboots_fast(self) -> bool:
@@ -87,7 +92,7 @@ class Turnover:
 
     def boost(self, rounds_since_arrival: Ids) -> Floats:
         """Return the factor on an arrived client's coefficient, 1, 2, … rounds after it came; 0 is no arrival."""
-        return boosted(rounds_since_arrival, self.boost_start if self.reboots_fast else 1.0, self.boost_power)
+        return arrival_boost(rounds_since_arrival, self.boost_start if self.reboots_fast else 1.0, self.boost_power)
 
     def excluded(self, departures: Ids, num_arrivals: int, view: View, ask: Ask) -> Steps[Ids]:
         """Return which of the departed clients the objective drops; it never drops the last one."""

@@ -1,4 +1,4 @@
-"""Which of those that are up help together. To add a filter: one file here, one line below, one test."""
+"""Filters: which available clients may be selected. To add a filter: one file here, one line below, one test."""
 
 from turnout.filtering.data_size import DataSize
 from turnout.filtering.everyone import Everyone

@@ -1,6 +1,6 @@
-"""A filter by data size: clients with too few samples are not asked.
+"""A filter by data size: clients with too few or too many samples are not selected.
 
-Intuition: an answer from three samples costs as many bytes as one from three thousand.
+Intuition: an update from three samples costs as many bytes as one from three thousand.
 
     keep i ∈ A_t with least ≤ n_i ≤ most
 
@@ -18,10 +18,10 @@ from turnout.settings import Count, rule
 
 @rule("filtering")
 class DataSize:
-    """Keep clients that hold enough, and not too much."""
+    """Keep clients whose number of samples is within bounds."""
 
-    least: Count = 1  # samples
-    most: Count | None = None  # samples; none: no limit
+    least: Count = 1  # smallest number of samples n_i of a client, 1 or more; 1 keeps every client
+    most: Count | None = None  # largest number of samples n_i of a client, `least` or more; none is no limit
 
     def __post_init__(self) -> None:
         if self.most is not None and self.most < self.least:
@@ -30,7 +30,7 @@ class DataSize:
             )
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Kept:
-        """Return the clients of the pool whose size is within the bounds."""
+        """Return the clients of the pool whose number of samples is within the bounds."""
         sizes = view.population.sizes[pool]
-        kept = pool[(sizes >= self.least) & (sizes <= (np.inf if self.most is None else self.most))]
-        return Kept(clients=kept, metrics={"filter_kept": float(len(kept))})
+        clients = pool[(sizes >= self.least) & (sizes <= (np.inf if self.most is None else self.most))]
+        return Kept(clients=clients, metrics={"filter_kept": float(len(clients))})

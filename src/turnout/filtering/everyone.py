@@ -1,10 +1,10 @@
-"""No filter: everyone who is up may be asked.
+"""No filter: every available client may be selected.
 
-Intuition: the selection rule sees the whole pool.
+Intuition: the selection rule sees all available clients.
 
     pool = A_t
 
-Reduces to: the base algorithm.
+Reduces to: the algorithm without a filter.
 Reference: none needed.
 """
 
@@ -15,7 +15,7 @@ from turnout.settings import rule
 
 @rule("filtering")
 class Everyone:
-    """Keep the whole pool."""
+    """Keep the whole pool. No settings."""
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Kept:
         """Return the pool."""

@@ -1,28 +1,29 @@
-"""FilFL: keep the clients whose averaged model does best on a small held-out set, found greedily.
+"""FilFL: keep the clients whose averaged model has the lowest loss on a small validation set, by a greedy search.
 
-Intuition: a client that makes the average worse today is left out until the next look.
+Intuition: a client that makes the average model worse is left out until the next search.
 
-    R(S) = C₀ − F_V( (1/|S|) Σ_{i∈S} x_i )            X = ∅, Y = all considered
+    R(S) = C₀ − F_V( (1/|S|) Σ_{i∈S} x_i )            X = ∅, Y = all considered clients
     for u in random order:  a = R(X∪{u}) − R(X);  b = R(Y∖{u}) − R(Y)
         deterministic  accept iff a > b
         randomised     accept with probability a⁺/(a⁺+b⁺), or 1 when both are 0
-        accept: X ← X∪{u};   reject: Y ← Y∖{u}        in the end X = Y is kept
+        accept: X ← X∪{u};   reject: Y ← Y∖{u}        at the end X = Y are the kept clients
 
-Average models that are equal up to rounding share one loss: where clients are alike, a and b are then exactly 0, or
-exactly equal, and `ties` and the second line decide, not the last bit of a sum. Equal means that the averages of the
-changes are nearer to each other than a millionth of their length.
+Average models that are equal up to rounding get the same loss. If clients are equal, a and b are then exactly 0 or
+exactly equal, so that `ties` and the second line decide, and not a rounding error. Two averages are equal if the
+distance of their average updates is at most a millionth of the larger norm.
 
-A look happens in the first round, every h-th round, and whenever another set of clients is up; in between the kept
-clients that are up stay. A look trains everyone considered once, and the round uses those very rows.
+The search runs in the first round, in every h-th round, and whenever the set of available clients changes. In between,
+the kept clients that are available stay. A search trains every considered client once, and the round uses these
+updates.
 
-V, the set that models are scored on, is either what the server holds (`on = "server"`): samples it took from the
-clients (`data.server_samples`), or a public set that no client holds (`data.server_from = "test"`, or the `server` that
-was passed to `from_clients`). Or it is the hold-out of one client, drawn anew for each look from those considered that
-have one (`on = "client"`); where none has, everyone considered stays.
+V is the validation set. With `on = "server"` it is the server's own set: samples that the server took from the clients
+(`data.server_samples`), or a public set that no client holds (`data.server_from = "test"`, or the `server` passed to
+`from_clients`). With `on = "client"` it is the hold-out of one client, drawn for each search from the considered
+clients that have a hold-out; if none has one, all considered clients are kept.
 
-Reduces to: the base algorithm when everyone is accepted.
-Differs from the paper: R(∅) is undefined there; `empty` says which reading is used, and the default is that of the
-authors' code (R(∅) = 0 with C₀ = 10). Both X and Y are restricted to the clients considered, so that they meet.
+Reduces to: the algorithm without a filter when every client is accepted.
+Differs from the paper: the paper does not define R(∅); `empty` selects a definition, and the default is that of the
+authors' code (R(∅) = 0 with C₀ = 10). X and Y contain only considered clients, so that they are equal at the end.
 Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini. FilFL: client filtering. ECAI 2024. arXiv:2302.06599.
 """
 
@@ -38,7 +39,7 @@ from turnout.protocols import Ask, Kept, Population, View
 from turnout.requests import Scored, Steps, Trained
 from turnout.settings import Clients, Count, Number, When, rule
 
-EQUAL = 1e-6  # average changes nearer than this share of their length are equal up to rounding
+EQUALITY_TOLERANCE = 1e-6  # average updates with a smaller relative distance are equal up to rounding
 
 
 def accepts(gain_in: float, gain_out: float, mode: str, coin: float, *, ties: bool = False) -> bool:
@@ -50,22 +51,23 @@ def accepts(gain_in: float, gain_out: float, mode: str, coin: float, *, ties: bo
 
 
 class Average(NamedTuple):
-    """The average change of a set of clients, and the loss of the model it makes."""
+    """The average update of a set of clients, and the loss of the model after this update."""
 
-    change: Tensor
+    update: Tensor
     loss: float
 
-    def shared_with(self, *others: "Average") -> "Average":
-        """Return this average with the loss of the first of the others that is equal up to rounding, if any is."""
-        size = self.change.norm()
+    def with_loss_of_equal(self, *others: "Average") -> "Average":
+        """Return this average with the loss of the first other one that is equal up to rounding, if there is one."""
+        norm = self.update.norm()
         for other in others:
-            if (self.change - other.change).norm() <= EQUAL * torch.maximum(size, other.change.norm()):
-                return Average(self.change, other.loss)
+            larger_norm = torch.maximum(norm, other.update.norm())
+            if (self.update - other.update).norm() <= EQUALITY_TOLERANCE * larger_norm:
+                return Average(self.update, other.loss)
         return self
 
 
-class Ledger:
-    """The two sets as running sums of rows, in float64, so that a step costs one row and not the whole set."""
+class UpdateSums:
+    """The sums of updates over X and Y, in float64, so that a step of the search costs one row and not a whole set."""
 
     def __init__(self, model: Tensor, deltas: Tensor) -> None:
         self.model, self.deltas = model, deltas
@@ -74,28 +76,28 @@ class Ledger:
         self.num_inside, self.num_outside = 0, len(deltas)
 
     def with_row(self, row: int) -> Tensor:
-        """Return the average change of X ∪ {u}."""
+        """Return the average update of X ∪ {u}."""
         return (self.inside + self.deltas[row]) / (self.num_inside + 1)
 
     def without_row(self, row: int) -> Tensor:
-        """Return the average change of Y ∖ {u}."""
+        """Return the average update of Y ∖ {u}."""
         return (self.outside - self.deltas[row]) / (self.num_outside - 1)
 
     def all(self) -> Tensor:
-        """Return the average change of Y."""
+        """Return the average update of Y."""
         return self.outside / self.num_outside
 
-    def models(self, *changes: Tensor) -> Tensor:
-        """Return the models after these average changes, one a row."""
-        return torch.stack([self.model - change.to(self.model.dtype) for change in changes])
+    def models(self, *updates: Tensor) -> Tensor:
+        """Return the model after each of these average updates, one per row."""
+        return torch.stack([self.model - update.to(self.model.dtype) for update in updates])
 
     def accept(self, row: int) -> None:
-        """Put u into X."""
+        """Add u to X."""
         self.inside += self.deltas[row]
         self.num_inside += 1
 
     def reject(self, row: int) -> None:
-        """Take u out of Y."""
+        """Remove u from Y."""
         self.outside -= self.deltas[row]
         self.num_outside -= 1
 
@@ -104,16 +106,22 @@ class Ledger:
 class Greedy:
     """Greedy client filtering."""
 
-    mode: Literal["deterministic", "randomised"] = "deterministic"  # χ
-    every: Count = 5  # h
-    most: Clients | None = None  # n: clients considered in a look; left out, all who are up
-    on: Literal["server", "client"] = "server"  # V: what the server holds (its own, or public), or a drawn hold-out
-    empty: Literal["offset", "global", "-inf"] = "offset"  # what R(∅) is
-    offset: Annotated[Number, When(empty="offset")] = 10.0  # C₀, with empty = "offset"
-    ties: Annotated[bool, When(mode="deterministic")] = False  # a = b is accepted, as in the authors' code
+    # how a client is accepted (χ in the paper): "deterministic" if a > b, "randomised" with probability a⁺/(a⁺+b⁺)
+    mode: Literal["deterministic", "randomised"] = "deterministic"
+    every: Count = 5  # number of rounds h between two searches, 1 or more; 5 is usual
+    most: Clients | None = None  # largest number n of clients in a search, 1 or more; none is all available clients
+    # validation set V: "server" is the server's own set, "client" is the hold-out of a randomly drawn client
+    on: Literal["server", "client"] = "server"
+    # value of R(∅): "offset" is 0 with R(S) = C₀ − loss, "global" is minus the loss of the current model, "-inf" forces
+    # at least one client to be kept
+    empty: Literal["offset", "global", "-inf"] = "offset"
+    # constant C₀ of empty = "offset", any number; larger than the usual loss, 10 in the authors' code
+    offset: Annotated[Number, When(empty="offset")] = 10.0
+    # accept a client if a = b (true, as in the authors' code), or reject it (false, as in the paper)
+    ties: Annotated[bool, When(mode="deterministic")] = False
 
     def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield why it cannot filter these clients."""
+        """Yield why there is no validation set."""
         if self.on == "server" and population.server_size == 0:
             yield (
                 'Greedy on = "server" needs samples at the server to score models on; this federation has none. '
@@ -126,65 +134,65 @@ class Greedy:
             )
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
-        """Return who stays: by a new look where one is due, else those of the last look who are up."""
-        before = view.memory.get("pool")
-        is_due = before is None or view.round % self.every == 0 or not np.array_equal(before, pool)
+        """Return the kept clients: by a new search if one is due, else those of the last search that are available."""
+        last_pool = view.memory.get("pool")
+        is_due = last_pool is None or view.round % self.every == 0 or not np.array_equal(last_pool, pool)
         if len(pool) == 0 or not is_due:
-            stay = pool if before is None else np.intersect1d(view.memory["kept"], pool)
-            return Kept(clients=stay, metrics={"filter_kept": float(len(stay))})
+            clients = pool if last_pool is None else np.intersect1d(view.memory["kept"], pool)
+            return Kept(clients=clients, metrics={"filter_kept": float(len(clients))})
         order = view.streams.generator("filter-order", view.round).permutation(pool)[: self.most]
         trained: Trained = yield ask.train(np.sort(order))
-        here = trained.clients[trained.finite]
-        order = order[np.isin(order, here)]
+        finite_clients = trained.clients[trained.finite]
+        order = order[np.isin(order, finite_clients)]
         assert trained.delta is not None
         rows = trained.delta[torch.from_numpy(np.searchsorted(trained.clients, order))]
-        taken = yield from self._look(rows, order, view, ask)
-        kept = np.sort(order[taken])
-        metrics = {"filter_kept": float(len(kept)), "filter_considered": float(len(order))}
-        memory = {"kept": kept, "pool": pool} if len(order) else {}  # where nobody answered, the next round looks again
-        return Kept(clients=kept, trained=trained, memory=memory, metrics=metrics)
+        is_accepted = yield from self._search(rows, order, view, ask)
+        clients = np.sort(order[is_accepted])
+        metrics = {"filter_kept": float(len(clients)), "filter_considered": float(len(order))}
+        memory = {"kept": clients, "pool": pool} if len(order) else {}  # without updates, search again next round
+        return Kept(clients=clients, trained=trained, memory=memory, metrics=metrics)
 
-    def _look(self, rows: Tensor, order: Ids, view: View, ask: Ask) -> Steps[np.ndarray]:
-        """Return which of the rows are accepted, in their order."""
-        taken = np.zeros(len(order), dtype=bool)
+    def _search(self, rows: Tensor, order: Ids, view: View, ask: Ask) -> Steps[np.ndarray]:
+        """Return for each row whether it is accepted."""
+        is_accepted = np.zeros(len(order), dtype=bool)
         if len(order) == 0:
-            return taken
-        whose = self._judge(order, view) if self.on == "client" else None
-        if self.on == "client" and whose is None:
-            return ~taken
+            return is_accepted
+        validator = self._draw_validator(order, view) if self.on == "client" else None
+        if self.on == "client" and validator is None:
+            return ~is_accepted
         coins = view.streams.uniforms("filter", view.round, order)[:, 0]
-        ledger = Ledger(view.model, rows)
-        changes = [ledger.all(), torch.zeros_like(ledger.outside)]
-        first: Scored = yield ask.score(ledger.models(*changes), self.on, whose)
-        at_out, nobody = (Average(change, loss) for change, loss in zip(changes, first.loss, strict=True))  # Y and ∅
-        at_in = nobody  # X
+        sums = UpdateSums(view.model, rows)
+        updates = [sums.all(), torch.zeros_like(sums.outside)]
+        first: Scored = yield ask.score(sums.models(*updates), self.on, validator)
+        at_out, empty = (Average(update, loss) for update, loss in zip(updates, first.loss, strict=True))  # Y and ∅
+        at_in = empty  # X
         for row in range(len(order)):
-            last = ledger.num_outside == 1
-            changes = [ledger.with_row(row)] + ([] if last else [ledger.without_row(row)])
-            scored: Scored = yield ask.score(ledger.models(*changes), self.on, whose)
-            joined = Average(changes[0], scored.loss[0]).shared_with(at_in, at_out)
-            left = nobody if last else Average(changes[1], scored.loss[1]).shared_with(at_in, at_out, joined)
-            gain_in = self._reward(joined) - (self._reward(at_in) if ledger.num_inside else self._nothing(nobody))
-            gain_out = (self._nothing(nobody) if last else self._reward(left)) - self._reward(at_out)
-            forced = self.empty == "-inf" and (ledger.num_inside == 0 or last)
-            if forced or accepts(gain_in, gain_out, self.mode, coins[row], ties=self.ties):
-                ledger.accept(row)
-                taken[row], at_in = True, joined
+            last = sums.num_outside == 1
+            updates = [sums.with_row(row)] + ([] if last else [sums.without_row(row)])
+            scored: Scored = yield ask.score(sums.models(*updates), self.on, validator)
+            joined = Average(updates[0], scored.loss[0]).with_loss_of_equal(at_in, at_out)
+            left = empty if last else Average(updates[1], scored.loss[1]).with_loss_of_equal(at_in, at_out, joined)
+            gain_in = self._reward(joined) - (self._reward(at_in) if sums.num_inside else self._empty_reward(empty))
+            gain_out = (self._empty_reward(empty) if last else self._reward(left)) - self._reward(at_out)
+            is_forced = self.empty == "-inf" and (sums.num_inside == 0 or last)
+            if is_forced or accepts(gain_in, gain_out, self.mode, coins[row], ties=self.ties):
+                sums.accept(row)
+                is_accepted[row], at_in = True, joined
             else:
-                ledger.reject(row)
+                sums.reject(row)
                 at_out = left
-        return taken
+        return is_accepted
 
     def _reward(self, average: Average) -> float:
         """Return R of a set that is not empty."""
         return (self.offset if self.empty == "offset" else 0.0) - average.loss
 
-    def _nothing(self, nobody: Average) -> float:
+    def _empty_reward(self, empty: Average) -> float:
         """Return R(∅)."""
-        return 0.0 if self.empty == "offset" else -nobody.loss
+        return 0.0 if self.empty == "offset" else -empty.loss
 
-    def _judge(self, order: Ids, view: View) -> int | None:
-        """Draw the client whose hold-out decides; None where nobody holds anything out."""
+    def _draw_validator(self, order: Ids, view: View) -> int | None:
+        """Draw the client whose hold-out is the validation set; None if no client has a hold-out."""
         sizes = view.population.holdout_sizes
-        able = np.sort(order if sizes is None else order[sizes[order] > 0])
-        return int(view.streams.generator("filter-judge", view.round).choice(able)) if len(able) else None
+        eligible = np.sort(order if sizes is None else order[sizes[order] > 0])
+        return int(view.streams.generator("filter-judge", view.round).choice(eligible)) if len(eligible) else None

@@ -1,8 +1,8 @@
-"""A filter by work: clients that would not get enough steps done are not asked.
+"""A filter by work: clients that would complete too few local steps are not selected.
 
-Intuition: asking a device that cannot finish wastes its battery.
+Intuition: a device that cannot finish its work wastes its battery.
 
-    keep i ∈ A_t with s_i ≥ least, where s_i is what it would get done of the work asked for this round
+    keep i ∈ A_t with s_i ≥ least, where s_i is the number of the asked steps that client i would complete this round
 
 Reduces to: no filter when least = 1.
 Reference: none needed.
@@ -16,12 +16,12 @@ from turnout.settings import StepCount, rule
 
 @rule("filtering")
 class MinimumSteps:
-    """Keep clients whose local work is at least so many steps."""
+    """Keep clients that would complete enough local steps."""
 
-    least: StepCount = 1  # steps
+    least: StepCount = 1  # smallest number of local steps s_i, 1 or more; 1 drops only clients that would do nothing
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
-        """Return the clients of the pool that would get enough done; all, where the world cannot say."""
+        """Return the clients of the pool that would complete at least `least` steps; all if the world cannot say."""
         expected: Expected = yield ask.expected(pool)
-        kept = pool if expected.steps is None else pool[expected.steps >= self.least]
-        return Kept(clients=kept, metrics={"filter_kept": float(len(kept))})
+        clients = pool if expected.steps is None else pool[expected.steps >= self.least]
+        return Kept(clients=clients, metrics={"filter_kept": float(len(clients))})

@@ -1,10 +1,10 @@
-"""A filter by the size of the change: clients whose change is far larger than the others' are left out.
+"""A filter by update norm: clients whose update is much larger than the median are left out.
 
-Intuition: one exploding client should not drag everyone along.
+Intuition: one diverging client should not dominate the average.
 
     keep i with ‖Δ_i‖ ≤ factor · median_j ‖Δ_j‖
 
-Everyone who is up trains once, and the round uses those very rows.
+Every available client trains once, and the round uses these updates.
 
 Reduces to: no filter when factor is infinite.
 Reference: none needed.
@@ -22,18 +22,19 @@ from turnout.settings import Range, rule
 
 @rule("filtering")
 class UpdateNorm:
-    """Keep clients whose change is not much larger than the median change."""
+    """Keep clients whose update norm is not much larger than the median."""
 
-    factor: Annotated[float, Range(least=1)] = 3.0  # times the median change
+    # largest allowed ratio of an update norm to the median norm, 1 or more; 3 is usual, and infinity keeps every client
+    factor: Annotated[float, Range(least=1)] = 3.0
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
-        """Train the pool and return those whose change is within bounds."""
+        """Train the pool and return the clients whose update norm is within the bound."""
         if len(pool) == 0:
             return Kept(clients=pool)
         trained: Trained = yield ask.train(pool)
         assert trained.delta is not None
         norms = trained.delta.double().norm(dim=1).cpu().numpy()
-        fine = np.isfinite(norms)
-        bound = self.factor * np.median(norms[fine]) if fine.any() else 0.0
-        kept = trained.clients[fine & (norms <= bound)]
-        return Kept(clients=kept, trained=trained, metrics={"filter_kept": float(len(kept))})
+        is_finite = np.isfinite(norms)
+        bound = self.factor * np.median(norms[is_finite]) if is_finite.any() else 0.0
+        clients = trained.clients[is_finite & (norms <= bound)]
+        return Kept(clients=clients, trained=trained, metrics={"filter_kept": float(len(clients))})

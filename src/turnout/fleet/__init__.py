@@ -1,4 +1,4 @@
-"""Who is up, how much of the asked work they do, how long it takes, and who comes and goes."""
+"""The fleet of devices: availability, completed work, durations, and which clients join and leave."""
 
 from dataclasses import field
 
@@ -53,18 +53,20 @@ __all__ = [
 
 @rule("fleet")
 class Fleet:
-    """The devices: when they are up, how much they get done, how long it takes, who comes and goes."""
+    """The devices: availability, completed work, durations, and which clients join and leave."""
 
-    availability: Availability = field(default_factory=Always)  # which clients are up in a round
-    work: Work = field(default_factory=Complete)  # how much of the asked work each client gets done
-    clock: Clock | None = None  # none: rounds take no time
-    membership: Membership | None = None  # none: everyone is there from the first round to the last
+    # rule for the clients that are available in a round; by default all clients are always available
+    availability: Availability = field(default_factory=Always)
+    # rule for how many of the asked local steps a client completes; by default all of them
+    work: Work = field(default_factory=Complete)
+    clock: Clock | None = None  # rule for how long computation and transfer take; none is no time
+    membership: Membership | None = None  # rule for clients that join and leave; none is a fixed set of clients
 
     def __post_init__(self) -> None:
         if self.clock is None and getattr(self.availability, "needs_clock", False):
             name = type(self.availability).__name__
             raise ConfigError(
-                f"{name} follows the time of day, and this fleet has no clock: time would stand still. "
+                f"{name} needs a clock, because it depends on simulated time; this fleet has none. "
                 'Set fleet.clock to "deadline", or count in rounds (round_seconds of recorded, period_rounds of '
                 "diurnal)."
             )

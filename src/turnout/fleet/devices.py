@@ -1,7 +1,8 @@
-"""How fast devices are: seconds per local step, and bytes per second down and up, for every client.
+"""Device speeds: seconds per local step, and download and upload bandwidth, for every client.
 
-A setting is one number for all, one per client, or a lognormal spread. Recorded phones replace the spread by real ones:
-each client is, for the whole run, one of FLASH's phone models and one of its network users, drawn by key.
+A speed is one number for all clients, one number per client, or a lognormal distribution. Recorded phones replace the
+distribution by measurements: each client is, for the whole run, one of FLASH's phone models and one of its network
+users, drawn at random.
 """
 
 import os
@@ -20,7 +21,7 @@ from turnout.protocols import Population, View
 from turnout.settings import Positive, Range, rule
 
 BYTES_PER_KB = 1024.0
-LEAST_SHARE = 0.1  # a transfer runs at a tenth of the user's mean speed or faster
+LEAST_SHARE = 0.1  # a transfer has at least a tenth of the user's mean speed
 MOST_BYTES = 1 << 26
 SCORES = "flash_ai_benchmark_333_phones.json"
 SPEEDS = "flash_network_speed_19_users.json"
@@ -28,24 +29,25 @@ SPEEDS = "flash_network_speed_19_users.json"
 
 @rule("fleet.clock")
 class Lognormal:
-    """A spread of one value per client: median · exp(sigma · z), z standard normal, the same in every round."""
+    """One value per client, the same in every round: median · exp(sigma · z), with z standard normal."""
 
-    median: Positive
-    sigma: Annotated[float, Range(least=0, ceiling=20)] = 0.5  # 0: everyone has the median
+    median: Positive  # median of the distribution, greater than 0
+    # standard deviation of the logarithm, 0 or more; 0 gives every client the median, 0.5 to 1 is usual
+    sigma: Annotated[float, Range(least=0, ceiling=20)] = 0.5
 
 
 Amount = float | tuple[float, ...] | Lognormal
 
 
 def normals(uniforms: Floats) -> Floats:
-    """Return standard normals of uniforms in [0, 1), by the inverse of the distribution."""
-    from scipy.special import ndtri  # a quarter of a second to import: only where it is used
+    """Return standard normal numbers from uniform numbers in [0, 1), by the inverse distribution function."""
+    from scipy.special import ndtri  # the import takes a quarter of a second
 
     return np.asarray(ndtri(np.clip(uniforms, 2.0**-54, None)))
 
 
 def amounts(amount: Amount, name: str, clients: Ids, view: View) -> Floats:
-    """Return the amount of each of these clients."""
+    """Return the value of each of these clients."""
     if isinstance(amount, Lognormal):
         draws = view.streams.uniforms(f"device {name}", 0, clients)[:, 0]
         return amount.median * np.exp(amount.sigma * normals(draws))
@@ -56,7 +58,7 @@ def amounts(amount: Amount, name: str, clients: Ids, view: View) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What was recorded: relative speeds of phones, and (mean, deviation) of users' speeds in bytes a second."""
+    """The recordings: relative speeds of phones, and (mean, deviation) of users' bandwidths in bytes per second."""
 
     scores: Floats
     down: Floats
@@ -67,23 +69,23 @@ class _Recorded:
 class Phones:
     """Recorded phones and networks (FLASH)."""
 
-    folder: str | None = None  # where the two files lie; left out, device-capability in the folder of TURNOUT_DATA
+    folder: str | None = None  # folder of FLASH's two files; none is device-capability in the folder TURNOUT_DATA
 
     def slowness(self, clients: Ids, view: View) -> Floats:
-        """Return how many times longer than on the median phone a step takes on each client's phone."""
+        """Return the duration of a step on each client's phone, relative to the median phone."""
         scores = self._recorded().scores
         phone = view.streams.uniforms("device phone", 0, clients)[:, 0] * len(scores)
         return np.asarray(np.median(scores) / scores[phone.astype(np.int64)])
 
     def bandwidths(self, clients: Ids, view: View) -> tuple[Floats, Floats]:
-        """Return bytes a second down and up in this round: normal around the user's mean, cut off at a tenth of it."""
-        found = self._recorded()
-        user = (view.streams.uniforms("device network", 0, clients)[:, 0] * len(found.down)).astype(np.int64)
+        """Return download and upload bytes per second in this round; normal, truncated at a tenth of the mean."""
+        recorded = self._recorded()
+        user = (view.streams.uniforms("device network", 0, clients)[:, 0] * len(recorded.down)).astype(np.int64)
         draws = view.streams.uniforms("device speed", view.round, clients, 2)
-        return speeds(found.down[user], draws[:, 0]), speeds(found.up[user], draws[:, 1])
+        return speeds(recorded.down[user], draws[:, 0]), speeds(recorded.up[user], draws[:, 1])
 
     def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield why the recorded devices cannot be read."""
+        """Yield why the recordings cannot be read."""
         try:
             self._recorded()
         except TurnoutError as error:
@@ -93,15 +95,15 @@ class Phones:
         root = self.folder or os.environ.get("TURNOUT_DATA")
         if root is None:
             raise ConfigError(
-                "Phones needs the recorded devices; TURNOUT_DATA is not set. "
+                "Phones needs the folder of the recorded devices; TURNOUT_DATA is not set. "
                 "Set fleet.clock.phones.folder to the folder that holds them."
             )
         return _read(Path(root).expanduser())
 
 
 def speeds(mean_and_deviation: Floats, uniforms: Floats) -> Floats:
-    """Return normal speeds, drawn as if anew until they are at least a tenth of the mean."""
-    from scipy.special import ndtr  # a quarter of a second to import: only where it is used
+    """Return speeds from a normal distribution truncated at a tenth of its mean."""
+    from scipy.special import ndtr  # the import takes a quarter of a second
 
     mean, deviation = mean_and_deviation.T
     safe = np.maximum(deviation, 1e-12 * mean)
@@ -120,11 +122,13 @@ def _read(root: Path) -> _Recorded:
         raise DataError(f"The recorded devices in {root} are not FLASH's: {type(error).__name__}: {error}.") from error
     means = np.concatenate([scores, down[:, :1].ravel(), up[:, :1].ravel()])
     spreads = np.concatenate([down[:, 1:], up[:, 1:]])
-    are_some = len(scores) > 0 and len(users) > 0
-    if not are_some or not (0 < means.min() <= means.max() < np.inf and 0 <= spreads.min() <= spreads.max() < np.inf):
+    has_devices = len(scores) > 0 and len(users) > 0
+    if not has_devices or not (
+        0 < means.min() <= means.max() < np.inf and 0 <= spreads.min() <= spreads.max() < np.inf
+    ):
         raise DataError(
-            f"The recorded devices in {root} must have speeds above 0, with spreads of 0 or more; some have not, or "
-            "there are none. Get the files again."
+            f"The recorded devices in {root} need speeds > 0 and deviations >= 0; some have other values, or there are "
+            "no devices. Get the files again."
         )
     return _Recorded(scores, down, up)
 

@@ -1,4 +1,4 @@
-"""What clients hold, by label: for processes in which who is up depends on what they hold."""
+"""Label counts of the clients, for availability rules that depend on a client's labels."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from turnout.protocols import View
 
 
 def label_counts(view: View, rule: str, way_out: str) -> Ids:
-    """Return the (clients, classes) table of label counts; a federation without one is refused."""
+    """Return the (clients, classes) table of label counts; raise ConfigError if the federation has none."""
     counts = view.population.label_counts
     if counts is None:
         raise ConfigError(
@@ -19,10 +19,10 @@ def label_counts(view: View, rule: str, way_out: str) -> Ids:
 
 
 def lowest_labels(counts: Ids) -> Ids:
-    """Return the lowest label each client holds; 0 for a client that holds nothing."""
+    """Return the lowest label of each client; 0 for a client without samples."""
     return np.asarray(np.argmax(counts > 0, axis=1))
 
 
 def dominant_labels(counts: Ids) -> Ids:
-    """Return the label each client holds most of; ties go to the lowest."""
+    """Return the most frequent label of each client; ties go to the lowest."""
     return np.asarray(np.argmax(counts, axis=1))

@@ -1,4 +1,4 @@
-"""Traces in files: one format, read strictly.
+"""Trace files: reading and writing availability traces in one strict format.
 
 One row per interval, as CSV, or as Parquet where pyarrow is installed (`pip install "turnout[parquet]"`):
 
@@ -7,10 +7,10 @@ One row per interval, as CSV, or as Parquet where pyarrow is installed (`pip ins
     0,1800,9000,down
     1,600,4200,evaluate
 
-`client` is a whole number from 0. `start` and `end` are seconds, start included, end not. `state` is `up`, `evaluate`
-or `down`; a client is down where no row says otherwise. Rows of one client are in the order of time and do not overlap;
-rows of different clients may be mixed. The largest `end` is the length of the trace, so a last row `down` makes a trace
-longer than its last visit.
+`client` is a whole number from 0. `start` and `end` are seconds, start included, end excluded. `state` is `up`,
+`evaluate` or `down`; a client is down at all times without a row. Rows of one client are in the order of time and do
+not overlap; rows of different clients may be mixed. The largest `end` is the length of the trace, so a last row `down`
+extends a trace.
 """
 
 import warnings
@@ -30,12 +30,12 @@ COLUMNS = ("client", "start", "end", "state")
 PARQUET = (".parquet", ".pq")
 MOST_BYTES = 1 << 31
 MOST_LINE_BYTES = 1 << 16
-MOST_ENTRIES = 400_000_000  # of a Parquet file, which may be packed very small
+MOST_ENTRIES = 400_000_000  # limit for Parquet, where a small file can unpack to very many entries
 INSTALL = 'needs pyarrow. Install it with `pip install "turnout[parquet]"`'
 
 
 def read_trace(path: str | Path, num_clients: int | None = None) -> Trace:
-    """Read a trace; with a number of clients, a trace that names others is refused. The same file is read once."""
+    """Read a trace; raise DataError if it has more clients than `num_clients`. An unchanged file is read once."""
     file = Path(path).expanduser()
     try:
         stamp = file.stat()
@@ -66,7 +66,7 @@ def _read(file: Path, modified: int, size: int, num_clients: int | None) -> Trac
 
 
 def _check_lines(file: Path, size: int, is_parquet: bool) -> None:
-    """Raise if the file is none, is larger than a trace can be, or is text without line ends."""
+    """Raise if the path is not a file, or the file is too large, or it is text without line ends."""
     if not file.is_file():
         raise DataError(f"{file} must be a CSV or Parquet file; it is something else. Name the file itself.")
     if file.suffix.lower() == ".json":
@@ -87,11 +87,11 @@ def _check_lines(file: Path, size: int, is_parquet: bool) -> None:
         raise DataError(f"{file} cannot be read: {error.strerror or error}. Check its permissions.") from error
 
 
-def _state_codes(written: "pd.Series[str]") -> Codes:
-    """Return the code of each state; -1 for a word that is none."""
-    words = written.astype("category").cat
-    known = [STATES.index(word) if word in STATES else -1 for word in words.categories]
-    return np.array([*known, -1], dtype=np.int8)[words.codes.to_numpy()]  # the last entry is for nothing at all
+def _state_codes(states: "pd.Series[str]") -> Codes:
+    """Return the code of each state; -1 for an unknown state."""
+    words = states.astype("category").cat
+    codes = [STATES.index(word) if word in STATES else -1 for word in words.categories]
+    return np.array([*codes, -1], dtype=np.int8)[words.codes.to_numpy()]  # the last entry is for missing values
 
 
 def _csv(file: Path) -> "pd.DataFrame":
@@ -106,7 +106,7 @@ def _csv(file: Path) -> "pd.DataFrame":
             _need_columns(f"{file}, line 1", list(head.columns))
             rules = {
                 "encoding": "utf-8-sig",
-                "compression": None,  # by its name, a small file might unpack to a very large one
+                "compression": None,  # otherwise a name like x.csv.gz could unpack to a very large file
                 "index_col": False,
                 "skip_blank_lines": False,
                 "keep_default_na": False,
@@ -138,18 +138,18 @@ def _odd_line(file: Path) -> int:
 
 
 def _not_a_number(file: Path, text: "pd.DataFrame") -> DataError:
-    """Return the message about the first entry that is not the number it should be."""
+    """Return the error about the first entry that is not a number."""
     import pandas as pd
 
-    found = []
+    errors = []
     for name in COLUMNS[:3]:
         numbers = pd.to_numeric(text[name], errors="coerce")
         wrong = numbers.isna().to_numpy(copy=True)
         if name == "client":
             wrong |= ~text[name].fillna("").str.fullmatch(r"\s*[+-]?\d{1,18}\s*").to_numpy()
         if wrong.any():
-            found.append((int(np.argmax(wrong)), name))
-    row, name = min(found, default=(0, "client"))
+            errors.append((int(np.argmax(wrong)), name))
+    row, name = min(errors, default=(0, "client"))
     need = "a whole number" if name == "client" else "a number of seconds"
     got = _shown(text[name].iloc[row])
     return DataError(f"{file}, line {row + 2}: {name} must be {need}; got {got}. Correct the line, or leave it out.")
@@ -169,12 +169,12 @@ def _parquet(file: Path) -> "pd.DataFrame":
 
         stored = ParquetFile(file)
         facts = stored.metadata
-        if facts.num_rows * facts.num_columns > MOST_ENTRIES:  # a few bytes can say so
+        if facts.num_rows * facts.num_columns > MOST_ENTRIES:  # a file of a few bytes can claim this
             raise ValueError(f"it says it has {facts.num_rows:,} rows of {facts.num_columns:,} columns")
-        frame = stored.read(use_threads=False).to_pandas(use_threads=False)  # its threads beside torch's have crashed
+        frame = stored.read(use_threads=False).to_pandas(use_threads=False)  # pyarrow's and torch's threads crash
     except ImportError as error:
         raise DataError(f"{file}: reading Parquet {INSTALL}, or save the trace as CSV.") from error
-    except Exception as error:  # whatever the reader raises on a damaged file
+    except Exception as error:  # pyarrow may raise anything for a damaged file
         why = str(error).strip().rstrip(".")
         raise DataError(f"{file} cannot be read as Parquet: {why}. Write it again, or save it as CSV.") from error
     _need_columns(str(file), list(frame.columns))
@@ -191,7 +191,7 @@ def _parquet(file: Path) -> "pd.DataFrame":
         states = frame["state"].astype("category")
     except TypeError as error:  # lists and the like
         raise DataError(f"{file}: the column state must hold one of {', '.join(STATES)} a row. Convert it.") from error
-    ids = np.clip(clients, -MOST_CLIENTS, MOST_CLIENTS).astype(np.int64)  # beyond are refused, and cannot overflow
+    ids = np.clip(clients, -MOST_CLIENTS, MOST_CLIENTS).astype(np.int64)  # no overflow; Trace.of rejects clipped ids
     return pd.DataFrame({"client": ids, "start": starts, "end": ends, "state": states})
 
 
@@ -204,7 +204,7 @@ def _need_columns(place: str, names: list[str]) -> None:
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
-    """Write a trace as CSV, or as Parquet if the name ends so."""
+    """Write a trace as CSV, or as Parquet if the file name ends in .parquet or .pq."""
     import pandas as pd
 
     owner = np.repeat(np.arange(trace.num_clients), np.diff(trace.offsets))

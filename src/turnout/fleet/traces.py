@@ -1,8 +1,8 @@
-"""Traces: who was up when, as recorded; kept flat, and asked for all clients at once.
+"""Availability traces: recorded intervals of all clients in flat arrays, queried for all clients at once.
 
-Each client has intervals [start, end) in seconds, in the order of time and without overlap, each with a state: `up`
-(may be asked to train), `evaluate` (may only measure: not asked to train) or `down`. A client is down where no
-interval says otherwise. The largest end is the length of the trace.
+Each client has intervals [start, end) in seconds, in the order of time and without overlap. Each interval has a state:
+`up` (may train), `evaluate` (may only evaluate) or `down`. A client is down at all times without an interval. The
+largest end is the length of the trace.
 """
 
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from turnout.errors import DataError
 
 STATES = ("down", "evaluate", "up")
 DOWN, EVALUATE, UP = range(len(STATES))
-MOST_CLIENTS = 1 << 24  # a larger id is taken for a mistake, not for millions of empty traces
-MOST_SECONDS = 1e10  # three centuries; later times are taken for a mistake, or another unit
+MOST_CLIENTS = 1 << 24  # a larger id is an error, not a federation with millions of empty traces
+MOST_SECONDS = 1e10  # three centuries; a later time is an error, or in another unit
 Codes = NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where intervals came from, for messages: row k is called by its place in the file."""
+    """The source of intervals, for error messages that name a row by its place in the file."""
 
     name: str = "trace"
     unit: str = "row"
-    first: int = 0  # what row 0 is called
+    first: int = 0  # number of row 0 in messages
 
     def place(self, row: int) -> str:
-        """Return how a reader finds a row."""
+        """Return the place of a row in the file, as text."""
         return f"{self.name}, {self.unit} {row + self.first}"
 
 
@@ -38,7 +38,7 @@ IN_MEMORY = Origin()
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """A table of intervals as it was given: one entry per row in each."""
+    """A table of unchecked intervals, one entry per row in each column."""
 
     clients: Ids
     starts: Floats
@@ -48,7 +48,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Intervals of all clients, flat: client i owns offsets[i] : offsets[i + 1], in the order of time."""
+    """Intervals of all clients in flat arrays: client i has offsets[i] : offsets[i + 1], in the order of time."""
 
     offsets: Ids
     starts: Floats
@@ -57,7 +57,7 @@ class Trace:
 
     @classmethod
     def of(cls, rows: Intervals, num_clients: int | None = None, origin: Origin = IN_MEMORY) -> "Trace":
-        """Return the trace of these intervals, or raise one message about the first row that is wrong."""
+        """Return the trace of these intervals; raise DataError about the first invalid row."""
         _check(rows, MOST_CLIENTS if num_clients is None else num_clients, origin)
         count = int(rows.clients.max()) + 1 if num_clients is None else num_clients
         order = np.argsort(rows.clients, kind="stable")
@@ -66,16 +66,16 @@ class Trace:
 
     @property
     def num_clients(self) -> int:
-        """How many clients there are; some may have no interval."""
+        """Number of clients; some may have no interval."""
         return len(self.offsets) - 1
 
     @property
     def length_seconds(self) -> float:
-        """When the trace ends."""
+        """Length of the trace."""
         return float(self.ends.max())
 
     def states_at(self, seconds: float) -> Codes:
-        """Return the state of every client at a time, by one binary search for all of them at once."""
+        """Return the state of every client at a time, by one binary search for all clients."""
         place = self._last_started(seconds)
         inside = place >= self.offsets[:-1]
         safe = np.where(inside, place, 0)
@@ -83,31 +83,31 @@ class Trace:
         return np.where(inside, self.states[safe], DOWN).astype(np.int8)
 
     def _last_started(self, seconds: float) -> Ids:
-        """Return the place of each client's last interval that has begun; the one before its first if none has."""
+        """Return the position of each client's last interval with start <= seconds; one before its first if none."""
         low, high = self.offsets[:-1].copy(), self.offsets[1:].copy()
         for _ in range(int(np.diff(self.offsets).max(initial=0)).bit_length()):
             middle = (low + high) // 2
-            begun = self.starts[np.minimum(middle, len(self.starts) - 1)] <= seconds
+            has_started = self.starts[np.minimum(middle, len(self.starts) - 1)] <= seconds
             is_open = low < high
-            low = np.where(is_open & begun, middle + 1, low)
-            high = np.where(is_open & ~begun, middle, high)
+            low = np.where(is_open & has_started, middle + 1, low)
+            high = np.where(is_open & ~has_started, middle, high)
         return low - 1
 
     def up_at(self, seconds: float) -> Ids:
-        """Return the clients that are up at a time, ascending."""
+        """Return the clients that are available at a time, ascending."""
         return np.flatnonzero(self.states_at(seconds) == UP)
 
     def share_up(self, edges: Floats) -> Floats:
-        """Return the mean share of clients up between each two neighbouring times: exact, not sampled."""
+        """Return the exact mean share of available clients between each two neighbouring times."""
         is_up = self.states == UP
         area = _area(np.sort(self.starts[is_up]), edges) - _area(np.sort(self.ends[is_up]), edges)
         return np.diff(area) / np.diff(edges) / max(self.num_clients, 1)
 
     def seconds_up(self) -> Floats:
-        """Return how long each client is up in all."""
+        """Return the total time each client is available."""
         owner = np.repeat(np.arange(self.num_clients), np.diff(self.offsets))
-        lasted = np.where(self.states == UP, self.ends - self.starts, 0.0)
-        return np.bincount(owner, lasted, self.num_clients).astype(np.float64)
+        durations = np.where(self.states == UP, self.ends - self.starts, 0.0)
+        return np.bincount(owner, durations, self.num_clients).astype(np.float64)
 
 
 def _area(sorted_times: Floats, edges: Floats) -> Floats:
@@ -118,7 +118,7 @@ def _area(sorted_times: Floats, edges: Floats) -> Floats:
 
 
 def _check(rows: Intervals, limit: int, origin: Origin) -> None:
-    """Raise one message about the first row that is wrong."""
+    """Raise DataError about the first invalid row."""
     clients, starts, ends = rows.clients, rows.starts, rows.ends
     if len(clients) == 0:
         raise DataError(f"{origin.name}: the trace is empty: it has no interval. Write one row per interval.")
@@ -139,7 +139,7 @@ def _check(rows: Intervals, limit: int, origin: Origin) -> None:
     )
     firsts = [(int(np.argmax(wrong)), text) for wrong, text in rules if wrong.any()]
     if firsts:
-        row, text = min(firsts, key=lambda found: found[0])
+        row, text = min(firsts, key=lambda first: first[0])
         what = text.format(
             client=clients[row], start=f"{starts[row]:g}", end=f"{ends[row]:g}", last=limit - 1, longest=MOST_SECONDS
         )

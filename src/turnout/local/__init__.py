@@ -1,4 +1,4 @@
-"""What a client does. To add a solver: one file here, one line below, one test."""
+"""Local solvers: the optimiser of a client. To add a solver: one file here, one line below, one test."""
 
 from turnout.local import effort as effort
 from turnout.local import schedule as schedule

@@ -1,19 +1,19 @@
-"""Adam at the client: a moving average of gradients, divided by a moving average of their size.
+"""Adam at the client: a moving average of gradients, divided by the root of a moving average of their squares.
 
-Intuition: every parameter moves about η_l a step, whatever the scale of its gradient.
+Intuition: every parameter moves by about η_l per step, whatever the scale of its gradient.
 
     m   ← β1·m + (1−β1)·g                      (m = 0 at the start of the round)
     v   ← β2·v + (1−β2)·g²                     (v = v₀ at the start of the round)
     x_i ← x_i − η_l · m / (√v + τ_a)
-    with bias_correction, m/(1−β1ᵏ⁺¹) and v/(1−β2ᵏ⁺¹) take the place of m and v at step k = 0, 1, …
+    with bias_correction, m/(1−β1ᵏ⁺¹) and v/(1−β2ᵏ⁺¹) replace m and v in the last line at step k = 0, 1, …
 
     correction   none: sends Δ_i     local: sends Δ_i ⊘ C_i     joint: sends Δ_i ⊘ C_i and 1 ⊘ C_i
     a ← β1·a + (1−β1)/(√v + τ_a);   C_i ← C_i + a          (a/(1−β1ᵏ⁺¹) with bias_correction)
 
-Moments are fresh at every client in every round; there is no other mode. See Adagrad for what the corrections do.
+Every client starts every round with new moments; there is no other mode. Adagrad's page explains the corrections.
 
 Reduces to: torch's Adam with bias_correction; when β2 = 0 and β1 = 0, steps of η_l·sign(g) as τ_a → 0.
-Differs from the paper: bias correction is off, as C_i there leaves it out; switched on here, C_i has it too.
+Differs from the paper: bias_correction is an addition, off by default; if it is on, C_i includes it.
 Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
 """
 
@@ -31,30 +31,30 @@ from turnout.settings import ShareBelowOne, rule
 class Adam(Adaptive):
     """Adam for a number of epochs or steps."""
 
-    beta1: ShareBelowOne = 0.9  # β1
-    beta2: ShareBelowOne = 0.99  # β2
-    bias_correction: bool = False  # divide m and v by what is missing while they are young
+    beta1: ShareBelowOne = 0.9  # decay β1 of the first moment m, 0 to below 1; 0 is without momentum, 0.9 is usual
+    beta2: ShareBelowOne = 0.99  # decay β2 of the second moment v, 0 to below 1; 0.99 is usual
+    bias_correction: bool = False  # divide m by 1−β1ᵏ⁺¹ and v by 1−β2ᵏ⁺¹, as torch's Adam does; false as in the paper
 
     def __post_init__(self) -> None:
         Adaptive.__post_init__(self)
         if self.bias_correction and self.initial_accumulator > 0:
             raise ConfigError(
-                f"Adam needs initial_accumulator = 0 with bias_correction, which takes v to begin there; got "
+                "Adam needs initial_accumulator = 0 with bias_correction, which assumes that v starts at 0; got "
                 f"{self.initial_accumulator}. Change local.initial_accumulator."
             )
 
     def numbers(self) -> dict[str, float]:
-        """Return τ_a, v₀ where it is not 0, and the two β."""
+        """Return τ_a, v₀ if it is not 0, β1 and β2."""
         return {**Adaptive.numbers(self), "beta1": self.beta1, "beta2": self.beta2}
 
     @property
     def features(self) -> frozenset[str]:
-        """What is switched on: rows of one block are all corrected alike."""
+        """The active features; all clients of one block have the same correction."""
         flags = {"bias_correction"} if self.bias_correction else set()
         return frozenset({*self.numbers(), f"correction {self.correction}", *flags})
 
     def begin(self, params: Sequence[Tensor]) -> list[Memory]:
-        """Return fresh moments."""
+        """Return new moments."""
         return self.fresh_state(params, ["mean", "square"])
 
     def update(self, slot: SlotUpdate) -> None:

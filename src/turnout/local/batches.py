@@ -1,7 +1,7 @@
-"""Which samples each client sees at each step: a pure function of keys, sizes and steps.
+"""Mini-batches: the samples of each client at each local step, as a pure function of keys, sizes and steps.
 
-Shuffled: every epoch is a fresh permutation of the client's samples, cut into batches; the last one of an epoch may
-be smaller. Replaced: each sample is drawn independently. Full: every step sees everything.
+Shuffled: every epoch is a new permutation of the client's samples, split into batches; the last batch of an epoch may
+be smaller. Replaced: samples are drawn independently, with replacement. Full: every step uses all samples.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from turnout.limits import check_memory
 from turnout.protocols import Batching
 from turnout.streams import GAMMA, mix, unit
 
-BYTES_PER_DRAW = 16  # at least: a position and where it is read from
+BYTES_PER_DRAW = 16  # memory per drawn sample, at least: two 8-byte indices
 
 
 class Batches(NamedTuple):
@@ -30,7 +30,7 @@ def steps_per_epoch(sizes: Ids, batch_size: int | None) -> Ids:
 
 
 def samples_used(sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching) -> Ids:
-    """Return how many per-sample gradients each client computes in so many steps."""
+    """Return how many per-sample gradients each client computes in this many steps."""
     if batching == "full" or batch_size is None:
         return sizes * steps
     if batching == "replaced":
@@ -41,7 +41,7 @@ def samples_used(sizes: Ids, steps: Ids, batch_size: int | None, batching: Batch
 
 
 def draw_batches(keys: Bits, sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching) -> Batches:
-    """Return the batches of each row; a row depends on its own key, size and steps alone."""
+    """Return the batches of each row; a row depends only on its own key, size and steps."""
     longest = int(steps.max(initial=0))
     if batching == "full" or batch_size is None:
         width = int(sizes.max(initial=0))
@@ -91,8 +91,8 @@ def permutations(keys: Bits, sizes: Ids, epochs: Ids) -> Ids:
     counter = np.arange(int(per_row.sum())) - np.repeat(np.cumsum(per_row) - per_row, per_row)
     bits = mix(np.repeat(keys, per_row) + (counter.astype(np.uint64) + np.uint64(1)) * GAMMA)
     group = np.repeat(np.arange(len(group_sizes), dtype=np.uint64), group_sizes)
-    ranked = (group << np.uint64(40)) | (bits >> np.uint64(24))  # fixed widths: the block never matters
-    if len(group_sizes) >= 1 << 24:  # more groups than the upper bits can name
+    ranked = (group << np.uint64(40)) | (bits >> np.uint64(24))  # fixed widths: a block's size has no effect
+    if len(group_sizes) >= 1 << 24:  # more groups than the upper 24 bits can hold
         return np.lexsort((bits, group)) - np.repeat(group_starts, group_sizes)
     order = np.argsort(ranked)
     in_order = ranked[order]

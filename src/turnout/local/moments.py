@@ -1,6 +1,6 @@
-"""What the adaptive solvers share: state by row, the preconditioned step, and the correction of what is sent.
+"""Parts that the adaptive solvers share: the state per row, the preconditioned step, and the correction of the update.
 
-The preconditioner of step k is P_k = 1/(√v_k + τ_a). Beside the step, its weight in the client's change is added up:
+The preconditioner of step k is P_k = 1/(√v_k + τ_a). The solver also accumulates its weight C in the client's update:
 
     a ← β·a + (1−β)·P_k        (a = 0 at the start; β is the solver's momentum)
     C ← C + a                  (C = 0 at the start)
@@ -22,7 +22,7 @@ Correction = Literal["none", "local", "joint"]
 
 
 def squares(slot: SlotUpdate) -> Tensor:
-    """Return v of the rows that are still at work; it starts at v₀, each row at its own."""
+    """Return v of the active rows; it starts at each row's own v₀."""
     square: Tensor = slot.state["square"][: len(slot.param)]
     if slot.step == 0 and "initial_accumulator" in slot.settings:
         square.add_(slot.settings["initial_accumulator"])
@@ -32,14 +32,14 @@ def squares(slot: SlotUpdate) -> Tensor:
 def preconditioned_step(
     slot: SlotUpdate, direction: Tensor, square: Tensor, momentum: Tensor | float = 0.0, unbias: Tensor | float = 1.0
 ) -> None:
-    """Move by η_l·d·P, and add the preconditioner up where there is a correction.
+    """Subtract η_l·d·P from the parameter, and accumulate C if there is a correction.
 
     Args:
-        slot: the parameter that moves.
-        direction: d, which carries `unbias` already.
-        square: v, which carries its own bias correction already.
+        slot: the parameter to update.
+        direction: d, already multiplied by `unbias`.
+        square: v, already bias-corrected.
         momentum: β of the direction.
-        unbias: 1/(1−βᵏ⁺¹) where the direction is bias-corrected.
+        unbias: 1/(1−βᵏ⁺¹) if the direction is bias-corrected, else 1.
     """
     settings, rows = slot.settings, len(slot.param)
     inverse = square.sqrt().add_(settings["adaptivity"]).reciprocal_()  # P_k
@@ -51,7 +51,7 @@ def preconditioned_step(
 
 
 def corrected(delta: Tensor, state: Memory, correction: Correction) -> tuple[Tensor, Tensor | None]:
-    """Return Δ, or Δ⊘C, or both Δ⊘C and 1⊘C; 0 where C is 0."""
+    """Return Δ, or Δ⊘C, or both Δ⊘C and 1⊘C, with 0 where C is 0."""
     if correction == "none":
         return delta, None
     scale: Tensor = state["scale"]  # C
@@ -61,52 +61,55 @@ def corrected(delta: Tensor, state: Memory, correction: Correction) -> tuple[Ten
 
 @rule("local")
 class Adaptive(Solver):
-    """The settings of every adaptive solver, and what it sends."""
+    """The settings of every adaptive solver, and the update it sends."""
 
     preconditioned: ClassVar[bool] = True
     client_state: ClassVar[None] = None
-    adaptivity: Positive = 1e-3  # τ_a
-    initial_accumulator: Accumulator = 0.0  # v₀
-    correction: Correction = "none"  # "local" and "joint" take the preconditioner out of what is sent
+    # adaptivity τ_a in the denominator, greater than 0; 1e-3 is usual, a larger value is less adaptive
+    adaptivity: Positive = 1e-3
+    initial_accumulator: Accumulator = 0.0  # initial second moment v₀ in every round, 0 or more; 0 is usual
+    # correction of the update for the preconditioner: "none" sends Δ_i, "local" sends Δ_i divided by C_i, "joint" also
+    # sends 1/C_i and needs the Joint aggregation
+    correction: Correction = "none"
 
     def numbers(self) -> dict[str, float]:
-        """Return τ_a, and v₀ where it is not 0."""
+        """Return τ_a, and v₀ if it is not 0."""
         start = {"initial_accumulator": self.initial_accumulator} if self.initial_accumulator else {}
         return {**Solver.numbers(self), "adaptivity": self.adaptivity, **start}
 
     @property
     def features(self) -> frozenset[str]:
-        """What is switched on: rows of one block are all corrected alike."""
+        """The active features; all clients of one block have the same correction."""
         return frozenset({*self.numbers(), f"correction {self.correction}"})
 
     def local_work(self, steps: Ids, settings: Mapping[str, Floats]) -> Floats:
-        """Return τ_i; how much each step weighs, coordinate by coordinate, is in C_i."""
+        """Return τ_i; the weight of each step in each coordinate is in C_i."""
         return steps.astype(np.float64)
 
     def fresh_state(self, params: Sequence[Tensor], names: Sequence[str]) -> list[Memory]:
-        """Return zeros of each name for every parameter, and what the correction adds up."""
-        kept = [*names, "smoothed", "scale"] if self.correction != "none" else names
-        return [{name: torch.zeros_like(param) for name in kept} for param in params]
+        """Return zeros under each name for every parameter, and under those of the correction if there is one."""
+        all_names = [*names, "smoothed", "scale"] if self.correction != "none" else names
+        return [{name: torch.zeros_like(param) for name in all_names} for param in params]
 
     def finish(self, delta: Tensor, state: Memory) -> tuple[Tensor, Tensor | None]:
-        """Send what the correction says."""
+        """Return the corrected update."""
         return corrected(delta, state, self.correction)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why an aggregation does not go with the correction."""
+        """Yield why the aggregation or the server rule does not support the correction."""
         aggregation = type(plan.aggregation).__name__
         if self.correction == "joint" and aggregation != "Joint":
             yield (
-                f'correction = "joint" sends changes divided by C and needs Joint to put a common scale back; '
-                f'{aggregation} does not. Set aggregation.use = "joint", or local.correction to "local" or "none".'
+                'correction = "joint" sends updates divided by C and needs Joint, which restores a common scale; '
+                f'got {aggregation}. Set aggregation.use = "joint", or local.correction to "local" or "none".'
             )
         if self.correction == "joint" and plan.server.wants_norms:
             yield (
-                f'{type(plan.server).__name__} weighs changes by their length, and correction = "joint" sends them '
+                f'{type(plan.server).__name__} uses the norms of the updates, and correction = "joint" sends updates '
                 'divided by C. Set server.use = "sgd", or local.correction = "none".'
             )
         if self.correction == "local" and aggregation == "SchemeC":
             yield (
-                'correction = "local" has already divided each change by its work, and SchemeC would do so again. '
+                'correction = "local" already divides each update by its work, and SchemeC would divide again. '
                 'Set aggregation.use = "scheme-b", or local.correction = "none".'
             )

@@ -1,6 +1,6 @@
-"""SGD at the client, with momentum, weight decay, a proximal pull, local decay, clipping and controls, in any mix.
+"""SGD at the client, with optional momentum, weight decay, proximal term, learning rate decay, clipping and controls.
 
-Intuition: every client takes a few ordinary steps from the model it was handed.
+Intuition: every client takes a few ordinary SGD steps from the round's model.
 
     g   = clip(∇f(x_i; batch)) + λ·x_i − k_i
     v   ← ρ·v + g                                  (v = 0 at the start of the round)
@@ -10,12 +10,13 @@ Intuition: every client takes a few ordinary steps from the model it was handed.
 
     control   none: k_i = 0;   else k_i = c_i − c with c = Σ_i p_i c_i, all 0 at first, and after the round
               average:  c_i ← k_i + Δ_i/(η_l‖a_i‖₁)          SCAFFOLD's option II
-              gradient: c_i ← ∇F_i(x)                        option I: every sample, at the model that was sent
+              gradient: c_i ← ∇F_i(x)                        option I: full gradient at the round's model
 
 Reduces to: plain local SGD when ρ = λ = μ = 0, γ = 1 and nothing is clipped; then ‖a_i‖₁ = τ_i.
-Differs from the paper: the proximal pull is added to the direction, never to the momentum buffer; the gradient is
-clipped before weight decay, controls and the pull, so that clipping bounds the data's part alone. Controls count by
-p_i and not 1/N, and are divided by ‖a_i‖₁ and not τ_i: the same for equal data and plain steps.
+Differs from the paper: the proximal term is added to the direction, not to the momentum buffer. The gradient is clipped
+before weight decay, controls and the proximal term, so that clipping limits only the mini-batch gradient. The mean of
+the controls has weights p_i, not 1/N, and the update is divided by ‖a_i‖₁, not τ_i; both agree with the paper for equal
+data sizes and plain steps.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629; Li et al. (FedProx). MLSys 2020. arXiv:1812.06127;
 Karimireddy et al. (SCAFFOLD). ICML 2020. arXiv:1910.06378.
 """
@@ -47,7 +48,7 @@ def accumulated_work(steps: Ids, *, lr: Floats, momentum: Floats, prox_strength:
 
 
 def sgd_step(slot: SlotUpdate) -> None:
-    """Move one parameter of every row by one step of the general solver."""
+    """Update one parameter of every row by one step of the general solver."""
     s, grad, param = slot.settings, slot.grad, slot.param
     if "weight_decay" in s:
         grad.add_(param * s["weight_decay"])
@@ -59,7 +60,7 @@ def sgd_step(slot: SlotUpdate) -> None:
         velocity.mul_(s["momentum"]).add_(grad)
         direction = velocity
     rate = s["lr"] * s["lr_decay"] ** slot.step if "lr_decay" in s else s["lr"]
-    if "prox_strength" in s:  # a new tensor: the pull must not leak into the velocity
+    if "prox_strength" in s:  # a new tensor: the proximal term must not change the velocity
         direction = direction + (param - slot.anchor) * s["prox_strength"]
     if isinstance(rate, Tensor):
         param.addcmul_(direction, rate, value=-1.0)
@@ -71,14 +72,16 @@ def sgd_step(slot: SlotUpdate) -> None:
 class SGD(Solver):
     """Stochastic gradient descent for a number of epochs or steps."""
 
-    momentum: ShareBelowOne = 0.0  # ρ
-    weight_decay: NonNegative = 0.0  # λ
-    prox_strength: NonNegative = 0.0  # μ
-    lr_decay: PositiveShare = 1.0  # γ, per local step
-    control: Literal["none", "average", "gradient"] = "none"  # SCAFFOLD's controls; "average" is its option II
+    momentum: ShareBelowOne = 0.0  # momentum ρ of local SGD, 0 to below 1; 0 is plain SGD, 0.9 is usual
+    weight_decay: NonNegative = 0.0  # weight decay λ, 0 or more; 0 is none, 1e-4 is usual
+    prox_strength: NonNegative = 0.0  # strength μ of FedProx's proximal term, 0 or more; 0 is none, 0.001 to 1 is usual
+    lr_decay: PositiveShare = 1.0  # factor γ on the learning rate per local step, above 0 to 1; 1 is no decay
+    # SCAFFOLD's control variates: "none" without, "average" refreshes c_i from the update (option II, usual),
+    # "gradient" from the full gradient (option I)
+    control: Literal["none", "average", "gradient"] = "none"
 
     def numbers(self) -> dict[str, float]:
-        """Return the settings that are switched on, beside the rate."""
+        """Return the active numeric settings except the learning rate."""
         on = {name: getattr(self, name) for name in ("momentum", "weight_decay", "prox_strength")}
         decay = {"lr_decay": self.lr_decay} if self.lr_decay != 1 else {}
         return {**Solver.numbers(self), **{name: value for name, value in on.items() if value != 0}, **decay}
@@ -91,7 +94,7 @@ class SGD(Solver):
         return ControlVariates("update" if self.control == "average" else "gradient")
 
     def local_work(self, steps: Ids, settings: Mapping[str, Floats]) -> Floats:
-        """Return ‖a_i‖₁; weight decay and clipping bend the linear model slightly and are left out."""
+        """Return ‖a_i‖₁; it ignores weight decay and clipping, whose effect on it is small."""
         if not self.features & {"momentum", "prox_strength", "lr_decay"}:
             return steps.astype(np.float64)
         zeros, ones = np.zeros(len(steps)), np.ones(len(steps))
@@ -104,7 +107,7 @@ class SGD(Solver):
         )
 
     def begin(self, params: Sequence[Tensor]) -> list[Memory]:
-        """Return a zero velocity per parameter where momentum is on."""
+        """Return a zero velocity per parameter if momentum is on."""
         if self.momentum == 0:
             return [{} for _ in params]
         return [{"velocity": torch.zeros_like(param)} for param in params]
@@ -114,5 +117,5 @@ class SGD(Solver):
         sgd_step(slot)
 
     def finish(self, delta: Tensor, state: Memory) -> tuple[Tensor, Tensor | None]:
-        """Send the change as it is."""
+        """Return the update unchanged."""
         return delta, None

@@ -1,4 +1,4 @@
-"""What every solver shares: the rate, the mini-batches, and how much work is asked for."""
+"""Parts that all local solvers share: the learning rate, the mini-batches and the number of local steps."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -17,10 +17,10 @@ Work = StepCount | tuple[StepCount, StepCount]
 
 
 class Schedule(Protocol):
-    """How the local learning rate changes over rounds."""
+    """How the local learning rate changes over the rounds."""
 
     def factor(self, round: int) -> float:
-        """Return the factor on lr in a round, counted from 1 since the schedule last began."""
+        """Return the factor on lr in a round, counted from 1 since the last start of the schedule."""
         ...
 
 
@@ -28,30 +28,36 @@ class Effort(Protocol):
     """How many local steps clients are asked for."""
 
     def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:
-        """Return τ_i of each client; `per_epoch` is how many steps one pass over its samples takes."""
+        """Return τ_i of each client; `per_epoch` is its number of steps per epoch."""
         ...
 
 
 class WatchfulEffort(Effort, Protocol):
-    """An effort that follows how training goes."""
+    """An effort that depends on the training loss."""
 
     def observe(self, memory: Mapping[str, Any], view: View, loss: float, lr: float) -> Memory:
-        """Return the new memory after a round of this mean training loss and local rate."""
+        """Return the new memory after a round with this mean training loss and local learning rate."""
         ...
 
 
 @rule("local")
 class Solver:
-    """The settings of every solver; how it moves a parameter is the solver's own."""
+    """The settings of every solver; each solver defines its own step."""
 
-    lr: Positive  # η_l
-    schedule: Schedule = field(default_factory=Constant)  # how lr changes from round to round
-    batch_size: Annotated[Count | None, When(batches=("shuffled", "replaced"))] = None  # B; none is all local samples
-    batches: Batching = "shuffled"  # each epoch a new order; or draws with replacement; or all samples at every step
-    epochs: Work | None = None  # E, or a range drawn from per client and round, both ends included
-    steps: Work | None = None  # τ, or a range
-    effort: Effort | None = None  # a rule for τ, instead of epochs or steps
-    clip_norm: Positive | None = None  # largest allowed norm of a mini-batch's gradient; none disables clipping
+    lr: Positive  # local learning rate η_l, greater than 0; 0.01 to 0.1 is usual for SGD, 0.001 to 0.01 for Adam
+    schedule: Schedule = field(default_factory=Constant)  # rule for the local learning rate over the rounds
+    # mini-batch size B, 1 or more; 10 to 100 is usual, none is all local samples
+    batch_size: Annotated[Count | None, When(batches=("shuffled", "replaced"))] = None
+    # how mini-batches are drawn: "shuffled" splits a new permutation in every epoch, "replaced" draws with replacement,
+    # "full" uses all local samples in every step
+    batches: Batching = "shuffled"
+    # number of local epochs E, 1 or more, or a range [least, most] to draw from per client and round; 1 to 5 is usual
+    epochs: Work | None = None
+    # number of local steps τ, 1 or more, or a range [least, most] to draw from per client and round; instead of epochs
+    steps: Work | None = None
+    effort: Effort | None = None  # rule for the number of local steps τ_i, instead of epochs or steps
+    # largest allowed norm of a mini-batch gradient, greater than 0; none disables clipping, 1 to 10 is usual
+    clip_norm: Positive | None = None
 
     def __post_init__(self) -> None:
         self._check_work()
@@ -80,12 +86,12 @@ class Solver:
             )
 
     def numbers(self) -> dict[str, float]:
-        """Return the settings that are switched on, beside the rate; a solver adds its own."""
+        """Return the active numeric settings except the learning rate; a solver adds its own."""
         return {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
 
     @property
     def features(self) -> frozenset[str]:
-        """What is switched on beyond the plain step."""
+        """The active features beyond the plain step."""
         return frozenset(self.numbers())
 
     def rate(self, view: View) -> float:
@@ -106,19 +112,19 @@ class Solver:
         return amount if self.steps is not None else amount * per_epoch
 
     def settings(self, clients: Ids, view: View) -> dict[str, Floats]:
-        """Return η_l and whatever is switched on, one value per client."""
+        """Return η_l and the active numeric settings, one value per client."""
         values = {"lr": self.rate(view), **self.numbers()}
         return {name: np.full(len(clients), values[name], dtype=np.float64) for name in sorted(values)}
 
     def observe(self, memory: Mapping[str, Any], view: View, loss: float) -> Memory:
-        """Let an effort that follows the loss see it; the memory of any other stays as it is."""
+        """Pass the loss to an effort that depends on it and return its new memory; else return the memory unchanged."""
         if _is_watchful(self.effort):
             return self.effort.observe(memory, view, loss, self.rate(view))
         return dict(memory)
 
 
 def _is_watchful(effort: Effort | None) -> TypeGuard[WatchfulEffort]:
-    """Whether an effort follows the loss; a protocol's own isinstance is too slow for every round."""
+    """Whether an effort depends on the loss; isinstance with a protocol is too slow for every round."""
     return hasattr(effort, "observe")
 
 

@@ -1,6 +1,6 @@
-"""Yogi at the client: Adam with a second moment that rises and falls only slowly.
+"""Yogi at the client: Adam with a second moment that increases and decreases slowly.
 
-Intuition: one large gradient does not slow a parameter down at once, and one quiet batch does not set it off.
+Intuition: neither one large gradient nor one small gradient changes the step size of a parameter at once.
 
     m   ← β1·m + (1−β1)·g                      (m = 0 at the start of the round)
     v   ← v − (1−β2)·g²·sign(v − g²)           (v = v₀ at the start of the round)
@@ -9,7 +9,7 @@ Intuition: one large gradient does not slow a parameter down at once, and one qu
     correction   none: sends Δ_i     local: sends Δ_i ⊘ C_i     joint: sends Δ_i ⊘ C_i and 1 ⊘ C_i
     a ← β1·a + (1−β1)/(√v + τ_a);   C_i ← C_i + a
 
-Moments are fresh at every client in every round; there is no other mode. See Adagrad for what the corrections do.
+Every client starts every round with new moments; there is no other mode. Adagrad's page explains the corrections.
 
 Reduces to: Adam at the first step of a round when v₀ = 0.
 Reference: Zaheer, Reddi, Sachan, Kale, Kumar. NeurIPS 2018; Wang et al. 2021. arXiv:2106.02305, for the corrections.
@@ -28,15 +28,15 @@ from turnout.settings import ShareBelowOne, rule
 class Yogi(Adaptive):
     """Yogi for a number of epochs or steps."""
 
-    beta1: ShareBelowOne = 0.9  # β1
-    beta2: ShareBelowOne = 0.99  # β2
+    beta1: ShareBelowOne = 0.9  # decay β1 of the first moment m, 0 to below 1; 0 is without momentum, 0.9 is usual
+    beta2: ShareBelowOne = 0.99  # 1−β2 is the step of the second moment v; β2 is 0 to below 1, 0.99 is usual
 
     def numbers(self) -> dict[str, float]:
-        """Return τ_a, v₀ where it is not 0, and the two β."""
+        """Return τ_a, v₀ if it is not 0, β1 and β2."""
         return {**Adaptive.numbers(self), "beta1": self.beta1, "beta2": self.beta2}
 
     def begin(self, params: Sequence[Tensor]) -> list[Memory]:
-        """Return fresh moments."""
+        """Return new moments."""
         return self.fresh_state(params, ["mean", "square"])
 
     def update(self, slot: SlotUpdate) -> None:

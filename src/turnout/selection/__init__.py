@@ -1,4 +1,4 @@
-"""Who is asked. To add a rule: one file here, one line below, one test."""
+"""Client selection: which clients form the cohort. To add a rule: one file here, one line below, one test."""
 
 from turnout.selection.afl import AFL
 from turnout.selection.divfl import DivFL

@@ -1,20 +1,21 @@
-"""Optimal client sampling: everyone drawn trains, and those whose change is large are more likely to send it.
+"""Optimal client sampling: all sampled clients train, and clients with a large update are more likely to send it.
 
-Intuition: an upload is worth its bytes in proportion to how far it moves the model.
+Intuition: an upload is worth its cost in proportion to how far it moves the model.
 
-    n clients drawn evenly from A_t train;  U_i = p_i ‖Δ_i‖;  budget m = Σ_i q_i, the expected number that send
+    n clients sampled uniformly from A_t train;  U_i = p_i ‖Δ_i‖;  budget m = Σ_i q_i, the expected number that send
     exact      U_(1) ≤ … ≤ U_(n); l the largest with 0 < m + l − n ≤ Σ_{j≤l} U_(j) / U_(l)
                q_i = (m + l − n) U_i / Σ_{j≤l} U_(j) for the l smallest, 1 for the others
     iterative  q_i = min(1, m U_i / ΣU); then up to j_max times q_i ← min(1, C q_i) where q_i < 1,
                C = (m − n + I) / Σ_{q<1} q over the I clients with q_i < 1, until C ≤ 1: needs only sums
-    each client sends with probability q_i, by its own coin;  π_i = q_i · n / |A_t|
+    each client sends with probability q_i, independently;  π_i = q_i · n / |A_t|
 
-With FedAvg's weighting "ht" the step Σ (p_i / π_i) Δ_i has the mean Σ_{A_t} p_i Δ_i, given who is up. Without
-the factor 1/π_i it is biased towards large changes, so other weightings are refused.
+With FedAvg's weighting "ht" the step Σ (p_i / π_i) Δ_i has the expectation Σ_{A_t} p_i Δ_i, given the available
+clients. Without the factor 1/π_i it is biased towards large updates, so other weightings are rejected.
 
 Reduces to: uniform selection of n when m = n; q_i = m / n when all U_i are equal.
-Differs from the paper: weights are the shares p_i of the objective, not of the drawn n, so that the step is unbiased
-for the objective itself; the two agree when everyone is drawn. Clients that did not move share what is left of m.
+Differs from the paper: p_i are the shares in the objective, not normalised over the n sampled clients, so that the step
+is unbiased for the objective; the two agree if all clients are sampled. Clients with an update of zero share the rest
+of m.
 Reference: Chen, Horváth, Richtárik. Optimal client sampling for federated learning. TMLR 2022. arXiv:2010.13723.
 """
 
@@ -27,13 +28,13 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Choice, View
 from turnout.requests import Steps, Trained
-from turnout.selection.candidates import check_pool
+from turnout.selection.sampling import check_pool
 from turnout.selection.uniform import Uniform
 from turnout.settings import Clients, Count, When, rule
 
 
 def exact_probabilities(norms: Floats, budget: float) -> Floats:
-    """Return q_i of the closed form, for norms > 0 and fewer to send than there are."""
+    """Return q_i by the closed form, for norms > 0 and a budget below their number."""
     order = np.argsort(norms, kind="stable")
     ranked = norms[order]
     total = np.cumsum(ranked)
@@ -45,7 +46,7 @@ def exact_probabilities(norms: Floats, budget: float) -> Floats:
 
 
 def iterative_probabilities(norms: Floats, budget: float, iterations: int = 4) -> Floats:
-    """Return q_i by rescaling, for norms > 0 and fewer to send than there are."""
+    """Return q_i by repeated rescaling, for norms > 0 and a budget below their number."""
     probabilities: Floats = np.minimum(budget * norms / norms.sum(), 1)
     for _ in range(iterations):
         below = probabilities < 1
@@ -58,63 +59,65 @@ def iterative_probabilities(norms: Floats, budget: float, iterations: int = 4) -
 
 
 def sending_probabilities(norms: Floats, budget: float, iterations: int | None = None) -> Floats:
-    """Return q_i, exact unless a number of iterations is given; clients that did not move share what is left of m."""
-    moved = norms > 0
+    """Return q_i, exact if `iterations` is None; clients with an update of zero share the rest of the budget m."""
+    is_positive = norms > 0
     probabilities = np.ones(len(norms))
-    if budget >= moved.sum():
-        probabilities[~moved] = min((budget - moved.sum()) / max((~moved).sum(), 1), 1)
+    if budget >= is_positive.sum():
+        probabilities[~is_positive] = min((budget - is_positive.sum()) / max((~is_positive).sum(), 1), 1)
         return probabilities
-    probabilities[~moved] = 0
-    probabilities[moved] = (
-        exact_probabilities(norms[moved], budget)
+    probabilities[~is_positive] = 0
+    probabilities[is_positive] = (
+        exact_probabilities(norms[is_positive], budget)
         if iterations is None
-        else iterative_probabilities(norms[moved], budget, iterations)
+        else iterative_probabilities(norms[is_positive], budget, iterations)
     )
     return probabilities
 
 
 @rule("selection")
 class Optimal:
-    """Everyone drawn trains; who sends is drawn by the size of the change."""
+    """All sampled clients train; the norm of its update decides how likely a client is to send it."""
 
-    cohort_size: Clients  # m: how many are expected to send
-    pool_size: Clients  # n: how many train
-    probabilities: Literal["exact", "iterative"] = "exact"  # how q_i is found
-    iterations: Annotated[Count, When(probabilities="iterative")] = 4  # j_max
+    cohort_size: Clients  # expected number m of clients that send their update, 1 to pool_size
+    pool_size: Clients  # number n of clients that train, cohort_size or more; two to ten times the cohort is usual
+    # how q_i is computed: "exact" by the closed form, "iterative" by an approximation that needs only sums over clients
+    probabilities: Literal["exact", "iterative"] = "exact"
+    # largest number of iterations j_max of probabilities = "iterative", 1 or more; 4 is usual
+    iterations: Annotated[Count, When(probabilities="iterative")] = 4
 
     def __post_init__(self) -> None:
         check_pool("Optimal", self.cohort_size, self.pool_size)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the answers could not be combined without bias, or why clients cannot be trained here."""
+        """Yield why the aggregation would be biased, or why clients cannot train before the round."""
         weighting = getattr(plan.aggregation, "weighting", "ht")
         if weighting not in ("ht", "ht-fleet"):
             yield (
-                f'large changes are sent more often, which only weighting = "ht" undoes; got "{weighting}". '
+                f'large updates are sent more often, which only weighting = "ht" corrects; got "{weighting}". '
                 'Set aggregation.weighting to "ht".'
             )
         if plan.local.client_state is not None:
             yield (
-                "it has clients train before the round, without their control variates. "
+                "it trains clients before the round, without their control variates. "
                 'Set local.control to "none", or select with "uniform".'
             )
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Steps[Choice]:
-        """Return those of the drawn clients that send; their rows go with the choice and are not asked for again."""
-        drawn = Uniform(cohort_size=self.pool_size).choose(pool, view, ask)
-        if len(drawn.clients) == 0:
-            return drawn
-        answer: Trained = yield ask.train(drawn.clients, uploads=False)
+        """Return the clients that send; the choice carries their updates, so they do not train again."""
+        sample = Uniform(cohort_size=self.pool_size).choose(pool, view, ask)
+        if len(sample.clients) == 0:
+            return sample
+        answer: Trained = yield ask.train(sample.clients, uploads=False)
         clients, finite = answer.clients, np.asarray(answer.finite, dtype=bool)
-        prob = np.ones(len(clients))  # a broken change is passed on, to be rejected on the record
+        prob = np.ones(len(clients))  # a non-finite update is passed on, so that its rejection is recorded
         norms = cast(Tensor, answer.delta).double().norm(dim=1).cpu().numpy() * view.weights[clients]  # U_i
         iterations = self.iterations if self.probabilities == "iterative" else None
         prob[finite] = sending_probabilities(norms[finite], self.cohort_size, iterations)
         sends = view.streams.uniforms("sending", view.round, clients)[:, 0] < prob
-        first = min(self.pool_size / len(pool), 1.0)  # the probability to be among those drawn
+        sample_prob = min(self.pool_size / len(pool), 1.0)  # the probability to be among the n clients
         return Choice(
             clients=clients[sends],
             multiplicity=np.ones(int(sends.sum()), dtype=np.int64),
-            inclusion_prob=first * prob[sends],
+            inclusion_prob=sample_prob * prob[sends],
             trained=answer,
         )

@@ -1,10 +1,10 @@
-"""Poisson selection: everyone who is up is asked with the same probability, each by a coin of its own.
+"""Poisson selection: every available client is selected with the same probability, independently.
 
-Intuition: how many are asked is left to chance, so that nobody's being asked says anything of anyone else's.
+Intuition: the cohort size is random, so that the selection of one client reveals nothing about another.
 
     i ∈ S  with probability q, independently;    π_i = q,   |S| ~ Binomial(|A_t|, q)
 
-A round may ask nobody. It is the draw that privacy accounting knows best.
+The cohort of a round may be empty. Privacy accounting has its tightest bounds for this sampling.
 
 Reduces to: full participation when q = 1.
 Reference: McMahan, Ramage, Talwar, Zhang. ICLR 2018. arXiv:1710.06963.
@@ -21,13 +21,13 @@ from turnout.settings import PositiveShare, rule
 
 @rule("selection")
 class Poisson:
-    """A coin for every client that is up."""
+    """An independent draw for every available client."""
 
-    cohort_size: ClassVar[int | None] = None  # left to chance
-    prob: PositiveShare  # q
+    cohort_size: ClassVar[int | None] = None  # the cohort size is random
+    prob: PositiveShare  # selection probability q of each available client, above 0 to 1; 0.01 to 0.1 is usual
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
-        """Return the clients whose coin fell right."""
-        drawn = pool[view.streams.uniforms("selection", view.round, pool)[:, 0] < self.prob]
-        ones = np.ones(len(drawn), dtype=np.int64)
-        return Choice(clients=drawn, multiplicity=ones, inclusion_prob=np.full(len(drawn), self.prob))
+        """Return the clients selected by their own draw."""
+        selected = pool[view.streams.uniforms("selection", view.round, pool)[:, 0] < self.prob]
+        ones = np.ones(len(selected), dtype=np.int64)
+        return Choice(clients=selected, multiplicity=ones, inclusion_prob=np.full(len(selected), self.prob))

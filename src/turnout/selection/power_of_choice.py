@@ -1,21 +1,22 @@
-"""Power-of-choice: draw a few candidates, ask how they fare, train on those that struggle most.
+"""Power-of-choice: sample a few candidates, request their losses, train those with the largest loss.
 
-Intuition: a client whose loss is high has the most to teach the model.
+Intuition: training on a client with a high loss improves the model most.
 
-    𝒜 = d clients of A_t, drawn without replacement in proportion to p_i
+    𝒜 = d clients of A_t, sampled without replacement in proportion to p_i
     S = the K of 𝒜 with the largest L_i ≈ F_i(x);  ties go to the lowest id
 
     full   L_i = F_i(x) on all local samples                         pow-d
     batch  L_i on one mini-batch of min(B, n_i) of its own samples   cpow-d
-    last   L_i = its mean training loss when it last took part, +∞ if it never did: explored first   rpow-d
+    last   L_i = mean training loss in its last round, +∞ if it never took part (such clients come first)   rpow-d
 
-The paper then averages with weight 1/K: set the aggregation's weighting to "mean". With a schedule (adapow-d) d falls
-over the rounds, never below K: `halve` halves it every `every` rounds, `switch` sets it to K after `every` rounds.
+The paper then averages with weight 1/K: set the aggregation's weighting to "mean". With a schedule (adapow-d) d
+decreases over the rounds, never below K: `halve` halves it every `every` rounds, `switch` sets it to K after `every`
+rounds.
 
-Reduces to: the draw of 𝒜 itself when d = K, where nothing is asked (uniform without replacement when all p_i are
-equal; for unequal p its mean is not unbiased); the K largest losses of all when d = N.
-Differs from the paper: the first round follows the rule as well; the authors' code draws it evenly. When few are up
-d shrinks to their number.
+Reduces to: the candidate set 𝒜 itself when d = K, without requests (uniform without replacement if all p_i are equal;
+for unequal p_i the mean over 𝒜 is biased); the K largest losses of all clients when d = N.
+Differs from the paper: the first round follows the rule as well; the authors' code samples it uniformly. If fewer than
+d clients are available, all of them are candidates.
 Reference: Cho, Wang, Joshi. Towards understanding biased client selection. AISTATS 2022. arXiv:2010.01243.
 """
 
@@ -26,7 +27,7 @@ import numpy as np
 from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Choice, View
 from turnout.requests import Steps
-from turnout.selection.candidates import Estimate, candidates, check_estimate, check_pool, each_once, losses_of
+from turnout.selection.sampling import Estimate, candidates, check_estimate, check_pool, choice_of, losses_of
 from turnout.settings import Clients, Count, When, rule
 
 Schedule = Literal["constant", "halve", "switch"]
@@ -40,29 +41,35 @@ def hardest(clients: Ids, losses: Floats, cohort_size: int) -> Ids:
 
 @rule("selection")
 class PowerOfChoice:
-    """Ask a random pool for its losses, train on the clients that struggle most."""
+    """The candidates with the largest loss."""
 
     knows_inclusion_prob: ClassVar[bool] = False
-    cohort_size: Clients  # K
-    pool_size: Clients  # d
-    estimate: Estimate = "full"  # pow-d, cpow-d, rpow-d
-    batch_size: Annotated[Count | None, When(estimate="batch")] = None  # B of estimate = "batch"
-    schedule: Schedule = "constant"  # how d falls over the rounds (adapow-d)
-    every: Annotated[Count | None, When(schedule=("halve", "switch"))] = None  # rounds; left out, half of all rounds
+    cohort_size: Clients  # cohort size K, 1 or more; 10 to 100 is usual
+    pool_size: Clients  # number of candidates d, cohort_size or more; two to ten times the cohort size is usual
+    # loss estimate: "full" on all local samples (pow-d), "batch" on one mini-batch (cpow-d), "last" the last training
+    # loss, at no cost (rpow-d)
+    estimate: Estimate = "full"
+    # mini-batch size B of estimate = "batch", 1 or more; the local batch size is usual
+    batch_size: Annotated[Count | None, When(estimate="batch")] = None
+    # how d decreases over the rounds (adapow-d): "constant" not at all, "halve" by half every `every` rounds, "switch"
+    # to cohort_size after `every` rounds
+    schedule: Schedule = "constant"
+    # number of rounds between changes of d, 1 or more; none is half of all rounds
+    every: Annotated[Count | None, When(schedule=("halve", "switch"))] = None
 
     def __post_init__(self) -> None:
         check_pool("PowerOfChoice", self.cohort_size, self.pool_size)
         check_estimate("PowerOfChoice", self.estimate, self.batch_size)
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Steps[Choice]:
-        """Return the K candidates with the largest loss; nothing is asked when all candidates are needed."""
-        drawn = candidates(pool, self.pool_size_at(view.round, view.rounds), view)
-        if len(drawn) <= self.cohort_size:
-            return each_once(drawn)
-        losses = yield from losses_of(drawn, view, ask, self.estimate, self.batch_size)
+        """Return the K candidates with the largest loss; no request is sent if all candidates are needed."""
+        candidate_ids = candidates(pool, self.pool_size_at(view.round, view.rounds), view)
+        if len(candidate_ids) <= self.cohort_size:
+            return choice_of(candidate_ids)
+        losses = yield from losses_of(candidate_ids, view, ask, self.estimate, self.batch_size)
         if self.estimate == "last":
             losses = np.where(np.isnan(losses), np.inf, losses)
-        return each_once(hardest(drawn, losses, self.cohort_size))
+        return choice_of(hardest(candidate_ids, losses, self.cohort_size))
 
     def pool_size_at(self, round: int, rounds: int) -> int:
         """Return d in this round."""

@@ -1,4 +1,4 @@
-"""Uniform selection: everyone who is up is as likely to be asked as anyone else.
+"""Uniform selection: every available client is equally likely to be selected.
 
 Intuition: no client is special.
 
@@ -19,26 +19,26 @@ from turnout.settings import Clients, rule
 
 @rule("selection")
 class Uniform:
-    """K clients drawn evenly from those that are up."""
+    """K clients sampled uniformly from the available clients."""
 
-    cohort_size: Clients | None = None  # K; left out, everyone who is up
-    replacement: bool = False  # draws are independent: a client may be drawn twice
+    cohort_size: Clients | None = None  # cohort size K, 1 or more; none selects every available client
+    replacement: bool = False  # sample with replacement, so that a client may be drawn twice; false is usual
 
     def __post_init__(self) -> None:
         if self.cohort_size is None and self.replacement:
             raise ConfigError("Uniform with replacement needs a cohort_size; got none. Set selection.cohort_size.")
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
-        """Return K clients of the pool, or all of it when it has fewer."""
+        """Return K clients of the pool, or the whole pool if it is smaller."""
         size = self.cohort_size
         if len(pool) == 0 or size is None or (size >= len(pool) and not self.replacement):
             ones = np.ones(len(pool))
             return Choice(clients=pool, multiplicity=ones.astype(np.int64), inclusion_prob=ones)
         rng = view.streams.generator("selection", view.round)
-        drawn = rng.choice(len(pool), size, replace=self.replacement, shuffle=False)
+        draws = rng.choice(len(pool), size, replace=self.replacement, shuffle=False)
         if self.replacement:
-            places, counts = np.unique(drawn, return_counts=True)
+            positions, counts = np.unique(draws, return_counts=True)
         else:
-            places, counts = np.sort(drawn), np.ones(size, dtype=np.int64)
-        prob = np.full(len(places), size / len(pool))
-        return Choice(clients=pool[places], multiplicity=counts.astype(np.int64, copy=False), inclusion_prob=prob)
+            positions, counts = np.sort(draws), np.ones(size, dtype=np.int64)
+        prob = np.full(len(positions), size / len(pool))
+        return Choice(clients=pool[positions], multiplicity=counts.astype(np.int64, copy=False), inclusion_prob=prob)

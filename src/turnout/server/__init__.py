@@ -1,4 +1,4 @@
-"""How the model moves. To add a rule: one file here, one line below, one test."""
+"""Server optimisers: how the server updates the model. To add a rule: one file here, one line below, one test."""
 
 from turnout.server.fedadagrad import FedAdagrad
 from turnout.server.fedadam import FedAdam

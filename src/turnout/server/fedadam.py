@@ -1,15 +1,15 @@
-"""FedAdam: each parameter's step is divided by the recent size of its movement.
+"""FedAdam: Adam at the server; each parameter's step is divided by the recent magnitude of its updates.
 
-Intuition: every parameter moves about η_g a round, whatever the scale of its gradient.
+Intuition: every parameter moves by about η_g per round, whatever the scale of its gradient.
 
     m ← β1·m + (1−β1)·u
     v ← β2·v + (1−β2)·u²                       (v = v₀ at the start)
     x ← x − η_g · m / (√v + τ_a)
-    with bias_correction, m/(1−β1ᵗ) and v/(1−β2ᵗ) take the place of m and v; t = 1 at the first step
+    with bias_correction, m/(1−β1ᵗ) and v/(1−β2ᵗ) replace m and v in the last line; t = 1 at the first step
 
 Reduces to: FedYogi at the first step when v₀ = 0; with bias_correction, torch's Adam.
-Differs from the paper: v₀ is 0, as in the authors' runs, where the paper asks for τ_a² or more; bias_correction is an
-addition, and off. τ_a is outside the root, as there.
+Differs from the paper: the default v₀ is 0, as in the authors' experiments; the paper requires v₀ ≥ τ_a².
+bias_correction is an addition, off by default. As in the paper, τ_a is outside the root.
 Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.00295.
 """
 
@@ -21,15 +21,15 @@ from turnout.server.moments import Adaptive
 from turnout.settings import rule
 
 
-def averaged_squares(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
+def adam_second_moment(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
     """Return β2·v + (1−β2)·u²."""
     return second.mul(beta2).addcmul_(direction, direction, value=1 - beta2)
 
 
 @rule("server")
 class FedAdam(Adaptive):
-    """Adam on the clients' average change."""
+    """Adam on the aggregated update."""
 
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
         """Return x − η_g m/(√v + τ_a) and the new m and v."""
-        return self.moved(model, step, memory, averaged_squares)
+        return self.adaptive_step(model, step, memory, adam_second_moment)

@@ -1,18 +1,18 @@
-"""FedExP: the server's rate is read off each round, from how much the clients' changes cancel in their mean.
+"""FedExP: the server computes its learning rate in every round, from how much the client updates cancel in their mean.
 
-Intuition: clients that moved far but in different directions leave a short mean, and the server may stretch it.
+Intuition: clients that moved far in different directions have a short mean, which the server may extrapolate.
 
     η_g = max( 1, Σ_i w_i‖Δ_i‖² / (2·(‖u‖² + ε)) )      u = Σ_i w_i Δ_i
-    x ← x − η_g·u                                         measured at (x before + x after)/2
+    x ← x − η_g·u                                         evaluated at (x before + x after)/2
 
-w_i are the aggregation's own coefficients, as they are: if every client comes no further from x* than it was, then
-⟨u, x − x*⟩ ≥ ½ Σ w_i‖Δ_i‖² for any w_i ≥ 0, whether or not they sum to one, and that is what the rate rests on.
-The iterates swing around the path, so what is measured, and given out at the end, is the mean of the last two;
-training goes on from the last. A round in which nobody answers makes no iterate: the same mean is measured again.
+w_i are the coefficients of the aggregation rule, unchanged. If no client moves away from x*, then
+⟨u, x − x*⟩ ≥ ½ Σ w_i‖Δ_i‖² for any w_i ≥ 0, whether or not they sum to one; the learning rate relies on this bound.
+The iterates oscillate, so the mean of the last two is evaluated, and returned at the end of the run. Training continues
+from the last iterate. A round without updates makes no new iterate; the same mean is evaluated again.
 
-Reduces to: server SGD with a rate of one when all changes are equal, when one client answers, or as ε → ∞.
+Reduces to: server SGD with η_g = 1 when all updates are equal, when one client returns an update, or as ε → ∞.
 Differs from the paper: weighted, as in the authors' code. eps_scale = "participants" multiplies ε by the number of
-draws and eps_decay = 0.998² shrinks ε before every step; both are off in the paper and on in that code.
+draws and eps_decay = 0.998² shrinks ε before every step; the paper has neither, the authors' code has both.
 Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 """
 
@@ -30,10 +30,10 @@ from turnout.settings import GIVEN, NonNegative, PositiveShare, When, rule
 
 
 def extrapolation(coefficients: Floats, square_norms: Floats, mean_square: float, eps: float) -> float:
-    """Return η_g from the weights, each ‖Δ_i‖², and ‖u‖²; one where u is zero and there is no ε."""
-    spread = float(np.dot(coefficients, square_norms))  # Σ w_i‖Δ_i‖²
-    room = 2 * (mean_square + eps)
-    return max(1.0, spread / room) if room > 0 else 1.0
+    """Return η_g from the weights, each ‖Δ_i‖², and ‖u‖²; 1 if both u and ε are zero."""
+    weighted_squares = float(np.dot(coefficients, square_norms))  # Σ w_i‖Δ_i‖²
+    denominator = 2 * (mean_square + eps)
+    return max(1.0, weighted_squares / denominator) if denominator > 0 else 1.0
 
 
 Scale = Literal["none", "participants"]
@@ -41,27 +41,28 @@ Scale = Literal["none", "participants"]
 
 @rule("server")
 class FedExP:
-    """A server rate of one or more, found anew each round."""
+    """A server learning rate of one or more, computed in every round."""
 
     wants_norms: ClassVar[bool] = True
-    eps: NonNegative = 1e-3  # ε
-    eps_scale: Annotated[Scale, When(eps=GIVEN)] = "none"  # "participants": ε times the number of draws
-    eps_decay: Annotated[PositiveShare, When(eps=GIVEN)] = 1.0  # factor on ε before every step
-    evaluates_average: bool = True  # measure the mean of the last two iterates, not the last
+    eps: NonNegative = 1e-3  # ε in the denominator, 0 or more; 1e-3 to 1e-1 is usual, and a larger ε extrapolates less
+    # scale of ε: "none" uses ε as it is, "participants" multiplies ε by the number of draws, as the authors' code does
+    eps_scale: Annotated[Scale, When(eps=GIVEN)] = "none"
+    eps_decay: Annotated[PositiveShare, When(eps=GIVEN)] = 1.0  # factor on ε per step, above 0 to 1; 1 is no decay
+    evaluates_average: bool = True  # evaluate the mean of the last two iterates (true, usual) or the last one (false)
 
     def objections(self, plan: Any) -> Iterator[str]:
-        """Refuse aggregations whose direction is not their coefficients times the rows."""
+        """Yield why the aggregation's direction is not a weighted sum of the updates."""
         if not getattr(plan.aggregation, "is_weighted_sum", True):
             yield (
-                f"its rate needs a direction that is a weighted sum of the changes, and "
-                f"{type(plan.aggregation).__name__}'s is not. Move with server SGD, or aggregate with FedAvg."
+                "its learning rate needs a direction that is a weighted sum of the client updates; "
+                f'{type(plan.aggregation).__name__} has another one. Set server.use = "sgd", or aggregate with FedAvg.'
             )
 
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
-        """Return x − η_g u, the rate that was found, and the mean of the two iterates."""
+        """Return x − η_g u, η_g as a metric, and the mean of the two iterates for evaluation."""
         if step.square_norms is None:
             raise UpdateError(
-                "FedExP needs the squared norm of every change; this engine sent none. "
+                "FedExP needs the squared norm of every update; this engine sent none. "
                 "Answer Fit requests that have wants_norms with square_norms."
             )
         steps = memory.get("steps", 0) + 1
@@ -70,6 +71,6 @@ class FedExP:
             eps *= step.facts.num_draws
         mean_square = float(step.direction.double().square().sum())  # ‖u‖²
         server_lr = extrapolation(step.coefficients, step.square_norms, mean_square, eps)  # η_g
-        moved = model.sub(step.direction, alpha=server_lr)
-        average = (model + moved).div_(2) if self.evaluates_average else None
-        return Moved(moved, {"steps": steps}, {"server_lr": server_lr}, average)
+        new_model = model.sub(step.direction, alpha=server_lr)
+        average = (model + new_model).div_(2) if self.evaluates_average else None
+        return Moved(new_model, {"steps": steps}, {"server_lr": server_lr}, average)

@@ -1,15 +1,15 @@
-"""FedYogi: FedAdam whose divisor changes by a fixed share of the newest square, up or down.
+"""FedYogi: FedAdam with a second moment that changes by a fixed fraction of the squared update, up or down.
 
-Intuition: after one large round the divisor comes down slowly, so that a burst does not unleash a long stride.
+Intuition: after one round with large updates v decreases slowly, so the steps do not become large at once.
 
     m ← β1·m + (1−β1)·u
     v ← v − (1−β2)·u²·sign(v − u²)             (v = v₀ at the start)
     x ← x − η_g · m / (√v + τ_a)
-    with bias_correction, m/(1−β1ᵗ) and v/(1−β2ᵗ) take the place of m and v; t = 1 at the first step
+    with bias_correction, m/(1−β1ᵗ) and v/(1−β2ᵗ) replace m and v in the last line; t = 1 at the first step
 
 Reduces to: FedAdam at the first step when v₀ = 0.
-Differs from the paper: v₀ is 0, as in the authors' runs, where the paper asks for τ_a² or more; bias_correction is an
-addition, and off. τ_a is outside the root, as there.
+Differs from the paper: the default v₀ is 0, as in the authors' experiments; the paper requires v₀ ≥ τ_a².
+bias_correction is an addition, off by default. As in the paper, τ_a is outside the root.
 Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.00295.
 """
 
@@ -21,7 +21,7 @@ from turnout.server.moments import Adaptive
 from turnout.settings import rule
 
 
-def drifting_squares(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
+def yogi_second_moment(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
     """Return v − (1−β2)·u²·sign(v − u²)."""
     square = direction.square()
     return second.addcmul((second - square).sign_(), square, value=beta2 - 1)
@@ -29,8 +29,8 @@ def drifting_squares(second: Tensor, direction: Tensor, beta2: float) -> Tensor:
 
 @rule("server")
 class FedYogi(Adaptive):
-    """Yogi on the clients' average change."""
+    """Yogi on the aggregated update."""
 
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
         """Return x − η_g m/(√v + τ_a) and the new m and v."""
-        return self.moved(model, step, memory, drifting_squares)
+        return self.adaptive_step(model, step, memory, yogi_second_moment)

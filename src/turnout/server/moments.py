@@ -1,4 +1,4 @@
-"""What the adaptive server rules share: moving averages of the direction, and the step that divides by their root."""
+"""First and second moments of the aggregated update, and the step m / (√v + τ_a), for the adaptive server rules."""
 
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
@@ -11,19 +11,19 @@ from turnout.protocols import Memory, Moved
 from turnout.rows import Step
 from turnout.settings import Accumulator, Positive, ShareBelowOne, rule
 
-Squares = Callable[[Tensor, Tensor, float], Tensor]  # the next v, from v, u and β2
+SecondMoment = Callable[[Tensor, Tensor, float], Tensor]  # returns the next v from v, u and β2
 
 
 class Moments(NamedTuple):
-    """What an adaptive rule remembers."""
+    """The memory of an adaptive server rule."""
 
     first: Tensor  # m
     second: Tensor  # v
-    steps: int  # t: server steps taken
+    steps: int  # t, the number of server steps so far
 
 
-def recalled(memory: Memory, model: Tensor, initial_accumulator: float) -> Moments:
-    """Return what was remembered, or the start: m = 0, v = v₀, t = 0."""
+def restore_moments(memory: Memory, model: Tensor, initial_accumulator: float) -> Moments:
+    """Return the moments in the memory, or the initial ones: m = 0, v = v₀, t = 0."""
     if memory:
         return Moments(memory["first"], memory["second"], memory["steps"])
     return Moments(torch.zeros_like(model), torch.full_like(model, initial_accumulator), 0)
@@ -35,7 +35,7 @@ def moving_average(average: Tensor, value: Tensor, decay: float) -> Tensor:
 
 
 def bias_corrected(moments: Moments, beta1: float, beta2: float) -> Moments:
-    """Return m/(1−β1ᵗ) and v/(1−β2ᵗ), t = 1 at the first step: averages that began at zero, put right."""
+    """Return m/(1−β1ᵗ) and v/(1−β2ᵗ), with t = 1 at the first step; this removes the bias of a start at zero."""
     first = moments.first / (1 - beta1**moments.steps)
     second = moments.second / (1 - beta2**moments.steps)
     return Moments(first, second, moments.steps)
@@ -48,27 +48,29 @@ def adaptive_direction(moments: Moments, adaptivity: float) -> Tensor:
 
 @rule("server")
 class Adaptive:
-    """FedAdam and FedYogi, but for how v moves."""
+    """The settings and the step of FedAdam and FedYogi, which differ only in the second moment v."""
 
     wants_norms: ClassVar[bool] = False
-    lr: Positive = 0.01  # η_g
-    beta1: ShareBelowOne = 0.9  # β1
-    beta2: ShareBelowOne = 0.99  # β2
-    adaptivity: Positive = 1e-3  # τ_a
-    initial_accumulator: Accumulator = 0.0  # v₀
-    bias_correction: bool = False  # divide m and v by what is missing while they are young
+    lr: Positive = 0.01  # server learning rate η_g, greater than 0; 0.001 to 0.1 is usual
+    beta1: ShareBelowOne = 0.9  # decay β1 of the first moment m, 0 to below 1; 0 is without momentum, 0.9 is usual
+    beta2: ShareBelowOne = 0.99  # decay β2 of the second moment v, 0 to below 1; 0.99 is usual
+    # adaptivity τ_a in the denominator, greater than 0; 1e-3 is usual, and a larger value makes the rule less adaptive
+    adaptivity: Positive = 1e-3
+    initial_accumulator: Accumulator = 0.0  # initial second moment v₀, 0 or more; 0 is usual
+    # divide m by 1−β1ᵗ and v by 1−β2ᵗ, as Adam does for a single machine; false as in the paper
+    bias_correction: bool = False
 
     def __post_init__(self) -> None:
         if self.bias_correction and self.initial_accumulator > 0:
             raise ConfigError(
-                f"{type(self).__name__} needs initial_accumulator = 0 with bias_correction, which takes v to begin "
-                f"there; got {self.initial_accumulator}. Change server.initial_accumulator."
+                f"{type(self).__name__} needs initial_accumulator = 0 with bias_correction, which assumes that v "
+                f"starts at 0; got {self.initial_accumulator}. Change server.initial_accumulator."
             )
 
-    def moved(self, model: Tensor, step: Step, memory: Memory, squares: Squares) -> Moved:
-        """Return x − η_g m/(√v + τ_a), where `squares` makes the new v, and the new m and v."""
-        was = recalled(memory, model, self.initial_accumulator)
-        first = moving_average(was.first, step.direction, self.beta1)  # m
-        now = Moments(first, squares(was.second, step.direction, self.beta2), was.steps + 1)
-        used = bias_corrected(now, self.beta1, self.beta2) if self.bias_correction else now
-        return Moved(model.sub(adaptive_direction(used, self.adaptivity), alpha=self.lr), now._asdict())
+    def adaptive_step(self, model: Tensor, step: Step, memory: Memory, second_moment: SecondMoment) -> Moved:
+        """Return x − η_g m/(√v + τ_a) and the new m and v; `second_moment` computes the new v."""
+        old = restore_moments(memory, model, self.initial_accumulator)
+        first = moving_average(old.first, step.direction, self.beta1)  # m
+        new = Moments(first, second_moment(old.second, step.direction, self.beta2), old.steps + 1)
+        unbiased = bias_corrected(new, self.beta1, self.beta2) if self.bias_correction else new
+        return Moved(model.sub(adaptive_direction(unbiased, self.adaptivity), alpha=self.lr), new._asdict())

@@ -1,6 +1,6 @@
-"""Server SGD: move the model against the direction the clients agreed on.
+"""Server SGD: subtract the aggregated update from the model.
 
-Intuition: with a rate of one the server simply takes the average model.
+Intuition: with a learning rate of one the new model is the average of the client models.
 
     x ← x − η_g u
 
@@ -22,7 +22,7 @@ class SGD:
     """A fixed server learning rate."""
 
     wants_norms: ClassVar[bool] = False
-    lr: Positive = 1.0  # η_g
+    lr: Positive = 1.0  # server learning rate η_g, greater than 0; 1 is FedAvg and usual
 
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
         """Return x − η_g u."""

@@ -1,4 +1,4 @@
-"""Who is up. To add a process: one file here, one line below, one test."""
+"""Availability: which clients are available in a round. To add a rule: one file here, one line below, one test."""
 
 from turnout.fleet.availability.always import Always
 from turnout.fleet.availability.bernoulli import Bernoulli

@@ -1,6 +1,6 @@
-"""Always up.
+"""Always available: every client is available in every round.
 
-Intuition: the data-centre case, where nobody is ever away.
+Intuition: clients in a data centre are never offline.
 
     A_t = {0, …, N−1}
 
@@ -17,7 +17,7 @@ from turnout.settings import rule
 
 @rule("fleet.availability")
 class Always:
-    """Everyone, every round."""
+    """Every client in every round. No settings."""
 
     def up(self, view: View) -> Ids:
         """Return all clients."""

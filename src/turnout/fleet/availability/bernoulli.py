@@ -1,13 +1,13 @@
-"""Bernoulli availability: each client flips its own coin each round.
+"""Bernoulli availability: each client is available with its own probability, independently in every round.
 
-Intuition: phones that happen to be idle, charging and on Wi-Fi.
+Intuition: a phone is available if it happens to be idle, charging and on Wi-Fi.
 
     i ∈ A_t with probability q_i, independently
     profile "labels":  q_i = q_min + (1 − q_min) · min(labels of i) / (C − 1)
 
-Reduces to: always up when q = 1, and when q_min = 1.
-Differs from the paper: the profile is for any number of classes C and any number of labels per client; MIFA's script
-has ten classes and two labels each.
+Reduces to: always available when q = 1, and when q_min = 1.
+Differs from the paper: the profile supports any number of classes C and of labels per client; MIFA's script has ten
+classes and two labels per client.
 Reference: Gu, Huang, Zhang, Huang (MIFA). NeurIPS 2021. arXiv:2106.04159.
 """
 
@@ -23,21 +23,24 @@ from turnout.settings import Share, When, rule
 
 
 def label_probs(counts: Ids, least: float) -> Floats:
-    """Return q_i: clients whose lowest label is 0 are up least, those that hold the last label alone always."""
+    """Return q_i: `least` for clients whose lowest label is 0, rising to 1 for clients with only the last label."""
     last = max(counts.shape[1] - 1, 1)
     return np.asarray(least + (1.0 - least) * lowest_labels(counts) / last)
 
 
 @rule("fleet.availability")
 class Bernoulli:
-    """Up with a probability of one's own."""
+    """Available with the client's own probability."""
 
-    prob: Annotated[Share | tuple[Share, ...], When(profile="given")] = 0.5  # q: one for all, or one per client
-    profile: Literal["given", "labels"] = "given"  # "labels": clients with low labels are up less often
-    least: Annotated[Share, When(profile="labels")] = 0.1  # q_min of the profile "labels"
+    # probability q_i that a client is available in a round, 0 to 1: one for all clients, or one per client
+    prob: Annotated[Share | tuple[Share, ...], When(profile="given")] = 0.5
+    # source of q_i: "given" is the setting prob, "labels" makes clients with low labels available less often (MIFA)
+    profile: Literal["given", "labels"] = "given"
+    # smallest probability q_min of the profile "labels", 0 to 1; 0.1 to 0.2 is usual
+    least: Annotated[Share, When(profile="labels")] = 0.1
 
     def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield what is wrong with the probabilities given."""
+        """Yield why the list of probabilities does not suit the number of clients."""
         total = population.num_clients
         if self.profile == "given" and isinstance(self.prob, tuple) and len(self.prob) != total:
             yield (
@@ -46,7 +49,7 @@ class Bernoulli:
             )
 
     def up(self, view: View) -> Ids:
-        """Return the clients whose coin came up."""
+        """Return the clients that are available by their own draw."""
         everyone = view.population.everyone
         coin = view.streams.uniforms("availability", view.round, everyone)[:, 0]
         return everyone[coin < self.probability(everyone, view)]

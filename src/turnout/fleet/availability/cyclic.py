@@ -1,12 +1,12 @@
-"""Cyclic availability: clients come group by group, in an order that repeats.
+"""Cyclic availability: groups of clients are available in turn, in an order that repeats.
 
-Intuition: as the night moves round the earth, one part of the world after another plugs in its phones.
+Intuition: phones charge at night, and night reaches one region of the earth after another.
 
-    A_t = C_q,   q = σ((t − 1) mod K̄)            K̄ groups of equal size, as near as may be
+    A_t = C_q,   q = σ((t − 1) mod K̄)            K̄ groups whose sizes differ by at most one
 
-Reduces to: always up when K̄ = 1.
-Differs from the paper: groups "labels" are clients sorted by the label they hold most of, then cut: alike within a
-group, unlike across groups. "random" is the opposite.
+Reduces to: always available when K̄ = 1.
+Differs from the paper: for the groups "labels", clients are sorted by their most frequent label and split into groups.
+Clients are similar within a group and different across groups; "random" is the opposite.
 Reference: Cho, Sharma, Joshi, Xu, Kale, Zhang. ICML 2023. arXiv:2302.03109.
 """
 
@@ -22,8 +22,8 @@ from turnout.protocols import Population, View
 from turnout.settings import Clients, CountOrZero, rule
 
 
-def cut(ranked_by: Ids | Floats, groups: int) -> Ids:
-    """Return each client's group when they are sorted by a value, ties by id, and cut into equal parts."""
+def sorted_groups(ranked_by: Ids | Floats, groups: int) -> Ids:
+    """Return each client's group after sorting by a value, ties by id, and splitting into equal parts."""
     order = np.argsort(ranked_by, kind="stable")
     group = np.empty(len(order), dtype=np.int64)
     group[order] = np.arange(len(order)) * groups // max(len(order), 1)
@@ -32,11 +32,13 @@ def cut(ranked_by: Ids | Floats, groups: int) -> Ids:
 
 @rule("fleet.availability")
 class Cyclic:
-    """One group after another; every client is offered once per cycle."""
+    """One group after another; every client is available once per cycle."""
 
-    groups: Clients  # K̄
-    grouping: Literal["random", "labels", "ids"] = "random"  # who is in a group together
-    order: Literal["ascending", "drawn"] | tuple[CountOrZero, ...] = "ascending"  # σ: by group, drawn once, or given
+    groups: Clients  # number of groups K̄, from 1 to the number of clients; 1 is always available
+    # how clients are grouped: "random" at random, "labels" by most frequent label, "ids" by client id
+    grouping: Literal["random", "labels", "ids"] = "random"
+    # order σ of the groups: "ascending", "drawn" at random once per run, or a list of the groups 0 … K̄−1
+    order: Literal["ascending", "drawn"] | tuple[CountOrZero, ...] = "ascending"
 
     def __post_init__(self) -> None:
         if not isinstance(self.order, str) and sorted(self.order) != list(range(self.groups)):
@@ -59,19 +61,21 @@ class Cyclic:
         if self.groups == 1:
             return everyone
         group = self.members(view)[everyone]
-        return np.asarray(everyone[group == self._sigma(view)[(view.round - 1) % self.groups]])
+        return np.asarray(everyone[group == self._group_order(view)[(view.round - 1) % self.groups]])
 
     def members(self, view: View) -> Ids:
-        """Return the group of every client; it stays the same for the whole run."""
+        """Return the group of every client, which is the same for the whole run."""
         if self.grouping == "labels":
             counts = label_counts(
                 view, 'Cyclic with grouping = "labels"', 'Set fleet.availability.grouping to "random".'
             )
-            return cut(dominant_labels(counts), self.groups)
+            return sorted_groups(dominant_labels(counts), self.groups)
         ids = np.arange(view.population.num_clients)
-        return cut(view.streams.uniforms("groups", 0, ids)[:, 0] if self.grouping == "random" else ids, self.groups)
+        ranks = view.streams.uniforms("groups", 0, ids)[:, 0] if self.grouping == "random" else ids
+        return sorted_groups(ranks, self.groups)
 
-    def _sigma(self, view: View) -> Ids:
+    def _group_order(self, view: View) -> Ids:
+        """Return σ."""
         if self.order == "ascending":
             return np.arange(self.groups)
         if self.order == "drawn":

@@ -1,6 +1,6 @@
-"""Diurnal availability: a daily rise and fall, at another hour in every time zone.
+"""Diurnal availability: the probability to be available follows a daily cycle, shifted by time zone.
 
-Intuition: phones charge at night, and night comes at different times.
+Intuition: phones charge at night, and night is at a different time in each time zone.
 
     q_i(t) = trough + (peak − trough) · (1 + sin 2π(t / period + z_i / Z)) / 2
     i ∈ A_t with probability q_i(t), independently; z_i ∈ {0, …, Z−1} drawn once per client
@@ -27,13 +27,15 @@ def daily(days: float, phase: Floats, *, trough: float, peak: float) -> Floats:
 
 @rule("fleet.availability")
 class Diurnal:
-    """A probability that follows the hour of the day."""
+    """A probability that depends on the time of day."""
 
-    peak: Share = 0.5  # the largest probability
-    trough: Share = 0.05  # the smallest
-    period_rounds: Annotated[Positive, When(period_seconds=None)] = 24.0  # rounds in a day
-    period_seconds: Positive | None = None  # given: the clock's seconds in a day, instead of rounds
-    zones: Count = 1  # Z: time zones, spread evenly over the day
+    peak: Share = 0.5  # largest probability to be available, trough to 1
+    trough: Share = 0.05  # smallest probability to be available, 0 to peak; trough = peak is Bernoulli
+    period_rounds: Annotated[Positive, When(period_seconds=None)] = 24.0  # length of a day in rounds, greater than 0
+    # length of a day in simulated seconds, greater than 0, needs fleet.clock (86400 is a real day); none uses
+    # period_rounds
+    period_seconds: Positive | None = None
+    zones: Count = 1  # number Z of time zones, 1 or more, evenly spaced over the day; 1 is the same time for all
 
     def __post_init__(self) -> None:
         if self.trough > self.peak:
@@ -44,17 +46,17 @@ class Diurnal:
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the rule looks at simulated time."""
+        """Whether the rule depends on simulated time."""
         return self.period_seconds is not None
 
     def up(self, view: View) -> Ids:
-        """Return the clients whose coin came up at this hour."""
+        """Return the clients that are available by their own draw."""
         everyone = view.population.everyone
         coin = view.streams.uniforms("availability", view.round, everyone)[:, 0]
         return everyone[coin < self.probability(everyone, view)]
 
     def probability(self, clients: Ids, view: View) -> Floats:
-        """Return q_i of these clients at this hour."""
+        """Return q_i of these clients at this time of day."""
         zone = np.floor(view.streams.uniforms("time zone", 0, clients)[:, 0] * self.zones)
         seconds = self.period_seconds
         days = view.round / self.period_rounds if seconds is None else view.sim_seconds / seconds

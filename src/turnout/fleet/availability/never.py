@@ -1,8 +1,8 @@
-"""Never up: some clients are left out for ever, whoever else is up.
+"""Never available: some clients are never available; another rule decides for the rest.
 
-Intuition: clients behind a firewall, whose data the model will only ever meet in the objective.
+Intuition: clients behind a firewall are part of the objective, but never train.
 
-    A_t = A′_t − E            E: drawn once per run, named, or all who hold mostly certain labels
+    A_t = A′_t − E            E: sampled once per run, listed, or all clients with certain most frequent labels
 
 Reduces to: the availability it wraps when E is empty.
 Reference: Zhang, Yang, Liu. Federated learning with server assistance (SA-FL), SAFARI.
@@ -25,26 +25,28 @@ from turnout.settings import ClientId, CountOrZero, rule
 class Never:
     """Some clients never take part."""
 
-    count: ClientId | None = None  # s: so many clients, drawn evenly once per run
-    clients: tuple[ClientId, ...] | None = None  # or these clients
-    labels: tuple[CountOrZero, ...] | None = None  # or all clients that hold one of these labels most
-    others: Availability = field(default_factory=Always)  # when the rest are up
+    # number of clients that are never available, 0 to the number of clients, sampled uniformly once per run
+    count: ClientId | None = None
+    clients: tuple[ClientId, ...] | None = None  # ids of the clients that are never available, instead of count
+    # labels whose clients are never available, instead of count: a client belongs to its most frequent label
+    labels: tuple[CountOrZero, ...] | None = None
+    others: Availability = field(default_factory=Always)  # availability rule of all other clients
 
     def __post_init__(self) -> None:
-        given = {n: v for n in ("count", "clients", "labels") if (v := getattr(self, n)) is not None}
-        if len(given) != 1:
+        names = [name for name in ("count", "clients", "labels") if getattr(self, name) is not None]
+        if len(names) != 1:
             raise ConfigError(
-                f"Never needs one of count, clients and labels; got {' and '.join(given) or 'none'}. "
+                f"Never needs one of count, clients and labels; got {' and '.join(names) or 'none'}. "
                 "Set fleet.availability.count, for example."
             )
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the rule it wraps looks at simulated time."""
+        """Whether the rule `others` depends on simulated time."""
         return bool(getattr(self.others, "needs_clock", False))
 
     def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield whom it cannot exclude, and what the rule it wraps objects to."""
+        """Yield which clients or labels do not exist, and the objections of the rule `others`."""
         total, counts = population.num_clients, population.label_counts
         if self.count is not None and self.count > total:
             yield (
@@ -65,7 +67,7 @@ class Never:
         yield from () if own is None else own(population)
 
     def up(self, view: View) -> Ids:
-        """Return those that the wrapped rule has up, without the excluded."""
+        """Return the clients that are available by the rule `others`, without E."""
         up, excluded = self.others.up(view), np.zeros(view.population.num_clients, dtype=bool)
         excluded[self.excluded(view)] = True
         return up[~excluded[up]]

@@ -1,11 +1,11 @@
-"""Recorded availability: clients are up when a trace says so.
+"""Recorded availability: a trace says when each client is available.
 
-Intuition: replay what real devices did.
+Intuition: replay the availability of real devices.
 
     i ∈ A_t  ⇔  device d(i) is up at s_t          s_t: the clock's seconds at the start of round t,
                                                   or (t − 1) · round_seconds where there is no clock
 
-Reduces to: always up for a trace in which everyone is up from beginning to end, repeated.
+Reduces to: always available for a repeated trace in which every client is up from start to end.
 Reference: Yang et al. (FLASH). WWW 2021. arXiv:2006.06983; Lai et al. (FedScale). ICML 2022. arXiv:2105.11367.
 """
 
@@ -26,25 +26,27 @@ from turnout.settings import Positive, rule
 
 @rule("fleet.availability")
 class Recorded:
-    """Up as recorded."""
+    """Availability from a trace."""
 
-    trace: str | Path | Trace  # a file (see `turnout trace`), or a trace made in Python
-    round_seconds: Positive | None = None  # how long a round lasts in the trace; left out, the fleet's clock says
-    repeat: bool = True  # start again at the end of the trace; false: nobody is up after it
-    assign: Literal["by-id", "drawn"] = "by-id"  # client i is device i; or each client draws a device once per run
+    trace: str | Path | Trace  # file of the trace (see `turnout trace`), or a Trace made in Python
+    # duration of a round in the trace in seconds, greater than 0; none uses the simulated time of fleet.clock
+    round_seconds: Positive | None = None
+    repeat: bool = True  # start again at the end of the trace (true), or have no available client after it (false)
+    # assignment of devices: "by-id" makes client i device i, "drawn" draws a device for each client once per run
+    assign: Literal["by-id", "drawn"] = "by-id"
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the rule looks at simulated time."""
+        """Whether the rule depends on simulated time."""
         return self.round_seconds is None
 
     @property
     def length_seconds(self) -> float:
-        """How long the recording is."""
+        """Length of the trace."""
         return self._loaded().length_seconds
 
     def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield what is wrong with the trace, with its line, or why it is not one of these clients."""
+        """Yield why the trace cannot be read, or why it has more clients than the federation."""
         number = population.num_clients
         try:
             trace = self._loaded()
@@ -53,25 +55,25 @@ class Recorded:
             return
         if self.assign == "by-id" and trace.num_clients > number:
             yield (
-                f"Recorded needs a trace of these {number} clients; {self._stranger(trace, number)} "
+                f"Recorded needs a trace of these {number} clients; {self._excess_client(trace, number)} "
                 'Set fleet.availability.assign to "drawn", use more clients, or cut the trace.'
             )
 
     def up(self, view: View) -> Ids:
-        """Return the clients whose device is up now; a pure function of the time, however often it is called."""
+        """Return the clients whose device is up now; a pure function of the time."""
         everyone, trace = view.population.everyone, self._loaded()
         seconds = view.sim_seconds if self.round_seconds is None else (view.round - 1) * self.round_seconds
         if self.repeat:
             seconds = math.fmod(seconds, trace.length_seconds)
         is_up = trace.states_at(seconds) == UP
         if self.assign == "drawn":
-            drawn = view.streams.uniforms("device", 0, everyone)[:, 0] * trace.num_clients
-            return np.asarray(everyone[is_up[drawn.astype(np.int64)]])
-        known = everyone[: np.searchsorted(everyone, trace.num_clients)]  # others have no interval: never up
-        return np.asarray(known[is_up[known]])
+            devices = view.streams.uniforms("device", 0, everyone)[:, 0] * trace.num_clients
+            return np.asarray(everyone[is_up[devices.astype(np.int64)]])
+        in_trace = everyone[: np.searchsorted(everyone, trace.num_clients)]  # other clients are never available
+        return np.asarray(in_trace[is_up[in_trace]])
 
-    def _stranger(self, trace: Trace, number: int) -> str:
-        """Return who is in the trace and is none of so many clients, with the line where there is one."""
+    def _excess_client(self, trace: Trace, number: int) -> str:
+        """Return a message about a client of the trace that the federation does not have, with its line if known."""
         if not isinstance(self.trace, Trace):
             try:
                 read_trace(self.trace, number)

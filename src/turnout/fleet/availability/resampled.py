@@ -1,10 +1,10 @@
-"""Resampled availability: a fresh random subset every few rounds.
+"""Resampled availability: a new random subset of clients every few rounds.
 
-Intuition: the crowd changes now and then, and stays the same in between.
+Intuition: the set of available clients changes from time to time, and stays the same in between.
 
-    A_t = n clients drawn evenly without replacement, drawn anew in every round t ≤ settle and then every e rounds
+    A_t = n clients sampled uniformly without replacement, in every round t ≤ settle and then every e rounds
 
-Reduces to: always up when n = N; an independent draw each round when e = 1.
+Reduces to: always available when n = N; an independent sample each round when e = 1.
 Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini (FilFL). ECAI 2024. arXiv:2302.06599.
 """
 
@@ -18,17 +18,17 @@ from turnout.settings import Clients, Count, CountOrZero, rule
 
 
 def last_draw(round: int, every: int, settle: int) -> int:
-    """Return the round, at or before this one, in which the subset was drawn."""
+    """Return the last round, up to this one, in which a subset was sampled."""
     return round if round <= settle else round - (round - settle - 1) % every
 
 
 @rule("fleet.availability")
 class Resampled:
-    """A subset that is drawn anew every few rounds."""
+    """A random subset that changes every few rounds."""
 
-    size: Clients  # n
-    every: Count = 5  # e: rounds between draws
-    settle: CountOrZero = 5  # rounds at the start of which each has a draw of its own
+    size: Clients  # number n of available clients, from 1 to the number of clients
+    every: Count = 5  # number of rounds e between two samples, 1 or more; 1 samples in every round, 5 is usual
+    settle: CountOrZero = 5  # number of first rounds that each have their own sample, 0 or more; 5 is usual
 
     def objections_for(self, population: Population) -> Iterator[str]:
         """Yield why there are too few clients."""
@@ -39,7 +39,7 @@ class Resampled:
             )
 
     def up(self, view: View) -> Ids:
-        """Return the subset of this round; all who are there when they are fewer."""
+        """Return the subset of this round, or all members if there are fewer."""
         everyone = view.population.everyone
         if self.size >= len(everyone):
             return everyone
@@ -48,5 +48,5 @@ class Resampled:
         return everyone[np.sort(np.argpartition(lots, self.size)[: self.size])]
 
     def probability(self, clients: Ids, view: View) -> Floats:
-        """Return n over the number of clients who are there, 1 at most."""
+        """Return n divided by the number of members, at most 1."""
         return np.full(len(clients), min(self.size / max(len(view.population.everyone), 1), 1.0))

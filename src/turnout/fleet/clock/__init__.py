@@ -1,4 +1,4 @@
-"""How long things take. To add a clock: one file here, one line below, one test."""
+"""Clocks: how long computation and transfer take. To add a clock: one file here, one line below, one test."""
 
 from turnout.fleet.clock.deadline import Deadline
 

@@ -1,4 +1,4 @@
-"""Who comes and goes. To add a way: one file here, one line below, one test."""
+"""Membership: which clients join and leave the federation. To add a rule: one file here, one line below, one test."""
 
 from turnout.fleet.membership.random import Random
 from turnout.fleet.membership.scheduled import Scheduled

@@ -1,9 +1,9 @@
-"""Random membership: each client comes and goes once, at rounds drawn by key.
+"""Random membership: each client joins and leaves at most once, in rounds drawn at random.
 
-Intuition: people buy phones and lose them, a few every week.
+Intuition: people buy and lose phones, a few every week.
 
-    clients 0 … ⌈q₀N⌉−1 are there at the start;  each other comes before round 1, 2, … with probability a in each
-    once there for a round, it leaves before each later one with probability d, and does not come back
+    clients 0 … ⌈q₀N⌉−1 are members from the start;  every other client joins before round 1, 2, … with probability a
+    a member leaves before each later round with probability d, and does not come back
 
 Reduces to: the federation without membership when q₀ = 1 and d = 0.
 Differs from the paper: the paper studies single arrivals and departures. What each means for the objective is set
@@ -22,24 +22,24 @@ from turnout.settings import PositiveShare, Share, rule
 NEVER = np.iinfo(np.int64).max // 4  # a round that no run reaches
 
 
-def waited(uniforms: Floats, prob: float) -> Ids:
-    """Return the number of tries until the first success, 1, 2, …, of each uniform in [0, 1)."""
+def geometric_draws(uniforms: Floats, prob: float) -> Ids:
+    """Return the number of trials until the first success, 1, 2, …, for each uniform number in [0, 1)."""
     if prob == 0:
         return np.full(len(uniforms), NEVER)
     if prob == 1:
         return np.ones(len(uniforms), dtype=np.int64)
-    with np.errstate(over="ignore"):  # a hopeless wait is cut to NEVER
+    with np.errstate(over="ignore"):  # an overflow is cut to NEVER
         tries = np.minimum(np.floor(np.log1p(-uniforms) / np.log1p(-prob)), NEVER)
     return 1 + np.asarray(tries, dtype=np.int64)
 
 
 @rule("fleet.membership")
 class Random:
-    """Comings and goings by chance."""
+    """Random arrivals and departures."""
 
-    present: PositiveShare = 0.5  # q₀: the share of clients, by id, that are there at the start
-    arrival_prob: Share = 0.02  # a: that a client still to come does so, per round
-    departure_prob: Share = 0.01  # d: that a client that is there leaves, per round
+    present: PositiveShare = 0.5  # share q₀ of the clients that are members from the start, by id, above 0 to 1
+    arrival_prob: Share = 0.02  # probability a per round that a client that has not joined yet joins, 0 to 1
+    departure_prob: Share = 0.01  # probability d per round that a member leaves, 0 to 1; 0 is no departures
 
     def stays(self, view: View) -> tuple[Ids, Ids]:
         """Return the first round of each client, 0 for those there at the start, and the first in which it is gone."""
@@ -47,8 +47,8 @@ class Random:
         ids = np.arange(total)
         draws = view.streams.uniforms("membership", 0, ids, 2)
         at_start = ids < math.ceil(self.present * total)
-        first = np.where(at_start, 1, waited(draws[:, 0], self.arrival_prob))
-        return np.where(at_start, 0, first), first + waited(draws[:, 1], self.departure_prob)
+        first = np.where(at_start, 1, geometric_draws(draws[:, 0], self.arrival_prob))
+        return np.where(at_start, 0, first), first + geometric_draws(draws[:, 1], self.departure_prob)
 
     def members(self, view: View) -> Ids:
         """Return who has joined and not left by this round."""

@@ -1,4 +1,4 @@
-"""Scheduled membership: named clients join and leave before named rounds.
+"""Scheduled membership: listed clients join and leave before listed rounds.
 
 Intuition: a hospital joins in May and another leaves in June.
 
@@ -47,10 +47,13 @@ def move_list(moves: Moves, name: str) -> list[tuple[int, int]]:
 
 @rule("fleet.membership")
 class Scheduled:
-    """Comings and goings by a list."""
+    """Arrivals and departures from a list."""
 
-    arrivals: dict[int, int] | tuple[dict[str, int], ...] = ()  # { client = round }, or a list of { client, round }
-    departures: dict[int, int] | tuple[dict[str, int], ...] = ()  # a client is there until before this round
+    # round before which each listed client joins: { client = round }, or a list of { client, round }; other clients are
+    # members from the start
+    arrivals: dict[int, int] | tuple[dict[str, int], ...] = ()
+    # round before which each listed client leaves: { client = round }, or a list of { client, round }
+    departures: dict[int, int] | tuple[dict[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         for client, moves in self._moves().items():
@@ -63,19 +66,19 @@ class Scheduled:
                     )
 
     def _moves(self) -> dict[int, list[tuple[int, bool]]]:
-        """Return each client's moves in the order of time: (round, whether it comes)."""
+        """Return each client's arrivals and departures in the order of time, as (round, whether it is an arrival)."""
         moves: dict[int, list[tuple[int, bool]]] = {}
         for name, comes in (("arrivals", True), ("departures", False)):
             for client, round in move_list(getattr(self, name), name):
                 moves.setdefault(client, []).append((round, comes))
-        return {client: sorted(found) for client, found in moves.items()}
+        return {client: sorted(pairs) for client, pairs in moves.items()}
 
     def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield who is named and is none of these clients, and whether nobody is there at the start."""
+        """Yield listed clients that do not exist, and whether the federation has no client at the start."""
         total, moves = population.num_clients, self._moves()
         if unknown := [client for client in moves if client >= total]:
-            listed = "arrivals" if unknown[0] in dict(move_list(self.arrivals, "arrivals")) else "departures"
-            yield f"Scheduled needs clients in 0…{total - 1}; got {unknown[0]}. Change fleet.membership.{listed}."
+            setting = "arrivals" if unknown[0] in dict(move_list(self.arrivals, "arrivals")) else "departures"
+            yield f"Scheduled needs clients in 0…{total - 1}; got {unknown[0]}. Change fleet.membership.{setting}."
         elif all(client in moves and moves[client][0][1] for client in range(total)):
             yield (
                 "Scheduled needs at least one client at the start; all are to arrive later. "
@@ -84,11 +87,11 @@ class Scheduled:
 
     def members(self, view: View) -> Ids:
         """Return who has joined and not left by this round; a round that is skipped loses nobody."""
-        there = np.ones(view.population.num_clients, dtype=bool)
+        is_member = np.ones(view.population.num_clients, dtype=bool)
         for client, moves in self._moves().items():
             past = [joins for round, joins in moves if round <= view.round]
-            there[client] = past[-1] if past else not moves[0][1]
-        return np.flatnonzero(there)
+            is_member[client] = past[-1] if past else not moves[0][1]
+        return np.flatnonzero(is_member)
 
 
 def _verb(comes: bool, noun: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""How much of the asked work gets done. To add a model: one file here, one line below, one test."""
+"""Work: how many of the asked local steps a client completes. To add a rule: one file, one line below, one test."""
 
 from turnout.fleet.work.complete import Complete
 from turnout.fleet.work.fraction import Fraction

@@ -1,6 +1,6 @@
-"""Complete work: whoever answers has done all that was asked.
+"""Complete work: every client completes all the local steps it is asked for.
 
-Intuition: no device stops half-way.
+Intuition: no device stops early.
 
     s_i = τ_i
 
@@ -15,8 +15,8 @@ from turnout.settings import rule
 
 @rule("fleet.work")
 class Complete:
-    """Everyone finishes."""
+    """Every client finishes. No settings."""
 
     def done(self, asked: Ids, clients: Ids, view: View) -> Ids:
-        """Return what was asked."""
+        """Return the asked steps."""
         return asked

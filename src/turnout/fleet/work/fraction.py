@@ -1,10 +1,10 @@
-"""Fraction of work: every client completes a set share of what it was asked.
+"""Fraction of work: every client completes a fixed share of the steps it is asked for.
 
-Intuition: slow devices, cut off at the same point each time, or a little before or after it.
+Intuition: slow devices stop at the same point each round, or slightly before or after it.
 
-    s_i = round(f_i · τ_i),   f_i fixed, or drawn evenly from [f_i − w, f_i + w] ∩ [0, 1] each round
+    s_i = round(f_i · τ_i),   f_i fixed, or drawn uniformly from [f_i − w, f_i + w] ∩ [0, 1] each round
 
-Reduces to: complete work when f = 1 and w = 0; clients that never answer when f = 0.
+Reduces to: complete work when f = 1 and w = 0; clients that never return an update when f = 0.
 Reference: none needed.
 """
 
@@ -19,13 +19,13 @@ from turnout.settings import Share, rule
 
 @rule("fleet.work")
 class Fraction:
-    """A share of the asked work."""
+    """A share of the asked steps."""
 
-    fraction: Share | tuple[Share, ...] = 0.5  # f: one for all, or one per client
-    spread: Share = 0.0  # w: how far it varies from round to round
+    fraction: Share | tuple[Share, ...] = 0.5  # completed share f of the steps, 0 to 1: one for all, or one per client
+    spread: Share = 0.0  # half-width w of the uniform distribution around f, 0 to 1; 0 is the same share every round
 
     def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield what is wrong with the fractions given."""
+        """Yield why the list of fractions does not suit the number of clients."""
         if isinstance(self.fraction, tuple) and len(self.fraction) != population.num_clients:
             yield (
                 f"Fraction needs one fraction, or one per client; got {len(self.fraction)} for "
@@ -33,7 +33,7 @@ class Fraction:
             )
 
     def done(self, asked: Ids, clients: Ids, view: View) -> Ids:
-        """Return that share of the asked steps, to the nearest, half up."""
+        """Return this share of the asked steps, rounded to the nearest whole number, halves up."""
         total = view.population.num_clients
         middle = np.broadcast_to(np.asarray(self.fraction, dtype=np.float64), total)[clients]
         low, high = np.maximum(middle - self.spread, 0.0), np.minimum(middle + self.spread, 1.0)

@@ -1,14 +1,14 @@
-"""Stragglers: some of those asked stop after a random number of steps.
+"""Stragglers: some selected clients stop after a random number of steps.
 
-Intuition: on a bad day a device gets somewhere, but not to the end.
+Intuition: a busy device starts its work but does not finish it.
 
-    i is a straggler with probability q, anew each round
-    a straggler has done s ∈ {1, …, τ_i − 1} steps, each as likely: "keep" uses them, "drop" takes nothing from it
+    i is a straggler with probability q, drawn in every round
+    a straggler completes s ∈ {1, …, τ_i − 1} steps, drawn uniformly: "keep" uses its update, "drop" discards it
 
 Reduces to: complete work when q = 0.
-Differs from the paper: each client flips a coin of its own, where the authors' code makes round(qK) of the cohort
-stragglers, so that a client's luck does not depend on who else is asked; work is counted in steps and not in epochs.
-A straggler asked for one step does that one.
+Differs from the paper: each client is a straggler independently of the others; the authors' code makes exactly
+round(qK) clients of the cohort stragglers. Work is counted in steps, not in epochs. A straggler asked for one step
+completes it.
 Reference: Li et al. (FedProx). MLSys 2020. arXiv:1812.06127.
 """
 
@@ -23,10 +23,11 @@ from turnout.settings import Share, rule
 
 @rule("fleet.work")
 class Stragglers:
-    """Some stop early."""
+    """Some clients stop early."""
 
-    prob: Share = 0.5  # q: FedProx's drop_percent
-    stopped: Literal["keep", "drop"] = "keep"  # what becomes of work that was cut short
+    prob: Share = 0.5  # probability q to be a straggler, 0 to 1 (drop_percent in FedProx); 0.5 and 0.9 as in the paper
+    # what the server does with a straggler's update: "keep" uses it (FedProx), "drop" discards it (FedAvg in the paper)
+    stopped: Literal["keep", "drop"] = "keep"
 
     def done(self, asked: Ids, clients: Ids, view: View) -> Ids:
         """Return how many of the asked steps each client completes."""

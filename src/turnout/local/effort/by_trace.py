@@ -1,10 +1,10 @@
-"""By trace: the work asked of each client is read off a table, round after round.
+"""By trace: the number of local steps of each client and round comes from a table.
 
-Intuition: replay what devices were seen to manage, rather than a distribution of it.
+Intuition: replay the recorded work of devices instead of drawing it from a distribution.
 
-    τ_i(t) = trace_j[(t − 1) mod L_j]              j = i mod J, of J traces; L_j rounds were recorded in trace j
+    τ_i(t) = trace_j[(t − 1) mod L_j]              j = i mod J, of J traces; trace j has L_j rounds
 
-Give one trace per client, or a few that clients share in turn.
+Set one trace per client, or a few traces that clients share in turn.
 
 Reduces to: a fixed number of steps when every trace is that number.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954, for work by recorded trace.
@@ -22,10 +22,10 @@ from turnout.settings import StepCount, rule
 
 @rule("local.effort")
 class ByTrace:
-    """Recorded work, begun again when a record ends."""
+    """Recorded work, repeated at the end of a trace."""
 
-    traces: tuple[tuple[StepCount, ...], ...]  # each a list: the steps of round 1, 2, …
-    unit: Literal["steps", "epochs"] = "steps"  # what is counted
+    traces: tuple[tuple[StepCount, ...], ...]  # list of traces; each lists the steps or epochs of rounds 1, 2, …
+    unit: Literal["steps", "epochs"] = "steps"  # unit of the numbers in a trace: local steps or local epochs
 
     def __post_init__(self) -> None:
         if not self.traces:

@@ -1,4 +1,4 @@
-"""How the local learning rate changes over rounds. To add a schedule: one file here, one line below, one test."""
+"""Schedules of the local learning rate over the rounds. To add a schedule: one file, one line below, one test."""
 
 from turnout.local.schedule.constant import Constant
 from turnout.local.schedule.exponential import Exponential

@@ -1,6 +1,6 @@
 """Constant: the same local learning rate in every round.
 
-Intuition: nothing changes, so what does change in a run is the algorithm's own doing.
+Intuition: with a constant learning rate, only the algorithm itself changes how fast training is.
 
     η_t = η_l
 
@@ -13,7 +13,7 @@ from turnout.settings import rule
 
 @rule("local.schedule")
 class Constant:
-    """The same rate every round. No settings."""
+    """The same learning rate in every round. No settings."""
 
     def factor(self, round: int) -> float:
         """Return 1."""

@@ -1,10 +1,10 @@
-"""Inverse: the local learning rate falls as one over the round, and is steady within it.
+"""Inverse: the local learning rate is divided by the round, and is constant within a round.
 
-Intuition: large strides first, then ever smaller ones, so that noise dies out and no distance is out of reach.
+Intuition: the steps become small enough for noise to vanish, but their sum is infinite, so every point can be reached.
 
-    η_t = η_l / t          t = 1 in the first round, and again in the first round after clients arrived or left for good
+    η_t = η_l / t          t = 1 in the first round, and again in the first round after the objective changed
 
-Reduces to: a constant rate in a run of one round.
+Reduces to: a constant learning rate in a run of one round.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 

@@ -1,11 +1,11 @@
-"""Step: the local learning rate is cut at each milestone and stays cut.
+"""Step: the local learning rate is multiplied by a factor at each milestone.
 
-Intuition: train fast until the loss is level, then lower the rate and let it settle.
+Intuition: train fast until the loss stops decreasing, then lower the learning rate to converge.
 
-    η_t = η_l · sᵐ         m = how many milestones are at or before round t
+    η_t = η_l · sᵐ         m: number of milestones at or before round t
 
-Reduces to: a constant rate without milestones, or with s = 1.
-Differs from the paper: some published code cuts the rate in the milestone rounds alone; here it stays cut.
+Reduces to: a constant learning rate without milestones, or with s = 1.
+Differs from the paper: some published code lowers the learning rate only in the milestone rounds; here it stays low.
 Reference: Wang, Liu, Liang, Joshi, Poor (FedNova). NeurIPS 2020. arXiv:2007.07481.
 """
 
@@ -18,10 +18,10 @@ from turnout.settings import GIVEN, Count, PositiveShare, When, rule
 
 @rule("local.schedule")
 class Step:
-    """Cut at milestones."""
+    """A lower learning rate from each milestone on."""
 
-    milestones: tuple[Count, ...]  # rounds from which on the rate is cut once more, ascending
-    scale: Annotated[PositiveShare, When(milestones=GIVEN)] = 0.1  # s
+    milestones: tuple[Count, ...]  # rounds from which on the learning rate is lowered once more, ascending from 1
+    scale: Annotated[PositiveShare, When(milestones=GIVEN)] = 0.1  # factor s at a milestone, above 0 to 1; 0.1 is usual
 
     def __post_init__(self) -> None:
         if list(self.milestones) != sorted(set(self.milestones)):

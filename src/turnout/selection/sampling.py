@@ -1,10 +1,10 @@
-"""Candidates and what is known of their losses: the draws that several rules of this axis share.
+"""Weighted sampling without replacement, candidate sets and their losses, for several selection rules.
 
-Draws without replacement are successive: each next client is drawn in proportion to its share among those left.
+The sampling is successive: each next client is drawn in proportion to its share among the remaining clients.
 
-    key_i = E_i / share_i,  E_i ~ Exp(1) keyed by (seed, purpose, round, client)      the smallest keys are the draw
+    key_i = E_i / share_i,  E_i ~ Exp(1) keyed by (seed, purpose, round, client)      the smallest keys are the sample
 
-A client's key depends on nobody else, so who else is up does not change the order of two clients.
+A client's key depends on no other client, so the set of available clients does not change the order of two clients.
 
 Reference: Efraimidis, Spirakis. Weighted random sampling with a reservoir. Information Processing Letters 2006.
 """
@@ -21,31 +21,31 @@ from turnout.requests import Probed, Steps
 Estimate = Literal["full", "batch", "last"]
 
 
-def successive(clients: Ids, shares: Floats, size: int, view: View, purpose: str) -> Ids:
-    """Return `size` of the clients drawn one after another by share, ascending; those without a share come last."""
+def weighted_sample(clients: Ids, shares: Floats, size: int, view: View, purpose: str) -> Ids:
+    """Return `size` clients, sampled without replacement by share, ascending; clients with share 0 come last."""
     if size >= len(clients):
         return clients
-    waits = -np.log1p(-view.streams.uniforms(purpose, view.round, clients)[:, 0])
+    exponentials = -np.log1p(-view.streams.uniforms(purpose, view.round, clients)[:, 0])  # E_i
     keys = np.full(len(clients), np.inf)
-    np.divide(waits, shares, out=keys, where=shares > 0)
+    np.divide(exponentials, shares, out=keys, where=shares > 0)
     return np.sort(clients[np.argpartition(keys, size)[:size]])
 
 
 def candidates(pool: Ids, size: int, view: View) -> Ids:
-    """Return a candidate set 𝒜: successive draws from the pool in proportion to p_i."""
-    return successive(pool, view.weights[pool], size, view, "candidates")
+    """Return a candidate set 𝒜, sampled from the pool without replacement in proportion to p_i."""
+    return weighted_sample(pool, view.weights[pool], size, view, "candidates")
 
 
 def losses_of(clients: Ids, view: View, ask: Ask, estimate: Estimate, batch_size: int | None) -> Steps[Floats]:
-    """Return the loss of each client; with "last" nothing is asked, and who was never heard from has NaN."""
+    """Return the loss of each client; "last" sends no request, and clients that never took part have NaN."""
     if estimate == "last":
         return view.last_losses[clients]
     answer: Probed = yield ask.losses(clients, batch_size)
     return cast(Floats, answer.loss)
 
 
-def each_once(clients: Ids) -> Choice:
-    """Return the choice of these clients, once each."""
+def choice_of(clients: Ids) -> Choice:
+    """Return the choice of these clients, each drawn once."""
     return Choice(clients=clients, multiplicity=np.ones(len(clients), dtype=np.int64))
 
 
@@ -59,6 +59,6 @@ def check_pool(rule: str, cohort_size: int, pool_size: int) -> None:
 
 
 def check_estimate(rule: str, estimate: Estimate, batch_size: int | None) -> None:
-    """Raise unless a batch size is given where one is used."""
+    """Raise if the estimate needs a batch size and has none."""
     if estimate == "batch" and batch_size is None:
         raise ConfigError(f'{rule} with estimate = "batch" needs batch_size; got none. Set selection.batch_size.')
