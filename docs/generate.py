@@ -1,29 +1,79 @@
-"""A MkDocs hook: one page per axis, written from what the rules say of themselves. Nothing is written to disk."""
+"""A MkDocs hook: one page per algorithm and per axis, from what their files say. Nothing is written to disk."""
 
 from html import escape
+from textwrap import dedent
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from turnout.algorithms import ALGORITHMS, GROUPS
+from turnout.algorithms.algorithm import PARTS as ALGORITHM_PARTS
+from turnout.algorithms.algorithm import Algorithm
 from turnout.catalogue import AXES, Description, Setting, catalogue, describe
+from turnout.study.toml_text import to_toml
 
 PARTS = (("Reduces to", "reduces_to"), ("Differs from the paper", "differs"), ("Reference", "reference"))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the axes to the navigation."""
+    """Add the algorithms and the axes to the navigation."""
+    named: list[str | dict[str, list[dict[str, str]]]] = ["algorithms/index.md"]
+    named += [
+        {group: [{entry.example.title: f"algorithms/{entry.name}.md"} for entry in map(Algorithm, functions)]}
+        for group, functions in GROUPS.items()
+    ]
     overview: list[str | dict[str, str]] = ["axes/index.md"]
     pages = [{axis.capitalize(): f"axes/{axis}.md"} for axis in AXES]
-    config.nav = [*(config.nav or []), {"Axes": overview + pages}]
+    config.nav = [*(config.nav or []), {"Algorithms": named}, {"Axes": overview + pages}]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages themselves."""
+    files.append(File.generated(config, "algorithms/index.md", content=algorithms_page()))
+    for name, entry in ALGORITHMS.items():
+        files.append(File.generated(config, f"algorithms/{name}.md", content=algorithm_page(entry)))
     files.append(File.generated(config, "axes/index.md", content=overview_page()))
     for axis in AXES:
         files.append(File.generated(config, f"axes/{axis}.md", content=axis_page(axis)))
     return files
+
+
+def algorithms_page() -> str:
+    """Return the page that lists every algorithm, in the order in which people learn them."""
+    lines = [
+        "# Algorithms",
+        "",
+        "A named algorithm is one choice per axis. Each page has the round in pseudo-code, when",
+    ]
+    lines += ["to use the algorithm, its settings, and a study file that compares it with FedAvg.", ""]
+    for group, functions in GROUPS.items():
+        lines += [f"## {group}", "", "| algorithm | recipe | |", "|---|---|---|"]
+        for entry in map(Algorithm, functions):
+            lines.append(f"| [{entry.example.title}]({entry.name}.md) | `{entry.name}` | {cell(entry.summary)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def algorithm_page(entry: Algorithm) -> str:
+    """Return the page of one algorithm."""
+    summary = f"{entry.summary} {entry.parts['about']}".replace("\n", " ")
+    lines = [f"# {entry.example.title}", "", escape(summary, quote=False), ""]
+    for part in ALGORITHM_PARTS:
+        text = entry.parts[part]
+        lines += [f"## {part.rstrip(':')}", ""]
+        lines += (
+            ["```text", dedent(text).strip("\n"), "```"] if text.startswith("    ") else [escape(text, quote=False)]
+        )
+        lines.append("")
+    lines += ["## Settings", "", *settings_table(entry.settings)]
+    lines += [
+        f"In a study file they stand beside `use` in `recipe`; in Python they are arguments of `{entry.in_python}`.",
+        "",
+    ]
+    lines += ["## Try it", "", f"Save it as `try-{entry.name}.toml`, then `turnout run try-{entry.name}.toml`.", ""]
+    lines += ["```toml", to_toml(entry.example.study(entry.name)).strip("\n"), "```", ""]
+    return "\n".join(lines)
 
 
 def overview_page() -> str:

@@ -1,11 +1,8 @@
 """The study of phones.toml, written in Python."""
 
-from dataclasses import replace
-
 import turnout as to
 
 # --8<-- [start:study]
-local = to.local.SGD(lr=0.1, batch_size=10, epochs=(1, 3))
 study = to.Study(
     name="phones",
     rounds=40,
@@ -15,10 +12,10 @@ study = to.Study(
     model=to.models.MLP(hidden=(64,)),
     fleet=to.Fleet(availability=to.fleet.Bernoulli(prob=0.3)),
     selection=to.selection.Uniform(cohort_size=10),
-    local=local,
+    local=to.local.SGD(lr=0.1, batch_size=10, epochs=(1, 3)),
     arms=[
-        to.arm("FedAvg"),
-        to.arm("FedProx", local=replace(local, prox_strength=0.1)),
+        to.arm("FedAvg", **to.algorithms.fedavg()),
+        to.arm("FedProx", **to.algorithms.fedprox(prox_strength=0.1)),
         to.arm(
             "by size",
             selection=to.selection.Weighted(cohort_size=10),

@@ -63,7 +63,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"coordinator", "catalogue"}),
-    frozenset({"checkpoint", "rule_sources"}),
+    frozenset({"checkpoint", "rule_sources", "algorithms"}),
     frozenset({"engine", "journal", "track"}),
     frozenset({"analysis"}),
     frozenset({"study"}),

@@ -8,6 +8,7 @@ from turnout.lazy_imports import lazy_getattr
 if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported when it is first used
     from turnout import (
         aggregation,
+        algorithms,
         assist,
         asynchrony,
         attacks,
@@ -45,6 +46,7 @@ __all__ = [
     "Turnover",
     "UpdateError",
     "aggregation",
+    "algorithms",
     "arm",
     "assist",
     "asynchrony",

@@ -9,7 +9,7 @@ import ast
 import inspect
 import textwrap
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -197,12 +197,13 @@ def loss_named(name: str, *, allow_code: bool = True) -> "Loss":
     return LOSSES[name]
 
 
-def parameters(rule: type) -> dict[str, Parameter]:
-    """Return the settings of a rule by name: the fields of a dataclass, or the parameters of __init__."""
-    if is_dataclass(rule):
+def parameters(rule: Callable[..., Any]) -> dict[str, Parameter]:
+    """Return settings by name: of a dataclass its fields, of another class its __init__'s, of a function its own."""
+    if isinstance(rule, type) and is_dataclass(rule):
         hints = get_type_hints(rule, include_extras=True)
         return {f.name: Parameter(f.name, hints.get(f.name, Any), _default(f)) for f in fields(rule) if f.init}
-    hints = get_type_hints(rule.__init__, include_extras=True)  # type: ignore[misc]
+    written = rule.__init__ if isinstance(rule, type) else rule  # type: ignore[misc]
+    hints = get_type_hints(written, include_extras=True)
     settings = {}
     for name, parameter in inspect.signature(rule).parameters.items():
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

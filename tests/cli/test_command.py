@@ -198,13 +198,14 @@ def test_contract_check_loads_no_data(turnout: Turnout, monkeypatch: pytest.Monk
 def test_golden_ls_lists_every_axis_with_a_line_each(turnout: Turnout) -> None:
     said = turnout("ls")
     assert re.search(r"\nselection: which clients form the cohort\n(  .+\n)*  uniform +Uniform selection: ", said.out)
-    for heading in ("data:", "partition:", "models:", "availability:", "work:", "recipes:", "losses:", "studies:"):
+    for heading in ("data:", "partition:", "models:", "availability:", "work:", "algorithms:", "losses:", "studies:"):
         assert f"\n{heading}" in f"\n{said.out}"
     only = turnout("ls", "selection")
     assert only.out.startswith("selection: which clients form the cohort\n")
     assert "server:" not in only.out
     assert turnout("ls", "model").out == turnout("ls", "models").out
-    assert json.loads(turnout("ls", "recipes", "--json").out)["recipes"]["rules"]["fedprox"].startswith("FedAvg with a")
+    algorithms = json.loads(turnout("ls", "algorithms", "--json").out)["algorithms"]["rules"]
+    assert algorithms["fedprox"].startswith("FedProx: FedAvg in which every local step also pulls")
     assert "demo  " in turnout("ls", "studies").out
 
 
@@ -215,7 +216,7 @@ def test_golden_show_tells_intuition_formula_settings_and_reference(turnout: Tur
     assert '\n  weighting: "mean" | "ht" | "ht-fleet" | "ratio"; default "ratio"\n      how ' in out
     assert max(len(line) for line in out.split("Settings:")[1].splitlines()) <= 100
     assert "\nReference: McMahan" in out
-    assert "\nrecipes/fedavg\n" in out
+    assert "\nalgorithms/fedavg\n" in out
     assert "\n\nin Python: turnout.aggregation.FedAvg\n" in out
 
 

@@ -155,7 +155,7 @@ def check(study: StudyName, as_json: AsJson = False, allow_code: AllowCode = Fal
 @app.command()
 def ls(
     axis: Annotated[
-        str | None, typer.Argument(help="an axis, or settings, recipes, losses, studies; all if left out")
+        str | None, typer.Argument(help="an axis, or settings, algorithms, losses, studies; all if left out")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -174,7 +174,7 @@ def show(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a rule says of itself: intuition, formula, settings, reference; or a setting, recipe, loss or study."""
+    """Show what a rule or algorithm says of itself: formula, settings, reference; or a setting, a loss or a study."""
     from turnout.cli.listing import found, shown_text
 
     with said_plainly():

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from turnout.algorithms import ALGORITHMS
+from turnout.algorithms.algorithm import Algorithm
 from turnout.catalogue import AXES, axis_named, describe, did_you_mean, find
 from turnout.cli.study_settings import study_settings
 from turnout.errors import ConfigError
 from turnout.rule_sources import ShippedRule, shipped_losses, shipped_rules
-from turnout.study.recipes import RECIPES
 from turnout.study.study_files import shipped_studies
 from turnout.study.toml_text import to_toml
 
@@ -89,10 +90,21 @@ def _rule_facts(rule: ShippedRule) -> Facts:
     return {"axis": rule.axis, "name": rule.name, **names, **asdict(rule.describe())}
 
 
-def _recipe_facts() -> dict[str, Facts]:
+def _algorithm_facts() -> dict[str, Facts]:
+    return {name: _facts_of(algorithm) for name, algorithm in ALGORITHMS.items()}
+
+
+def _facts_of(algorithm: Algorithm) -> Facts:
+    chosen = algorithm.example.settings
+    arguments = ", ".join(f"{setting}={value!r}" for setting, value in chosen.items())
+    recipe = {"use": algorithm.name, **chosen} if chosen else algorithm.name
     return {
-        name: {"summary": recipe.about, "sections": recipe.sections, "file": {"arm": [{"name": "any", "recipe": name}]}}
-        for name, recipe in RECIPES.items()
+        "summary": algorithm.summary,
+        "docstring": algorithm.docstring,
+        "settings": [asdict(setting) for setting in algorithm.settings],
+        "sections": {name: section for name, section in algorithm.function(**chosen).items() if section},
+        "python": f"turnout.Study(…, **{algorithm.in_python}({arguments}))",
+        "file": {"arm": [{"name": algorithm.example.title, "recipe": recipe}]},
     }
 
 
@@ -113,7 +125,7 @@ def _study_facts() -> dict[str, Facts]:
 
 OTHERS: dict[str, tuple[str, Callable[[], dict[str, Facts]]]] = {
     "settings": ("settings of the study itself", study_settings),
-    "recipes": ("whole algorithms, for an arm", _recipe_facts),
+    "algorithms": ("named algorithms, each one choice per axis; recipe names one", _algorithm_facts),
     "losses": ("what is minimised", _loss_facts),
     "studies": ("studies that come with turnout", _study_facts),
 }
@@ -124,12 +136,15 @@ def shown_text(facts: Facts) -> str:
     place = f"{facts['axis']}/{facts['name']}" if facts["axis"] else facts["name"]
     if "text" in facts:  # it opens with its summary
         return "\n\n".join([place, _indented(facts["text"]), f"to run it: {facts['command']}"])
-    blocks = [f"{place}\n{_wrapped(facts['summary'])}", *_docstring_blocks(facts)]
+    about = facts["docstring"] if "docstring" in facts else _wrapped(facts["summary"])
+    blocks = [f"{place}\n{about}", *_docstring_blocks(facts)]
     blocks += [_settings_text(facts["settings"])] if "settings" in facts else []
     blocks += [_wrapped(f"Reference: {facts['reference']}")] if facts.get("reference") else []
-    blocks += [_indented(to_toml(facts["sections"]))] if "sections" in facts else []
     blocks += [f"in Python: {facts['python']}"] if "python" in facts else []
     blocks += [f"in a study file:\n\n{_indented(to_toml(facts['file']))}"] if "file" in facts else []
+    blocks += (
+        [f"which stands for these sections:\n\n{_indented(to_toml(facts['sections']))}"] if "sections" in facts else []
+    )
     return "\n\n".join(blocks)
 
 

@@ -17,9 +17,9 @@ from turnout.coordinator.checks import holdout_problems, problems, problems_with
 from turnout.errors import ConfigError
 from turnout.fleet import Fleet
 from turnout.protocols import Population
-from turnout.study.config_tree import Node, Problems, Where, as_table, at_one_place, from_document, merged, overridden
+from turnout.study.config_tree import Node, Problems, Where, as_table, from_document, merged, overridden
 from turnout.study.file_limits import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
-from turnout.study.recipes import contradictions, recipe_named
+from turnout.study.recipe import Recipe, read_recipe
 from turnout.study.study import Arm, Study, value_problems
 from turnout.study.study_files import shipped_studies
 from turnout.study.toml_lines import key_lines
@@ -32,7 +32,7 @@ TABLES = {"fleet": Fleet, "turnover": Turnover, "evaluate": Cadence, "trust": Tr
 CHANGEABLE = ("rounds", "loss", *RULES, *TABLES)
 NEEDED = ("rounds", "data", "model", "local")
 OWN = ("name", "seeds", "target", "checkpoint", "track")
-TOP = (*OWN, *CHANGEABLE, "arm")
+TOP = (*OWN, "recipe", *CHANGEABLE, "arm")
 IN_ARM = ("name", "recipe", *CHANGEABLE)
 MOST_COUNTED = 1_000_000  # clients; more are checked when the data has been made
 
@@ -154,8 +154,8 @@ class _StudyReader:
             return None
         self._check_keys(self.root, TOP, "A study has no section")
         values = self._own_values(default_name)
-        shared = {key: top[key] for key in CHANGEABLE if key in top}
-        overlays = [self._overlay(entry) for entry in self._arm_entries()]
+        recipe, shared = self._sections(self.root, {})
+        overlays = [self._overlay(entry, shared, recipe) for entry in self._arm_entries()]
         apart = _StudyReader(self.root, Problems(), self.allow_code)
         arms = [apart._changes(shared, overlay) for _, overlay in overlays]
         values |= self._shared(shared, [overlay for _, overlay in overlays], arms)
@@ -226,25 +226,33 @@ class _StudyReader:
                     self.problems.add(name.where, message)
         return entries
 
-    def _overlay(self, entry: Node) -> tuple[str, dict[str, Node]]:
-        """Return an arm's name and its sections: its recipe's, with its own over them."""
-        own = {key: entry.value[key] for key in CHANGEABLE if key in entry.value}
+    def _overlay(self, entry: Node, shared: dict[str, Node], recipe: Recipe | None) -> tuple[str, dict[str, Node]]:
+        """Return an arm's name and its sections; the study's recipe holds for every arm."""
         name = entry.value["name"].plain() if "name" in entry.value else ""
-        recipe = entry.value.get("recipe")
         if recipe is None:
+            return name, self._sections(entry, shared)[1]
+        own = {key: entry.value[key] for key in CHANGEABLE if key in entry.value}
+        if "recipe" in entry.value:
+            message = "The study has a recipe, which every arm follows. Write recipe at the top or in arms, not both."
+            self.problems.add(entry.value["recipe"].where, message)
             return name, own
-        called = recipe.plain() if isinstance(recipe.value, str) else shown(recipe)
-        try:
-            overlay = dict(at_one_place(recipe_named(called).sections, recipe.where).value)
-        except ConfigError as error:
-            self.problems.add(recipe.where, str(error))
-            return name, own
-        overlay |= {key: merged(overlay.get(key), node, key) for key, node in own.items()}
-        whole = {key: merged(self.root.value.get(key), node, key) for key, node in overlay.items()}
-        against = list(contradictions(called, whole))
-        for where, message in against:
+        whole = shared | {key: merged(shared.get(key), node, key) for key, node in own.items()}
+        for where, message in recipe.contradictions(whole):
             self.problems.add(where, message)
-        return name, own if against else overlay
+        return name, own
+
+    def _sections(self, table: Node, shared: dict[str, Node]) -> tuple[Recipe | None, dict[str, Node]]:
+        """Return the recipe of a study or an arm, and its sections: the recipe's, with its own over them."""
+        own = {key: table.value[key] for key in CHANGEABLE if key in table.value}
+        recipe = read_recipe(table.value["recipe"], self.reader) if "recipe" in table.value else None
+        if recipe is None:
+            return None, own
+        sections = recipe.sections()
+        sections |= {key: merged(sections.get(key), node, key) for key, node in own.items()}
+        whole = shared | {key: merged(shared.get(key), node, key) for key, node in sections.items()}
+        for where, message in recipe.contradictions(whole):
+            self.problems.add(where, message)
+        return recipe, sections
 
     def _changes(self, shared: dict[str, Node], overlay: dict[str, Node]) -> dict[str, Any]:
         changes: dict[str, Any] = {}

@@ -88,9 +88,14 @@ class Reader:
         return FAILED
 
     def make(
-        self, rule: type, table: Node, section: str, by: Callable[..., Any] | None = None, base: Any = None
+        self,
+        rule: Callable[..., Any],
+        table: Node,
+        section: str,
+        by: Callable[..., Any] | None = None,
+        base: Any = None,
     ) -> Any:
-        """Return the class made with a table's settings, by calling it or `by`; or a base with them changed."""
+        """Return a class or function called with a table's settings, or `by` called in its place; or a base changed."""
         known, called = parameters(rule), rule.__name__
         by = by or (rule if base is None else partial(replace, base))
         values = {}

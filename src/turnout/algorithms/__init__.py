@@ -1,0 +1,130 @@
+"""What people search for: named algorithms, each a function that returns one choice per axis.
+
+In Python `Study(…, **turnout.algorithms.scaffold(lr=0.1, epochs=2))` or `turnout.arm("SCAFFOLD", **…)`; in a study file
+`recipe = { use = "scaffold", lr = 0.1, epochs = 2 }`. The groups below are the list of algorithms, in the order in
+which people learn them.
+"""
+
+from turnout.algorithms.adacomm import adacomm
+from turnout.algorithms.afl import afl
+from turnout.algorithms.algorithm import Algorithm, Sections
+from turnout.algorithms.cluster_fedvarp import cluster_fedvarp
+from turnout.algorithms.cpow_d import cpow_d
+from turnout.algorithms.divfl import divfl
+from turnout.algorithms.dp_fedavg import dp_fedavg
+from turnout.algorithms.fedadagrad import fedadagrad
+from turnout.algorithms.fedadam import fedadam
+from turnout.algorithms.fedavg import fedavg
+from turnout.algorithms.fedavgm import fedavgm
+from turnout.algorithms.fedbuff import fedbuff
+from turnout.algorithms.fedexp import fedexp
+from turnout.algorithms.fednova import fednova
+from turnout.algorithms.fednova_hybrid import fednova_hybrid
+from turnout.algorithms.fednova_momentum import fednova_momentum
+from turnout.algorithms.fednova_prox import fednova_prox
+from turnout.algorithms.fednova_vr import fednova_vr
+from turnout.algorithms.fedprox import fedprox
+from turnout.algorithms.fedvarp import fedvarp
+from turnout.algorithms.fedyogi import fedyogi
+from turnout.algorithms.filfl import filfl
+from turnout.algorithms.fltrust import fltrust
+from turnout.algorithms.krum import krum
+from turnout.algorithms.local_adagrad import local_adagrad
+from turnout.algorithms.local_adam import local_adam
+from turnout.algorithms.local_yogi import local_yogi
+from turnout.algorithms.low_loss import low_loss
+from turnout.algorithms.median import median
+from turnout.algorithms.mifa import mifa
+from turnout.algorithms.multi_krum import multi_krum
+from turnout.algorithms.norm_clipping import norm_clipping
+from turnout.algorithms.oort import oort
+from turnout.algorithms.optimal_client_sampling import optimal_client_sampling
+from turnout.algorithms.power_of_choice import power_of_choice
+from turnout.algorithms.rpow_d import rpow_d
+from turnout.algorithms.safari import safari
+from turnout.algorithms.scaffold import scaffold
+from turnout.algorithms.scaffold_exp import scaffold_exp
+from turnout.algorithms.scheme_a import scheme_a
+from turnout.algorithms.scheme_b import scheme_b
+from turnout.algorithms.scheme_c import scheme_c
+from turnout.algorithms.slowmo import slowmo
+from turnout.algorithms.trimmed_mean import trimmed_mean
+
+GROUPS = {
+    "Start here": (fedavg, fedprox, scaffold, fednova),
+    "Server optimisers": (fedavgm, slowmo, fedadagrad, fedadam, fedyogi, fedexp, scaffold_exp),
+    "Unequal and unfinished work": (
+        fednova_momentum,
+        fednova_prox,
+        fednova_vr,
+        fednova_hybrid,
+        adacomm,
+        scheme_a,
+        scheme_b,
+        scheme_c,
+    ),
+    "Adaptive optimisers at the clients": (local_adagrad, local_adam, local_yogi),
+    "Clients that are away": (fedvarp, cluster_fedvarp, mifa, safari, fedbuff),
+    "Client selection and filtering": (
+        power_of_choice,
+        cpow_d,
+        rpow_d,
+        low_loss,
+        afl,
+        oort,
+        divfl,
+        optimal_client_sampling,
+        filfl,
+    ),
+    "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
+}
+ALGORITHMS = {entry.name: entry for group in GROUPS.values() for entry in map(Algorithm, group)}
+
+__all__ = [
+    "ALGORITHMS",
+    "GROUPS",
+    "Sections",
+    "adacomm",
+    "afl",
+    "cluster_fedvarp",
+    "cpow_d",
+    "divfl",
+    "dp_fedavg",
+    "fedadagrad",
+    "fedadam",
+    "fedavg",
+    "fedavgm",
+    "fedbuff",
+    "fedexp",
+    "fednova",
+    "fednova_hybrid",
+    "fednova_momentum",
+    "fednova_prox",
+    "fednova_vr",
+    "fedprox",
+    "fedvarp",
+    "fedyogi",
+    "filfl",
+    "fltrust",
+    "krum",
+    "local_adagrad",
+    "local_adam",
+    "local_yogi",
+    "low_loss",
+    "median",
+    "mifa",
+    "multi_krum",
+    "norm_clipping",
+    "oort",
+    "optimal_client_sampling",
+    "power_of_choice",
+    "rpow_d",
+    "safari",
+    "scaffold",
+    "scaffold_exp",
+    "scheme_a",
+    "scheme_b",
+    "scheme_c",
+    "slowmo",
+    "trimmed_mean",
+]

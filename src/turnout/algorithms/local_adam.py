@@ -1,0 +1,60 @@
+"""Local Adam: clients run Adam in place of SGD, and the server corrects for the different scales they used.
+
+With the joint correction each client sends its update divided by its accumulated preconditioner, and the server puts a
+common one back.
+
+Round:
+    S_t ← K clients of those available
+    for each client i in S_t, in parallel:
+        x_i ← x;  m ← 0;  v ← v₀;  a ← 0;  C_i ← 0
+        repeat τ_i times:  m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  x_i ← x_i − η_l m / (√v + τ_a)
+                           a ← β1 a + (1 − β1) / (√v + τ_a);  C_i ← C_i + a
+        Δ_i ← x − x_i
+    none   x ← x − Σ w_i Δ_i          local  x ← x − Σ w_i Δ_i ⊘ C_i
+    joint  x ← x − Σ w_i (Δ_i ⊘ C_i) ⊘ Σ w_i (1 ⊘ C_i)
+
+Choice per axis:
+    local        adam with correction
+    aggregation  joint with correction = "joint", else fedavg
+
+Reduces to: FedAvg over the clients' Adam updates when every C_i is equal, or when one client answers.
+When to use it: when a model trains well only with Adam, such as a transformer, and clients hold different data. Moments
+start afresh in every round, so give clients more than a few steps.
+Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
+"""
+
+from typing import Literal
+
+from turnout.algorithms.algorithm import Sections, Work, algorithm, given
+from turnout.algorithms.example import Example
+from turnout.settings import Count, Positive
+
+EXAMPLE = Example("local Adam", settings={"lr": 0.02})
+
+
+@algorithm
+def local_adam(
+    *,
+    correction: Literal["none", "local", "joint"] = "joint",
+    lr: Positive = 0.01,
+    epochs: Work | None = 1,
+    steps: Work | None = None,
+    batch_size: Count | None = 20,
+    adaptivity: Positive = 1e-3,
+) -> Sections:
+    """Return the sections of local Adam.
+
+    Args:
+        correction: what is taken out of an update: "none", the "local" preconditioner, or "joint" with a common one put
+            back by the server; usually "joint".
+        lr: learning rate η_l of the clients, above 0, usually 0.001 to 0.1.
+        epochs: local epochs E, 1 or more, or a range drawn per client and round; none if steps are given.
+        steps: local steps τ, 1 or more, or a range drawn per client and round; instead of epochs.
+        batch_size: samples B of a mini-batch, 1 or more, usually 10 to 64; none for all of a client's samples.
+        adaptivity: constant τ_a added to the root, above 0, usually 0.001; larger values adapt less.
+    """
+    work = given(epochs=epochs, steps=steps, batch_size=batch_size)
+    return {
+        "local": {"use": "adam", "lr": lr, "correction": correction, "adaptivity": adaptivity, **work},
+        "aggregation": {"use": "joint" if correction == "joint" else "fedavg"},
+    }
