@@ -7,7 +7,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from turnout.algorithms import ALGORITHMS, GROUPS
-from turnout.algorithms.algorithm import PARTS as ALGORITHM_PARTS
 from turnout.algorithms.algorithm import Algorithm
 from turnout.catalogue import AXES, Description, Setting, catalogue, describe
 from turnout.study.toml_text import to_toml
@@ -59,21 +58,29 @@ def algorithm_page(entry: Algorithm) -> str:
     """Return the page of one algorithm."""
     summary = f"{entry.summary} {entry.parts['about']}".replace("\n", " ")
     lines = [f"# {entry.example.title}", "", escape(summary, quote=False), ""]
-    for part in ALGORITHM_PARTS:
-        text = entry.parts[part]
-        lines += [f"## {part.rstrip(':')}", ""]
-        lines += (
-            ["```text", dedent(text).strip("\n"), "```"] if text.startswith("    ") else [escape(text, quote=False)]
-        )
-        lines.append("")
+    for part in ("When to use it:", "Round:", "Choice per axis:", "Reduces to:"):
+        lines += part_lines(part, entry.parts[part])
+        lines += [f"Rules: {', '.join(rule_links(entry))}.", ""] if part == "Choice per axis:" else []
     lines += ["## Settings", "", *settings_table(entry.settings)]
-    lines += [
-        f"In a study file they stand beside `use` in `recipe`; in Python they are arguments of `{entry.in_python}`.",
-        "",
-    ]
+    if entry.settings:
+        call = f"`{entry.in_python}`"
+        lines += [f"In a study file they stand beside `use` in `recipe`; in Python they are arguments of {call}.", ""]
     lines += ["## Try it", "", f"Save it as `try-{entry.name}.toml`, then `turnout run try-{entry.name}.toml`.", ""]
     lines += ["```toml", to_toml(entry.example.study(entry.name)).strip("\n"), "```", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *part_lines("Reference:", entry.parts["Reference:"])])
+
+
+def rule_links(entry: Algorithm) -> list[str]:
+    """Return links to the rules that an algorithm names, on the pages of their axes."""
+    named = entry.function(**entry.example.settings)
+    used = [(axis, named.get(facts.section, {}).get("use")) for axis, facts in AXES.items()]
+    return [f"[{axis}/{rule}](../axes/{axis}.md#{rule})" for axis, rule in used if rule is not None]
+
+
+def part_lines(label: str, text: str) -> list[str]:
+    """Return one part of an algorithm's docstring under a heading of its own; indented text is pseudo-code."""
+    shown = ["```text", dedent(text), "```"] if text.startswith("    ") else [capitalised(text)]
+    return [f"## {label.rstrip(':')}", "", *shown, ""]
 
 
 def overview_page() -> str:

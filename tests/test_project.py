@@ -15,6 +15,9 @@ import pytest
 from packaging.requirements import Requirement
 
 import turnout
+from turnout.algorithms import ALGORITHMS
+from turnout.algorithms.algorithm import PARTS as ALGORITHM_PARTS
+from turnout.algorithms.algorithm import Algorithm
 from turnout.catalogue import AXES, catalogue
 from turnout.study import load_study, resolved
 
@@ -251,7 +254,7 @@ def fenced(text: str, language: str) -> list[str]:
 
 
 def test_contract_the_worked_example_of_contributing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule, tests = fenced((ROOT / "CONTRIBUTING.md").read_text(), "python")
+    rule, tests, _ = fenced((ROOT / "CONTRIBUTING.md").read_text(), "python")
     module = ModuleType("turnout.selection.round_robin")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(rule, "CONTRIBUTING.md", "exec"), vars(module))
@@ -262,10 +265,30 @@ def test_contract_the_worked_example_of_contributing_runs(monkeypatch: pytest.Mo
     assert len(run) == 3
 
 
+def test_contract_the_named_algorithm_of_contributing_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, source = fenced((ROOT / "CONTRIBUTING.md").read_text(), "python")
+    module = ModuleType("turnout.algorithms.round_robin_fedavg")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(source, "CONTRIBUTING.md", "exec"), vars(module))
+    named = Algorithm(module.round_robin_fedavg)
+    assert list(named.parts) == ["about", *ALGORITHM_PARTS]
+    assert named.places({}) == {"selection.cohort_size": "cohort_size"}
+    assert named.settings[0].meaning.endswith("usually 5 to 100.")
+    assert named.example.study(named.name)["arm"][1]["recipe"] == {"use": "round-robin-fedavg", "cohort_size": 5}
+
+
 def test_contract_the_readme_shows_the_examples_as_they_are() -> None:
     readme = (ROOT / "README.md").read_text()
     assert fenced(readme, "python") == [(ROOT / "examples" / "quickstart.py").read_text()]
     assert fenced(readme, "toml") == [(ROOT / "examples" / "phones.toml").read_text()]
+
+
+def test_contract_the_readme_names_every_algorithm() -> None:
+    (row,) = re.findall(
+        r"^## The algorithms\n(.*?)^## ", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    titles = [entry.example.title for entry in ALGORITHMS.values()]
+    assert [title for title in titles if title.casefold() not in row.casefold()] == []
 
 
 def test_contract_the_readme_names_every_axis() -> None:
