@@ -1,7 +1,10 @@
 """What is imported when: text and names need no numbers, so they come without the packages that take seconds."""
 
+import os
+import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +74,25 @@ def test_error_a_name_that_does_not_exist_is_an_attribute_error() -> None:
 def test_contract_python_m_turnout_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "turnout", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"turnout {turnout.__version__}\n"
+
+
+def test_contract_a_run_starts_without_the_packages_that_only_its_comparison_needs() -> None:
+    assert imported_by("import turnout.cli.carrying_out, turnout.cli.resume", ("scipy", "sklearn")) == []
+
+
+@pytest.mark.parametrize("command", [["run", "no-such-study"], ["resume", "no-such-folder"]], ids=" ".join)
+def test_contract_a_terminal_shows_what_is_started_before_pytorch_is_imported(
+    command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("import os\nos._exit(7)")  # the first import of torch ends it
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": paths, "TERM": "xterm"}
+    code = f"from turnout.cli import main\nmain({command!r})"
+    done = subprocess.run([sys.executable, "-c", code], stdout=theirs, stderr=theirs, env=environment, check=False)
+    os.close(theirs)
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert done.returncode == 7
+    assert shown == f"starting {command[1]}: loading PyTorch"

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from turnout.array_types import Floats
 from turnout.streams import Streams
@@ -86,6 +85,8 @@ def paired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int =
         streams: for the bootstrap.
         comparisons: how many differences are tested together (m).
     """
+    from scipy import stats  # two seconds to import: only where it is used
+
     pairs = len(ours)
     if not pairs or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
@@ -120,6 +121,8 @@ def unpaired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int
 
     Reference: Welch. The generalization of "Student's" problem. Biometrika 34, 1947.
     """
+    from scipy import stats  # two seconds to import: only where it is used
+
     seeds = min(len(ours), len(theirs))
     if not seeds or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
@@ -168,6 +171,8 @@ def signed_rank_p(difference: Floats) -> float:
     Every pattern of signs is equally likely if neither arm is better, so the chance of each rank sum is counted.
     (scipy's own falls back on the normal approximation where there are ties, far off for a handful of seeds.)
     """
+    from scipy import stats  # two seconds to import: only where it is used
+
     moved = difference[difference != 0]
     ranks = np.rint(2 * stats.rankdata(np.abs(moved))).astype(np.int64)  # doubled: ties share half ranks
     chance = np.ones(1)
@@ -182,6 +187,8 @@ def bootstrap_interval(
     ours: Floats, theirs: Floats | None = None, *, streams: Streams, level: float = LEVEL
 ) -> tuple[float, float]:
     """Return the percentile interval of a mean, or of the difference of two means, over keyed resamples."""
+    from scipy import stats  # two seconds to import: only where it is used
+
     found = stats.bootstrap(
         (ours,) if theirs is None else (ours, theirs),
         np.mean if theirs is None else _difference_of_means,
@@ -224,6 +231,8 @@ def to_target(costs: Sequence[float], got_there: Sequence[bool]) -> Reached:
         costs: what a seed had spent when it reached the target, or in all if it never did.
         got_there: whether it did.
     """
+    from scipy import stats  # two seconds to import: only where it is used
+
     reached = sum(got_there)
     if not reached:
         return Reached(seeds=len(costs), reached=0, median=None)

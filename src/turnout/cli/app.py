@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnout.cli.error_messages import printable, said_plainly
+from turnout.cli.error_messages import printable, said_plainly, starting
 from turnout.cli.json_output import json_text
 from turnout.cli.trace import trace_app
 from turnout.cli.ui import ui
@@ -107,10 +107,11 @@ def run(
     accept_changed_data: AcceptChangedData = False,
 ) -> None:
     """Run a study: every arm with every seed, then the comparison."""
-    from turnout.cli.run_study import carry_out
-    from turnout.study import load_study
-
     with said_plainly():
+        with starting(study):
+            from turnout.cli.run_study import carry_out
+            from turnout.study import load_study
+
         overrides = [*(settings or ()), *([] if seeds is None else [f"seeds={seeds}"])]
         overrides += [f"track={json.dumps(track)}"] if track else []
         value = load_study(study, overrides, allow_code=allow_code, allow_network=allow_network or bool(track))
@@ -127,9 +128,10 @@ def resume(
     accept_changed_data: AcceptChangedData = False,
 ) -> None:
     """Go on with a study that was stopped, killed or cut off: it ends as if it never had been."""
-    from turnout.cli.resume import go_on
-
     with said_plainly():
+        with starting(str(run)):
+            from turnout.cli.resume import go_on
+
         allowed = {"allow_code": allow_code, "allow_network": allow_network}
         go_on(_folder(run), **allowed, deterministic=deterministic, accept_changed_data=accept_changed_data)
 

@@ -1,5 +1,7 @@
 """What a user can act on is a message and an exit code, never a traceback."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +15,21 @@ STOPPED = 130  # what a shell reports after Ctrl-C
 def printable(text: str) -> str:
     """Return a text with what would steer a terminal written out: a message may quote a stranger's file."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+@contextmanager
+def starting(what: str) -> Iterator[None]:
+    """At a terminal, show what is being started until it has: PyTorch alone takes seconds to import."""
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    sys.stdout.write(printable(f"starting {what}: loading PyTorch"))
+    sys.stdout.flush()
+    try:
+        yield
+    finally:
+        sys.stdout.write("\r\x1b[2K")  # the header takes its place
+        sys.stdout.flush()
 
 
 @contextmanager
