@@ -162,3 +162,9 @@ def flat(width, count=1, targets=None):
 def test_error_what_cannot_be_a_sample_is_one_message(make, message):
     with pytest.raises(DataError, match=message):
         make()
+
+
+def test_identity_clients_may_come_from_a_generator():
+    listed, drawn = from_clients(pairs()), from_clients(pair for pair in pairs())
+    assert drawn.num_clients == listed.num_clients == len(SIZES)
+    assert drawn.train.sizes.tolist() == listed.train.sizes.tolist()

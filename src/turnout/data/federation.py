@@ -4,7 +4,7 @@ Samples lie flat in one tensor; a client is a range of it (offsets), or a range 
 several partitions share one store. Memory is the samples plus a few words per client.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -262,7 +262,7 @@ def _check_values(which: str, x: Tensor, y: Tensor, federation: Federation) -> N
 
 
 def from_clients(
-    clients: Sequence[tuple[Any, Any]],
+    clients: Iterable[tuple[Any, Any]],
     *,
     test: Samples | tuple[Any, Any] | None = None,
     server: Samples | tuple[Any, Any] | None = None,
@@ -285,9 +285,9 @@ def from_clients(
         num_classes: left out, one more than the largest label; None stays for targets that are not labels.
         name: what the federation is called in reports.
     """
-    if not len(clients):
-        raise DataError("from_clients needs at least one client; got an empty list. Pass one (x, y) pair per client.")
     pairs = [as_samples(given, f"Client {place}'s") for place, given in enumerate(clients)]
+    if not pairs:
+        raise DataError("from_clients needs at least one client; got an empty list. Pass one (x, y) pair per client.")
     shapes = {tuple(x.shape[1:]) for x, _ in pairs}
     if len(shapes) > 1:
         raise DataError(f"Clients must share one input shape; got {sorted(shapes)}. Reshape or pad the inputs first.")
