@@ -45,6 +45,10 @@ def study(**changes):
             r"fleet needs a Fleet; got Bernoulli\(prob=0\.5.*\)\. Write fleet=Fleet\(availability=Bernoulli\(…\)\)\.",
         ),
         ({"fleet": to.Fleet}, r"fleet needs a Fleet; got the class Fleet\. Write fleet=Fleet\(…\)\."),
+        ({"data_seed": -1}, r"data_seed must be a whole number from 0 up, or none; got -1\. Change data_seed\."),
+        ({"data_seed": "x"}, r"data_seed must be a whole number from 0 up, or none; got 'x'"),
+        ({"data_seed": True}, r"data_seed must be a whole number from 0 up, or none; got True"),
+        ({"arms": [to.arm("a", data_seed=1.5)]}, r"data_seed must be a whole number from 0 up, or none; got 1\.5"),
         ({"evaluate": 5}, r"evaluate needs a Cadence; got 5\. Write evaluate=Cadence\(…\)\."),
         (
             {"arms": ["FedAvg"]},

@@ -112,6 +112,7 @@ class Study:
         names = [arm.name for arm in self.arms]
         found = value_problems(name=self.name, rounds=self.rounds, seeds=self.seeds, arm=names, track=self.track)
         messages = [*(message for _, message in found), *rule_problems(self), *_target_problems(self)]
+        messages += _data_seed_problems(self)
         if messages:
             raise ConfigError("\n".join(messages))
 
@@ -220,6 +221,12 @@ def _seed_problems(seeds: Any, arms: int) -> Iterator[str]:
         yield f"A study has at most {MOST_SEEDS} seeds and {MOST_RUNS} runs; got {len(seeds)} seeds. Change seeds."
     elif len(set(seeds)) < len(seeds):
         yield f"Seeds must differ from each other; got {list(seeds)}. Change seeds."
+
+
+def _data_seed_problems(study: Study) -> Iterator[str]:
+    for seed in (study.data_seed, *(arm.changes.get("data_seed") for arm in study.arms)):
+        if seed is not None and (not _is_whole(seed) or not 0 <= seed < 2**63):
+            yield f"data_seed must be a whole number from 0 up, or none; got {seed!r:.40}. Change data_seed."
 
 
 def _target_problems(study: Study) -> Iterator[str]:
