@@ -77,7 +77,7 @@ def test_contract_python_m_turnout_is_the_command() -> None:
 
 
 def test_contract_a_run_starts_without_the_packages_that_only_its_comparison_needs() -> None:
-    assert imported_by("import turnout.cli.carrying_out, turnout.cli.resume", ("scipy", "sklearn")) == []
+    assert imported_by("import turnout.cli.run_study, turnout.cli.resume", ("scipy", "sklearn")) == []
 
 
 @pytest.mark.parametrize("command", [["run", "no-such-study"], ["resume", "no-such-folder"]], ids=" ".join)
