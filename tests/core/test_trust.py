@@ -407,6 +407,8 @@ class InPlace(Sequential):
         lambda model: model[3:4].mul_(2.0),
         lambda model: model.numpy().__setitem__(0, 7.0),  # which torch does not notice
         lambda model: model.fill_(torch.nan),
+        lambda model: model.copy_(model.flip(0)),  # the same numbers in another order
+        lambda model: model[:2].neg_(),
     ],
 )
 def test_error_an_engine_that_changes_the_model_it_was_given_is_caught(how):

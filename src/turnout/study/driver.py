@@ -103,10 +103,10 @@ def _answers(engine: Engine, questions: dict[int, Question]) -> tuple[dict[int, 
 @contextmanager
 def _lent(engine: Engine, requests: Iterable[EngineRequest]) -> Iterator[None]:
     """Catch an engine that changes the models it is lent with requests."""
-    lent = [tensor for request in requests for tensor in _given(request)]
-    before = [_bits(tensor) for tensor in lent]
+    lent = [_bits(tensor) for request in requests for tensor in _given(request)]
+    before = [bits.clone() for bits in lent]
     yield
-    if before != [_bits(tensor) for tensor in lent]:
+    if not all(map(torch.equal, before, lent)):
         raise UpdateError(
             f"The engine {engine.name!r} changed a model that it was given with a request; the run cannot go on from "
             "it. Let the engine train a copy: request.model.clone()."
@@ -120,6 +120,6 @@ def _given(request: EngineRequest) -> Iterator[Tensor]:
         yield request.buffers
 
 
-def _bits(tensor: Tensor) -> int:
-    """Return a sum over the bits of a tensor, which is exact in any order."""
-    return int(tensor.view(WHOLE[tensor.element_size()]).sum())
+def _bits(tensor: Tensor) -> Tensor:
+    """Return a view of a tensor as whole numbers: NaN equals itself there, and -0 differs from 0."""
+    return tensor.detach().view(WHOLE[tensor.element_size()])
