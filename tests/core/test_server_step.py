@@ -5,20 +5,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from tests.conftest import blob_task, quadratic_task, run
+from tests.conftest import blob_federation, blob_task, quadratic_task, run
 from tests.core.test_trust import Lying, at
+from turnout import losses
 from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP, Median
 from turnout.assist import Safari
 from turnout.asynchrony import FedBuff
 from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.server_step import begin, commit
+from turnout.engine import Task
 from turnout.fleet import Deadline, Fleet
 from turnout.local import SGD
-from turnout.protocols import Choice, Combined, Moved
+from turnout.protocols import Choice, Combined, Moved, Population
 from turnout.requests import Fit
 from turnout.row_table import RowTable
 from turnout.server import FedAdagrad, FedAdam, FedAvgM, FedYogi, SlowMomentum
+from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 LOCAL = SGD(lr=0.1, batch_size=5, epochs=1)
 HUGE = 1e307  # finite, and so is the mean of six; divided by a rate of 0.1, or squared, it is not
@@ -172,6 +177,43 @@ def test_contract_a_round_of_the_servers_own_drops_a_step_that_is_not_finite(siz
     honest, _ = run(task, plan)
     assert torch.isfinite(final.model).all()
     assert not torch.equal(final.model, honest.model)
+
+
+def test_contract_running_statistics_that_are_not_finite_drop_the_step():
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
+    task = Task(federation=blob_federation(4, low=6), module=module, loss=losses.cross_entropy)
+    population = Population.of(task.federation.sizes)
+    start = State.start(task.layout.flatten(module), population, task.layout.flatten_buffers(module))
+
+    def lie(request, answer):
+        spoilt = isinstance(request, Fit) and request.round == 2
+        return replace(answer, buffers=torch.full_like(answer.buffers, torch.nan)) if spoilt else answer
+
+    plan = Plan(local=SGD(lr=0.1, steps=2, batches="full"), rounds=3)
+    job = Run(index=0, task=task, plan=plan, state=start, streams=Streams(0), population=population)
+    records = []
+    (final,) = drive([job], Lying(lie), lambda batch: records.extend(record for _, record in batch))
+    said = "the server step was dropped: the model's running statistics would not be finite"
+    assert [record.round for record in records if any(said in event for event in record.events)] == [2]
+    assert torch.isfinite(final.buffers).all()
+
+
+@dataclass(frozen=True)
+class Hoarder:
+    """An aggregation whose memory of lists and dicts is not finite in round 2."""
+
+    def combine(self, rows, memory, view, ask):
+        seen = {"last": torch.inf if view.round == 2 else float(view.round), "all": [[0.5, None, "text"]]}
+        direction = rows.delta.mean(0)
+        return Combined(direction=direction, coefficients=np.ones(len(rows.facts)), memory={"seen": seen})
+
+
+def test_contract_numbers_in_lists_and_dicts_of_a_memory_are_looked_at_too():
+    final, records = run(blob_task(4), Plan(local=LOCAL, rounds=3, aggregation=Hoarder()))
+    assert ["aggregation memory 'seen' would not be finite" in str(record.events) for record in records] == [
+        *(False, False, True, False),
+    ]
+    assert final.aggregation["seen"]["last"] == 3.0
 
 
 @dataclass(frozen=True)

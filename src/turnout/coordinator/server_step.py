@@ -125,6 +125,8 @@ def _not_finite(state: State, before: Before) -> Iterator[str]:
         yield "the model's squared norm"
     if state.measured is not None and not is_finite(state.measured):
         yield "the model to evaluate"
+    if state.buffers is not None and state.buffers is not before.values["buffers"] and not is_finite(state.buffers):
+        yield "the model's running statistics"
     for part in MEMORIES:
         old = before.values[part]
         for name, value in getattr(state, part).items():
@@ -141,6 +143,8 @@ def _is_sound(value: Any) -> bool:
         return not value.is_floating_point() or is_finite(value.detach())
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind != "f" or bool(np.isfinite(value).all())
+    if isinstance(value, list | dict):
+        return all(map(_is_sound, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, float) or math.isfinite(value)
 
 
