@@ -209,5 +209,6 @@ STUDIES = {
     "a name that leads up": 'name = "../mine/models"',
     "a name from the root": 'name = "/tmp/turnout-was-here"',
     "code": 'aggregation = { use = "os:remove", path = "../mine/precious.txt" }',
-    "a trace elsewhere": 'fleet = { availability = { use = "recorded", path = "../mine/precious.txt" } }',
+    "a trace elsewhere": "fleet.availability = "
+    '{ use = "recorded", trace = "../mine/precious.txt", round_seconds = 60.0 }',
 }

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Turnout
+from tests.hostile.crafted import study_text
 from tests.hostile.readers import GOOD, PACKED, WANTED, read_archive, read_arrays, read_csv, read_leaf, read_phones
 from turnout.data.files import File, read
 from turnout.data.hapt import read_raw
@@ -48,6 +49,19 @@ def test_error_a_hostile_trace_is_one_message(tmp_path: Path, data: bytes, messa
     with pytest.raises(DataError, match=message) as caught:
         read_csv(data, tmp_path)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_error_no_line_of_a_file_that_is_no_trace_is_quoted(turnout: Turnout, tmp_path: Path) -> None:
+    secret = tmp_path / "passwords"
+    secret.write_text("root:x:0:0:secret\nuser:y:1:1:other\n")
+    study = tmp_path / "theirs.toml"
+    fleet = 'fleet = { availability = { use = "recorded", trace = "passwords", round_seconds = 60.0 } }'
+    study.write_text(f"{study_text()}{fleet}\n")
+    for command in (("check", study), ("run", study), ("trace", "show", secret)):
+        said = turnout(*command)
+        assert said.code == 2
+        assert "has no column client; nor any other that a trace has. It needs the columns" in said.err
+        assert "secret" not in said.out + said.err
 
 
 @pytest.mark.parametrize("name", ["trace.csv.gz", "trace.zip", "trace.bz2", "trace.xz"])

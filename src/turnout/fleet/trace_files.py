@@ -196,10 +196,12 @@ def _parquet(file: Path) -> "pd.DataFrame":
 
 
 def _need_columns(place: str, names: list[str]) -> None:
+    """Raise where a column is missing. A line that names none is not quoted: the file may be anything, and secret."""
     if missing := [name for name in COLUMNS if name not in names]:
+        is_trace = len(missing) < len(COLUMNS)
+        has = f"it has {', '.join(map(str, names))}" if is_trace else "nor any other that a trace has"
         raise DataError(
-            f"{place}: the trace has no column {missing[0]}; it has {', '.join(map(str, names)) or 'none'}. "
-            f"It needs the columns {', '.join(COLUMNS)}."
+            f"{place}: the trace has no column {missing[0]}; {has}. It needs the columns {', '.join(COLUMNS)}."
         )
 
 
