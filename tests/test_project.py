@@ -351,3 +351,13 @@ def test_contract_the_readme_can_be_shown_elsewhere() -> None:
 def test_contract_a_page_has_no_placeholder_left(page: Path) -> None:
     lines = page.read_text().splitlines()
     assert [line for line in lines if re.fullmatch(r"[A-Z]{3,}|TODO.*|FIXME.*", line.strip())] == []
+
+
+@pytest.mark.parametrize("name", ["attacks", "live", "privacy", "reliability"])
+def test_contract_every_test_that_a_page_names_is_there(name: str) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text()
+    tests = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    named, paths = set(re.findall(r"`(test_\w+)`", page)), set(re.findall(r"`(tests/[\w/.]+)`", page))
+    assert named or paths
+    assert [test for test in sorted(named) if f"def {test}(" not in tests] == []
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
