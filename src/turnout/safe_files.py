@@ -44,9 +44,14 @@ def _is_own(path: Path, wanted: int) -> bool:
 def check_database(path: Path) -> None:
     """Raise if opening a database of another tool's would lead SQLite to a file elsewhere.
 
-    A rollback journal beside it that ends in this way names a file, which SQLite deletes.
+    A rollback journal beside it that ends in this way names a file, which SQLite deletes. A second name of the
+    database, elsewhere, would change with it.
     """
-    is_own_file(path)
+    if is_own_file(path) and path.stat().st_nlink > 1:
+        raise JournalError(
+            f"{path} is the same file as one elsewhere (a hard link), which would change with it; nothing was changed. "
+            "Copy the folder, and go on with the copy."
+        )
     for beside in (path.with_name(f"{path.name}-{kind}") for kind in ("wal", "shm", "journal")):
         if is_own_file(beside) and _last_bytes(beside, len(ROLLBACK_END)) == ROLLBACK_END:
             raise JournalError(

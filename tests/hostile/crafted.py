@@ -165,6 +165,13 @@ def tracked(tracker: str, then: Craft) -> Craft:
     return craft
 
 
+def hard_linked_store(folder: Path, mine: Path) -> None:
+    """The store is a database of the user's under a second name."""
+    with closing(sqlite3.connect(mine / "precious.sqlite")) as database:
+        database.execute("CREATE TABLE x (y)")
+    os.link(mine / "precious.sqlite", folder / "mlflow.sqlite")
+
+
 def no_log_yet(folder: Path, mine: Path) -> None:
     """A log that names nothing, whose place is a link."""
     link(f"{FILE}-wal", "new-file")(folder, mine)
@@ -203,6 +210,7 @@ CRAFTED: dict[str, Craft] = {
     "a tensorboard that is a link": tracked("tensorboard", link("tensorboard", "models")),
     "a run's tensorboard that is a link": tracked("tensorboard", link("tensorboard/theirs", "models")),
     "a store of mlflow with a rollback journal": tracked("mlflow", with_rollback_journal("mlflow.sqlite")),
+    "a store of mlflow with a second name": tracked("mlflow", hard_linked_store),
     "a wandb that is a link": tracked("wandb", link("wandb", "models")),
 }
 STUDIES = {

@@ -106,3 +106,13 @@ def test_contract_the_sandbox_would_see_a_file_deleted(half: Path, sandbox: Path
     database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     database.close()
     assert before.keys() - outside(sandbox).keys() == {"mine/precious.txt"}
+
+
+def test_error_a_trackers_database_with_a_second_name_elsewhere_is_refused(
+    turnout: Turnout, half: Path, sandbox: Path
+) -> None:
+    folder = Path(shutil.copytree(half, sandbox / "theirs"))
+    CRAFTED["a store of mlflow with a second name"](folder, sandbox / "mine")
+    said = turnout("resume", folder)
+    assert said.code == 2
+    assert "mlflow.sqlite is the same file as one elsewhere (a hard link)" in said.err
