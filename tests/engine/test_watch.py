@@ -127,3 +127,17 @@ def test_engine_a_model_that_runs_start_from_together_is_evaluated_once() -> Non
     engine.answer([(task, Evaluate(round=0, model=model, buffers=None)) for model in models])
     engine.answer([(task, Evaluate(round=1, model=model, buffers=None)) for model in models])
     assert gauge_calls == [2, 4]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("kind", ["train", "score", "evaluate"])
+def test_engine_the_share_that_is_done_grows_from_nothing_and_covers_all_batches(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnout.engine.evaluation.CHUNK_VALUES", 40)  # so that there are several batches
+    task, engine = task_of(), ENGINES[name]()
+    shares: list[float] = []
+    engine.watch.advance = shares.append
+    engine.answer([(task, asked(task)[kind])])
+    assert len(shares) > 1
+    assert sorted(shares) == pytest.approx(np.arange(len(shares)) / len(shares))

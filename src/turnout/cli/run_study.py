@@ -49,7 +49,7 @@ def _run(study: Study, folder: Path, engine: str, deterministic: bool, accept_ch
     board.skipped = _finished_rounds(folder)
     try:
         with (live if console.is_terminal else plain)(board, console) as on_progress:
-            worker.watch.tell = board.tell
+            worker.watch.tell, worker.watch.advance = board.tell, board.advance
             how: dict[str, Any] = {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
             return study.run(folder, engine=worker, on_progress=on_progress, progress=False, **how)
     except Stopped as error:

@@ -102,6 +102,7 @@ class Evaluator:
         if len(requests) > 1 and self.stack is not None and not self.task.of_images:
             return self._stacked_metrics(test, [r.model for r in requests], classes)
         metrics, every = [], np.arange(len(test))
+        self.watch.expect(len(requests) * len(list(_chunks(len(test), self._wide(test)))))
         for request in requests:
             losses, hits = self._per_sample(request.model, request.buffers, test, every, classes)
             found = {"loss": float(losses.mean())}
@@ -115,6 +116,7 @@ class Evaluator:
         (x, y), slots, has_accuracy = samples, self.task.layout.slots, False
         group = max(1, CHUNK_VALUES // max(1, 4 * self.task.layout.size))
         metrics: list[dict[str, float]] = []
+        self.watch.expect(sum(len(list(_chunks(len(y), n * x[0].numel()))) for n in _sizes(len(models), group)))
         for begin in range(0, len(models), group):
             stack = torch.stack(list(models[begin : begin + group]))
             params = [stack[:, s.start : s.stop].reshape(-1, *s.stored_shape) for s in slots]
@@ -140,6 +142,7 @@ class Evaluator:
         owner = np.repeat(np.arange(len(sizes)), sizes)
         where = np.arange(len(owner)) if holdout.order is None else holdout.order.numpy().astype(np.int64)
         samples = Samples(holdout.x, holdout.y)
+        self.watch.expect(len(list(_chunks(len(where), self._wide(samples)))))
         losses, hits = self._per_sample(request.model, request.buffers, samples, where, classes)
         held = np.where(sizes > 0, sizes, np.nan)
         mean_loss = np.bincount(owner, losses, len(sizes)) / held
@@ -151,8 +154,7 @@ class Evaluator:
         """Return the loss of each of these samples and, where there are classes, whether the model was right."""
         state, (x, y) = self._state(model, buffers), samples
         losses, hits = [], []
-        wide = x[0].numel() * (SPREAD if self.task.of_images else 1)
-        for part in _chunks(len(where), wide):
+        for part in _chunks(len(where), self._wide(samples)):
             self.watch.check()
             index = torch.from_numpy(where[part]).to(x.device)
             with torch.no_grad():
@@ -162,6 +164,10 @@ class Evaluator:
                 if "accuracy" in measurable(out, target, classes):
                     hits.append(correct(out, target).cpu())
         return torch.cat(losses).numpy(), torch.cat(hits).numpy() if hits else None
+
+    def _wide(self, samples: Samples) -> int:
+        """Return how many numbers one sample takes on its way through the module, roughly."""
+        return int(samples.x[0].numel() * (SPREAD if self.task.of_images else 1))
 
     def _gradient(self, model: Tensor, buffers: Tensor | None, slab: Slab, where: Ids) -> Tensor:
         flat = model.detach().clone().requires_grad_()
@@ -226,6 +232,11 @@ class Nowhere:
 
     def plain(self, slot: int, grad: Tensor) -> None:
         """Take nothing."""
+
+
+def _sizes(count: int, group: int) -> list[int]:
+    """Return the sizes of groups of at most so many."""
+    return [min(group, count - begin) for begin in range(0, count, group)]
 
 
 def _chunks(count: int, values: int) -> Iterator[slice]:

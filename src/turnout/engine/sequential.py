@@ -51,6 +51,7 @@ class Sequential:
 
     def _train(self, worker: Worker, task: Task, request: Fit) -> Trained:
         slab = samples_of(task, request)
+        self.watch.expect(int(request.steps.sum()))
         gather = Gather(task.layout, [request])
         part = gather.part()
         for place in range(len(request.clients)):

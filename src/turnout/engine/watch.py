@@ -21,22 +21,37 @@ def _say_nothing(what: str) -> None:
     pass
 
 
+def _show_nothing(share: float) -> None:
+    pass
+
+
 @dataclass(slots=True)
 class Watch:
     """An engine has one from its beginning; whoever runs a study sets it, and clears it afterwards."""
 
     is_asked: Callable[[], bool] = _never  # whether to stop; called from several threads
     tell: Callable[[str], None] = _say_nothing  # what is being done; called from the thread that called `answer`
+    advance: Callable[[float], None] = _show_nothing  # the share of it that is done; called from several threads
+    expected: int = 0  # batches of what is being done; 0: not known
+    done: int = 0
+
+    def expect(self, batches: int) -> None:
+        """Note how many batches come next, so that a share of them can be shown."""
+        self.expected, self.done = batches, 0
 
     def check(self) -> None:
-        """Raise Interrupted if the engine is to stop: called between batches."""
+        """Raise Interrupted if the engine is to stop: called before each batch."""
         if self.is_asked():
             raise Interrupted
+        if self.expected:
+            self.advance(min(self.done / self.expected, 1.0))
+            self.done += 1
 
     def begin(self, request: Fit | Probe | Score | Evaluate) -> None:
         """Tell what a request sets going."""
+        self.expect(0)
         self.tell(f"round {request.round}: {DOING[type(request)]}")
 
     def clear(self) -> None:
         """Let nobody watch."""
-        self.is_asked, self.tell = _never, _say_nothing
+        self.is_asked, self.tell, self.advance = _never, _say_nothing, _show_nothing

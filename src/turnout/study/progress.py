@@ -12,6 +12,7 @@ from statistics import fmean
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +24,7 @@ MOST_LINES = 20
 MEGABYTE = 1e6
 MISSING = "–"
 HEADINGS = ("arm", "round", "up", "asked", "answered", "loss", "acc", "MB", "left")
+BAR_WIDTH = 30
 PAUSE_SECONDS = 0.25  # between two drawings of the live table
 
 
@@ -60,6 +62,7 @@ class Board:
         self.started: float | None = None
         self.last_round = 0
         self.tell: Callable[[str], None] = _say_nothing  # what is being done; whoever shows the board sets it
+        self.advance: Callable[[float], None] = _show_nothing  # the share of it that is done
         self._name, self._where = study.name, where
         self._done = 0
         self._is_first_group = True
@@ -125,6 +128,10 @@ def _say_nothing(what: str) -> None:
     pass
 
 
+def _show_nothing(share: float) -> None:
+    pass
+
+
 def _mean(values: list[float | None], digits: int) -> str:
     known = [value for value in values if value is not None]
     return f"{fmean(known):.{digits}f}" if known else MISSING
@@ -134,9 +141,20 @@ def _mean(values: list[float | None], digits: int) -> str:
 def live(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
     """Show what is being done, and a table that is redrawn in place; not before so many seconds have passed."""
     spinner, drawn_at, due_at = Spinner("dots"), -PAUSE_SECONDS, time.monotonic() + after
-    screen = Live(Group(Text(board.title), spinner), console=console)  # the spinner turns by itself
+    bar, doing = ProgressBar(total=1.0, width=BAR_WIDTH, pulse=True), Table.grid(padding=(0, 2))
+    doing.add_row(spinner, bar)
+    screen = Live(Group(Text(board.title), doing), console=console)  # the spinner and the bar move by themselves
+
+    def tell(what: str) -> None:
+        spinner.update(text=what)
+        bar.pulse = True  # until a share of it is known
+
+    def advance(share: float) -> None:
+        bar.pulse = False
+        bar.update(completed=share)
+
     with _started(screen, after):
-        board.tell = lambda what: spinner.update(text=what)
+        board.tell, board.advance = tell, advance
 
         def on_progress(arm: str, seed: int, record: Record) -> None:
             nonlocal drawn_at
@@ -144,7 +162,7 @@ def live(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProgr
             if time.monotonic() >= due_at:
                 screen.start()
             if time.monotonic() - drawn_at >= PAUSE_SECONDS:
-                screen.update(Group(_table(board), spinner))
+                screen.update(Group(_table(board), doing))
                 drawn_at = time.monotonic()
 
         try:

@@ -40,7 +40,7 @@ def watched(
         board.skipped, board.finished = board.skipped + board.rounds[arm], board.finished + 1
     after = max(0.0, started + QUIET_SECONDS - time.monotonic())
     with (live if console.is_terminal else lines)(board, console, after) as show:
-        watch.tell = board.tell
+        watch.tell, watch.advance = board.tell, board.advance
 
         def on_progress(arm: str, seed: int, record: Record) -> None:
             show(arm, seed, record)

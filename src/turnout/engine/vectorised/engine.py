@@ -182,6 +182,7 @@ class Vectorised:
         assert program is not None
         bounds = block_bounds(jobs, evenly(len(jobs), way))
         parts = [gather.part() for _ in bounds]
+        self.watch.expect(sum(int(jobs.steps[low:high].max()) for low, high in bounds))
 
         def run(number: int) -> None:
             low, high = bounds[number]
@@ -205,6 +206,7 @@ class Vectorised:
     ) -> None:
         rows = [(r, p) for r, request in enumerate(requests) for p in range(len(request.clients))]
         rows.sort(key=lambda row: -int(requests[row[0]].steps[row[1]]))
+        self.watch.expect(sum(int(request.steps.sum()) for request in requests))
         parts = [gather.part() for _ in range(way.workers)]
         turns = [rows[w :: way.workers] for w in range(way.workers)]  # fixed: sums do not depend on who is faster
 
