@@ -5,6 +5,7 @@ resident memory stays at the rows in hand.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +39,11 @@ class RowTable:
             self.rows = new_rows(num_rows, self.size, self.dtype, self.device, torch.zeros)
         else:
             self.file = RowFile(num_rows, self.size, self.dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process as the rows that were ever written."""
+        ids = np.flatnonzero(self.seen)
+        return _table_of, (self.num_rows, self.budget, ids, self.take(ids))
 
     @property
     def in_file(self) -> bool:
@@ -149,6 +155,14 @@ class RowTable:
         if self.waiting is None or len(rows) != self.num_rows or self.waiting.shape != values.shape:
             return False
         return self.is_spare(values) and bool((rows == np.arange(self.num_rows)).all())
+
+
+def _table_of(num_rows: int, budget: int, ids: Ids, rows: Tensor) -> RowTable:
+    """Return a table with these rows; the others are zero."""
+    table = RowTable(num_rows, rows.new_zeros(rows.shape[1]), budget)
+    table.put(ids, rows)
+    table.changed[:] = False
+    return table
 
 
 def weighted_sum(table: RowTable, weights: Floats) -> Tensor:

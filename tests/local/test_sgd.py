@@ -16,6 +16,7 @@ from tests.local.claims import (
     moved,
     view,
 )
+from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.local.sgd import accumulated_work
 from turnout.protocols import SlotUpdate
@@ -27,6 +28,11 @@ from turnout.protocols import SlotUpdate
         ({"momentum": 0.9}, {"momentum": 0.9}),
         ({"weight_decay": 0.1}, {"weight_decay": 0.1}),
         ({"momentum": 0.8, "weight_decay": 0.1}, {"momentum": 0.8, "weight_decay": 0.1}),
+        ({"momentum": 0.8, "nesterov": True}, {"momentum": 0.8, "nesterov": True}),
+        (
+            {"momentum": 0.5, "nesterov": True, "weight_decay": 0.1},
+            {"momentum": 0.5, "nesterov": True, "weight_decay": 0.1},
+        ),
     ],
 )
 def test_identity_same_as_torch_sgd(ours, theirs, any_engine):
@@ -171,3 +177,16 @@ def test_property_drawn_epochs_include_both_ends_and_are_keyed():
 def test_property_drawn_steps_include_both_ends():
     asked = SGD(lr=0.1, batch_size=4, steps=(2, 5)).asked(np.arange(400), view(clients=400))
     assert set(asked.tolist()) == {2, 3, 4, 5}
+
+
+def test_golden_the_work_of_nesterov_momentum_by_hand():
+    # ρ = ½: B = 1, 1.5, 1.75; a step weighs 1 + ρB = 1.5, 1.75, 1.875
+    work = SGD(lr=0.1, steps=3, momentum=0.5, nesterov=True).local_work(
+        np.array([1, 2, 3]), {"lr": np.full(3, 0.1), "momentum": np.full(3, 0.5)}
+    )
+    assert work.tolist() == [1.5, 3.25, 5.125]
+
+
+def test_error_nesterov_needs_momentum():
+    with pytest.raises(ConfigError, match=r"nesterov.*momentum"):
+        SGD(lr=0.1, steps=1, nesterov=True)

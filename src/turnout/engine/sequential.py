@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from turnout.engine.evaluation import Evaluator
+from turnout.engine.fingerprint import machine_fingerprint
 from turnout.engine.module_probe import draws_globally
 from turnout.engine.reduction import Gather
 from turnout.engine.single_client import Worker
@@ -20,13 +21,17 @@ class Sequential:
     name = "sequential"
 
     def __init__(self) -> None:
-        self.tools: dict[tuple[int, int], tuple[Worker, Evaluator]] = {}
+        self.tools: dict[str, tuple[Worker, Evaluator]] = {}  # by the kind of a task
         self.device = torch.device("cpu")
         self.watch = Watch()
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer per question, in order."""
         return [self._answer(task, request) for task, request in questions]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return this machine and its software: every sum is taken in one order."""
+        return machine_fingerprint(self.device)
 
     def tuning(self) -> dict[str, dict[str, Any]]:
         """Return nothing: there is one way to run."""
@@ -37,10 +42,12 @@ class Sequential:
 
     def _answer(self, task: Task, request: Fit | Probe | Score | Evaluate) -> Answer:
         self.watch.begin(request)
-        key = (id(task.module), id(task.loss))
-        if key not in self.tools:
-            self.tools[key] = (Worker(task, draws=draws_globally(task), watch=self.watch), Evaluator(task, self.watch))
-        worker, gauge = self.tools[key]
+        if task.kind not in self.tools:
+            self.tools[task.kind] = (
+                Worker(task, draws=draws_globally(task), watch=self.watch),
+                Evaluator(task, self.watch),
+            )
+        worker, gauge = self.tools[task.kind]
         if isinstance(request, Evaluate):
             return gauge.evaluate([task], [request])[0]
         if isinstance(request, Probe):

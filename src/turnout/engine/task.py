@@ -20,16 +20,20 @@ from turnout.requests import Answer, EngineRequest, Fit
 class Task:
     """One federation, one module (its code; the parameters come with each request) and one per-sample loss.
 
-    Runs that share the same module object and loss can be answered together.
+    Tasks of one `kind` have the same module and loss: requests of theirs can be answered together, and what an engine
+    prepares for a module it prepares once. The kind is a text, so it means the same in another process.
     """
 
     federation: Federation
     module: nn.Module
     loss: Loss
+    kind: str = ""  # left out: this module object and this loss object, in this process
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", Layout.of(self.module))
+        if not self.kind:
+            object.__setattr__(self, "kind", f"module {id(self.module)}, loss {id(self.loss)}")
         if not self.layout.slots:
             raise ConfigError(
                 f"Training needs a model with parameters that can change; {type(self.module).__name__} has none. "
@@ -81,6 +85,10 @@ class Engine(Protocol):
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer per question, in order; raise Interrupted if the watch asks for it."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what must be the same for results to be the same bit for bit, as plain values; a journal keeps it."""
         ...
 
     def tuning(self) -> dict[str, dict[str, Any]]:

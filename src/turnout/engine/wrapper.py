@@ -35,6 +35,10 @@ class EngineWrapper:
         """Return one answer per question, in order."""
         return self.inside.answer(questions)
 
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the fingerprint of the engine inside."""
+        return self.inside.fingerprint()
+
     def tuning(self) -> dict[str, dict[str, Any]]:
         """Return how the engine inside chose to run."""
         return self.inside.tuning()

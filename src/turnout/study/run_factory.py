@@ -8,6 +8,7 @@ Every arm of a seed starts from the same parameters.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from math import prod
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from turnout.data.relabelled import relabelled
 from turnout.engine import Task
 from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.journal import ClientFacts, RunInfo
-from turnout.losses import Loss, cross_entropy, squared_error
+from turnout.losses import LOSSES, Loss, cross_entropy, squared_error
 from turnout.metrics import measurable
 from turnout.models.layout import Layout
 from turnout.protocols import Population, View
@@ -55,6 +56,7 @@ class Start(NamedTuple):
     module: nn.Module
     model: Tensor
     buffers: Tensor | None
+    kind: str  # the same for starts that share the module's code and everything in it that is not trained
 
 
 ModelKey = tuple[str, int, tuple[int, ...], int]  # the model section, whose it is, a sample's shape, the outputs
@@ -73,7 +75,7 @@ class RunFactory:
     _attacked: dict[tuple[tuple[str, int], str, int], Federation] = field(init=False, default_factory=dict)
     _modules: dict[tuple[ModelKey, str], nn.Module] = field(init=False, default_factory=dict)
     _starts: dict[tuple[ModelKey, int], Start] = field(init=False, default_factory=dict)
-    _measurable: dict[tuple[int, int, int | None], tuple[str, ...]] = field(init=False, default_factory=dict)
+    _measurable: dict[tuple[str, int | None], tuple[str, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.versions = self.study.versions()
@@ -107,11 +109,11 @@ class RunFactory:
         check(plan, population)
         start = self._start(place, federation)
         loss = _loss(version, federation)
-        kind = (id(start.module), id(loss), federation.num_classes)
+        kind = (_kind_of(start, loss), federation.num_classes)
         if kind not in self._measurable:
             self._measurable[kind] = try_out(start.module, loss, federation)
         check_metrics(version, self._measurable[kind], federation)
-        task = Task(federation=federation, module=start.module, loss=loss)
+        task = Task(federation=federation, module=start.module, loss=loss, kind=_kind_of(start, loss))
         buffers = None if start.buffers is None else start.buffers.clone()
         state = State.start(start.model.clone(), population, buffers)
         streams = Streams(place.seed, place.arm)
@@ -165,9 +167,16 @@ class RunFactory:
             layout = Layout.of(made)
             model = layout.flatten(made).to(self.device)
             buffers = layout.flatten_buffers(made).to(self.device) if layout.buffer_size else None
-            module = self._modules.setdefault((key, fixed_digest(made)), made.to(self.device))
-            self._starts[key, place.seed] = Start(module, model, buffers)
+            fixed = fixed_digest(made)
+            module = self._modules.setdefault((key, fixed), made.to(self.device))
+            self._starts[key, place.seed] = Start(module, model, buffers, f"{key} {fixed}")
         return self._starts[key, place.seed]
+
+
+def _kind_of(start: Start, loss: Loss) -> str:
+    """Return the kind of a task: turnout's own losses by name, any other by the object it is."""
+    name = next((name for name, known in LOSSES.items() if known is loss), f"loss {id(loss)}")
+    return blake2b(f"{start.kind} {name}".encode(), digest_size=16).hexdigest()
 
 
 def _label_counts(federation: Federation) -> Ids | None:

@@ -1,24 +1,20 @@
 """A study, run: every arm with every seed, in groups that advance in step, each round written to the journal."""
 
-import platform
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from turnout.analysis.compare import Comparison, compare
 from turnout.analysis.target import target_of
 from turnout.catalogue import did_you_mean
 from turnout.engine import Engine, Interrupted, Sequential, Vectorised
-from turnout.engine.vectorised.autotune import cores, processor
 from turnout.errors import ConfigError, RunsFailed, StudyNote
 from turnout.journal import Data, Journal, Loaded, frames, load
 from turnout.requests import Record
@@ -126,7 +122,7 @@ def run_study(
     worker.watch.tell(READING)
     notes = notes_on([(place.arm, run_factory.run(0, place)) for place in first])
     data = Data({place: run_factory.digest(place) for place in first}, accept_changed_data, len(places))
-    facts = _facts(worker, deterministic)
+    facts = _facts(worker)
     told = facts | _notes(study, notes)
     journal = Journal.create(folder, study=study.name, config=resolved(study), facts=told, data=data)
     try:
@@ -285,19 +281,6 @@ def _notes(study: Study, notes: list[str]) -> dict[str, Any]:
     return {"notes": told} if told else {}
 
 
-def _facts(engine: Engine, deterministic: bool) -> dict[str, Any]:
+def _facts(engine: Engine) -> dict[str, Any]:
     """Return how and on what the study is run: all that decides in which order numbers are added."""
-    versions = {name: version(name) for name in ("turnout", "torch", "numpy")}
-    return {
-        "engine": engine.name,
-        "deterministic": deterministic,
-        "device": str(engine.device),
-        "versions": {"python": platform.python_version(), **versions},
-        "machine": {
-            "system": platform.platform(),
-            "processor": processor(),
-            "instructions": torch.backends.cpu.get_cpu_capability(),
-            "cores": cores(),  # that this process may use
-            "threads": torch.get_num_threads(),  # of one operation
-        },
-    }
+    return {"engine": engine.name, **engine.fingerprint()}

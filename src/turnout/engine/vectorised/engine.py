@@ -19,6 +19,7 @@ import torch
 
 from turnout.data.federation import Slab
 from turnout.engine.evaluation import Evaluator
+from turnout.engine.fingerprint import machine_fingerprint
 from turnout.engine.module_probe import draws_globally, mixes_samples, try_out
 from turnout.engine.reduction import Gather
 from turnout.engine.single_client import Worker
@@ -117,7 +118,7 @@ class Vectorised:
         if self.device.type == "cpu":
             keep_freed_memory()
         self.fixed = (block, workers, threads, stack)
-        self.prepared: dict[tuple[int, int], Prepared] = {}
+        self.prepared: dict[str, Prepared] = {}  # by the kind of a task
         self.remembered = Remembered()
         self.ways: dict[str, Execution] = {}
         self.pool: ThreadPoolExecutor | None = None
@@ -135,6 +136,10 @@ class Vectorised:
             for at, answer in zip(members, self._answer_group(tasks, requests), strict=True):
                 answers[at] = answer
         return answers
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return this machine and its software, and whether it runs in the one way that does not depend on cores."""
+        return {**machine_fingerprint(self.device), "deterministic": self.deterministic}
 
     def tuning(self) -> dict[str, dict[str, Any]]:
         """Return how it chose to run each kind of work."""
@@ -161,10 +166,9 @@ class Vectorised:
         return self._train(prepared, requests, slabs, way)
 
     def _prepare(self, task: Task) -> Prepared:
-        key = (id(task.module), id(task.loss))
-        if key not in self.prepared:
-            self.prepared[key] = Prepared(task, self.watch)  # holds the task, so the ids stay taken
-        return self.prepared[key]
+        if task.kind not in self.prepared:
+            self.prepared[task.kind] = Prepared(task, self.watch)  # holds the task: its module lives as long
+        return self.prepared[task.kind]
 
     def _train(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab], way: Execution) -> list[Trained]:
         gather = Gather(prepared.task.layout, requests)
@@ -263,7 +267,7 @@ class Vectorised:
 
 
 def _group_key(task: Task, request: Fit | Probe | Score | Evaluate) -> tuple[object, ...]:
-    base = (id(task.module), id(task.loss), type(request))
+    base = (task.kind, type(request))
     if not isinstance(request, Fit):
         return base
     local = request.local

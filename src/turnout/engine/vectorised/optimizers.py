@@ -8,6 +8,7 @@ from torch import Tensor
 from turnout.array_types import Floats
 from turnout.engine.vectorised.layers import Linear
 from turnout.engine.vectorised.scratch import Scratch
+from turnout.local.sgd import SGD
 from turnout.protocols import Local, SlotUpdate
 
 SMALLEST_FACTOR = 1e-3  # of a velocity held as v/ρᵉ
@@ -38,6 +39,14 @@ def add_scaled(target: Tensor, source: Tensor, factor: Tensor | float) -> None:
         target.addcmul_(source, factor)
     else:
         target.add_(source, alpha=factor)
+
+
+FUSED = frozenset({"momentum", "weight_decay", "prox_strength", "lr_decay"})  # what the fused step knows beside lr
+
+
+def is_fused(local: Local) -> bool:
+    """Whether the solver's step is SGD's own, with nothing switched on that the fused step does not know."""
+    return isinstance(local, SGD) and type(local).update is SGD.update and local.features <= FUSED
 
 
 class FusedSGD:

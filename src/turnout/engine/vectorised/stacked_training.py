@@ -20,13 +20,11 @@ from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
 from turnout.engine.vectorised.loss_accumulator import LossAccumulator
 from turnout.engine.vectorised.lowering import Batch, Program
 from turnout.engine.vectorised.mlp import Dense
-from turnout.engine.vectorised.optimizers import Collected, FusedSGD, RowSettings
+from turnout.engine.vectorised.optimizers import Collected, FusedSGD, RowSettings, is_fused
 from turnout.engine.vectorised.scratch import Scratch
 from turnout.engine.watch import Watch
 from turnout.local.batches import Batches, draw_batches
-from turnout.local.sgd import SGD
 from turnout.models.layout import Layout
-from turnout.protocols import Local
 
 GATHER_BYTES = 16 << 20  # samples of as many steps as fit are gathered in one go
 Run = Callable[[Sequence[Tensor], Batch, FusedSGD | Collected, LossAccumulator], None]  # a step's pass over a stack
@@ -88,7 +86,7 @@ def train_block(
             param.copy_(base)
     settings = RowSettings(jobs.settings, jobs.requests[0].model)
     sink: FusedSGD | Collected
-    if is_plain_sgd(local):
+    if is_fused(local):
         sink = FusedSGD(settings, params, bases, held, scratch, unwritten)
     else:
         sink = Collected(local, settings, params, bases, held)
@@ -150,7 +148,7 @@ class Deferred:
 
 def _unwritten(program: Program, jobs: Jobs, bases: Sequence[Tensor]) -> int | None:
     """Return the slot of a first layer that is better not written at every step; None where there is none."""
-    if not isinstance(program, Dense) or not program.layers[0].transposed or not is_plain_sgd(jobs.requests[0].local):
+    if not isinstance(program, Dense) or not program.layers[0].transposed or not is_fused(jobs.requests[0].local):
         return None
     slot, longest = program.layers[0].weight, int(jobs.steps.max())
     inputs, outputs = bases[slot].shape[1:]
@@ -175,11 +173,6 @@ def _deferred(
     offset = None if offsets is None else partial(offsets.pieces, slot)
     first = FirstLayer(x, bases[slot], offset, mixed, jobs.steps, scratch)
     return Deferred(slot, first, batches, partial(program.run, first=first))
-
-
-def is_plain_sgd(local: Local) -> bool:
-    """Whether the solver's step is SGD's own, with nothing that must see a row's whole gradient first."""
-    return isinstance(local, SGD) and type(local).update is SGD.update and "clip_norm" not in local.features
 
 
 def _bases(layout: Layout, jobs: Jobs) -> list[Tensor]:
