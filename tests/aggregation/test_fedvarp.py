@@ -180,7 +180,7 @@ def test_contract_rows_are_summed_in_blocks_of_any_size(monkeypatch):
     table = RowTable(4, torch.zeros(2, dtype=torch.float64))
     table.put(np.arange(4), torch.from_numpy(OLD))
     for block in (1, 16, 32, 48, 10**6):
-        monkeypatch.setattr("turnout.aggregation.fedvarp.BLOCK_BYTES", block)
+        monkeypatch.setattr("turnout.row_table.BLOCK_BYTES", block)
         assert weighted_sum(table, P).numpy() == pytest.approx(P @ OLD, abs=1e-12)
 
 

@@ -121,6 +121,10 @@ def of_kinds(kind: Any) -> Callable[[Any, Any], object]:
     return lambda tensors, about: about["runs"]["1"]["kinds"].update({"aggregation.table": kind})
 
 
+def of_seconds(value: Any) -> Callable[[Any, Any], object]:
+    return lambda tensors, about: about["runs"]["1"]["kinds"].update({"world.seconds": {"is": "value", "value": value}})
+
+
 TABLE = "1/rows:aggregation.table"
 STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "no runs": (lambda tensors, about: about.clear(), "KeyError: 'runs'"),
@@ -151,8 +155,8 @@ STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "a round that is a text": (of_run({"round": "9"}), "for round, which is a whole number"),
     "a round below none": (of_run({"round": -1}), "for round, which is a whole number"),
     "a round beyond numbers": (of_run({"restart": 10**30}), "for restart, which is a whole number"),
-    "a clock that is none": (of_run({"sim_seconds": float("nan")}), "sim_seconds is no number"),
-    "a clock that is a list": (of_run({"sim_seconds": []}), "sim_seconds is no number"),
+    "a clock that is none": (of_seconds(float("nan")), "the world's clock shows no number"),
+    "a clock that is a list": (of_seconds([]), "the world's clock shows no number"),
     "a part that is none": (of_run({"kinds": {"elsewhere.x": {"is": "value", "value": 1}}}), "KeyError: 'elsewhere'"),
     "a kind that is none": (of_kinds(5), "TypeError"),
     "a tensor that is not there": (of_kinds({"is": "tensor"}), "KeyError: 'aggregation.table'"),

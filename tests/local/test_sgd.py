@@ -154,6 +154,7 @@ def test_property_the_change_is_each_gradient_times_its_weight(tau, rho, mu, gam
         {"momentum": 0.9},
         {"prox_strength": 2.0},
         {"lr_decay": 0.8},
+        {"momentum": 0.9, "nesterov": True, "prox_strength": 0.35, "lr_decay": 0.9},
         {"momentum": 0.9, "prox_strength": 0.35, "lr_decay": 0.9},
     ],
 )

@@ -11,7 +11,7 @@ from turnout.errors import ConfigError
 from turnout.protocols import Memory
 from turnout.row_table import RowTable
 from turnout.rows import is_finite
-from turnout.untrusted_input import count_of
+from turnout.untrusted_input import MOST, count_of
 
 MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
 PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "jobs", "world")
@@ -42,6 +42,7 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
     for name, kind in rest["kinds"].items():
         part, _, key = name.partition(".")
         parts[part][key] = _get(name, kind, tensors)
+    _check_seconds(parts["world"].get("seconds", 0.0))
     if (start.buffers is None) != ("buffers" not in tensors):
         raise ValueError("buffers of another model")
     return State(
@@ -66,6 +67,12 @@ def _finite(name: str, value: Tensor, like: Tensor) -> Tensor:
     if not is_finite(_fitting(name, value, like)):
         raise ValueError(f"{name} is not finite")
     return value
+
+
+def _check_seconds(value: Any) -> None:
+    """Raise unless this is a time that a world's clock can show."""
+    if type(value) not in (int, float) or not 0 <= value <= MOST:
+        raise ValueError(f"the world's clock shows no number from 0 to {MOST}")
 
 
 def tables_of(state: State) -> dict[str, RowTable]:

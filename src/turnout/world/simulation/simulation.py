@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
@@ -81,7 +80,7 @@ class Simulation:
     def __post_init__(self) -> None:
         self.store = ClientStore.of(self.memory, self.population.num_clients, self.plan.table_budget)
         self.in_flight = InFlight.of(self.memory)
-        self.seconds = _checked_seconds(self.memory.get("seconds", 0.0))
+        self.seconds = float(self.memory.get("seconds", 0.0))
         self.everyone = self.population.everyone
 
     def saved(self) -> Memory:
@@ -302,10 +301,3 @@ ANSWERS: dict[type, Callable[[Simulation, Any], Steps[Any]]] = {
 
 def _bytes(model: Tensor) -> int:
     return model.numel() * model.element_size()
-
-
-def _checked_seconds(value: Any) -> float:
-    """Return a time as saved; raise a ValueError for what no simulation saves."""
-    if type(value) not in (int, float) or not 0 <= value < torch.inf:
-        raise ValueError("the time of a world is no number from 0")
-    return float(value)
