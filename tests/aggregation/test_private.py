@@ -342,6 +342,11 @@ def test_error_a_setting_that_cannot_be_is_named(setting, value, need):
 
 
 def test_error_noise_needs_a_bound_to_be_measured_in():
+    with pytest.raises(
+        ConfigError, match=r"Private with noise needs clip_norm <= 1e\+12.*got 1e\+308. Change aggregation"
+    ):
+        rule(clip_norm=1e308, noise_multiplier=10.0)
+    assert rule(clip_norm=1e308, noise_multiplier=0.0).clip_norm == 1e308  # without noise it is only never reached
     with pytest.raises(ConfigError, match=r"Private with noise needs a finite clip_norm"):
         rule(clip_norm=math.inf, noise_multiplier=1.0)
 

@@ -38,6 +38,7 @@ from turnout.rows import Facts, Rows
 from turnout.settings import Clients, Range, rule
 
 LEAST_NOISE, MOST_NOISE = 0.01, 1000.0  # in units of C; in this range the accountant is exact up to rounding
+MOST_CLIP_NORM = 1e12  # with noise: beyond it the noise alone is larger than any model's numbers
 SELECTION_RULES = {"none": ("Uniform", "Poisson"), "fixed": ("Uniform",), "poisson": ("Poisson",)}
 
 
@@ -71,6 +72,11 @@ class Private:
             raise ConfigError(
                 f"Private needs noise_multiplier = 0 or >= {LEAST_NOISE}, because ε cannot be computed for less noise; "
                 f"got {self.noise_multiplier}. Change aggregation.noise_multiplier."
+            )
+        if self.noise_multiplier > 0 and MOST_CLIP_NORM < self.clip_norm < float("inf"):
+            raise ConfigError(
+                f"Private with noise needs clip_norm <= {MOST_CLIP_NORM:g}, or the noise drowns every model; got "
+                f"{self.clip_norm:g}. Change aggregation.clip_norm to the norm of a usual update."
             )
         if self.noise_multiplier > 0 and self.clip_norm == float("inf"):
             raise ConfigError(
