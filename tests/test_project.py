@@ -40,6 +40,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "rows",
             "protocols",
             "optional",
+            "orders",
             "requests",
             "losses",
             "metrics",
@@ -67,7 +68,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     ),
     frozenset({"coordinator", "catalogue"}),
     frozenset({"checkpoint", "rule_sources", "algorithms"}),
-    frozenset({"engine", "journal", "track"}),
+    frozenset({"engine", "journal", "track", "world"}),
     frozenset({"analysis"}),
     frozenset({"study"}),
     frozenset({"report"}),
@@ -361,3 +362,11 @@ def test_contract_every_test_that_a_page_names_is_there(name: str) -> None:
     assert named or paths
     assert [test for test in sorted(named) if f"def {test}(" not in tests] == []
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_contract_the_round_never_asks_a_rule_of_the_fleet():
+    """What the fleet does is the world's to say; only checks made before the first round may read it."""
+    for path in sorted((PACKAGE / "coordinator").glob("*.py")):
+        read = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+        if path.name != "checks.py":
+            assert [node.lineno for node in read if node.attr == "fleet"] == [], path.name

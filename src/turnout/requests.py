@@ -8,7 +8,7 @@ only: these clients, this start, exactly so many steps.
 """
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.metrics import EVALUATED
-from turnout.protocols import Linear, Local
+from turnout.orders import Order
+from turnout.protocols import Local
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 from turnout.streams import Streams
@@ -54,66 +55,6 @@ class Present:
     members: Ids | None  # ascending; None: everyone, always
     up: Ids  # of the members, ascending
     sim_seconds: float = 0.0  # time on the world's clock
-
-
-@dataclass(frozen=True, slots=True)
-class Weighing:
-    """How returned updates are weighed: a pure function of how far each client got.
-
-    It travels with the request, so that a world that knows how far clients will get can have an engine sum their
-    updates block by block, and a world that hears it from clients can weigh rows when they are there.
-    """
-
-    rule: Linear | None  # None: the aggregation needs the rows themselves
-    local: Local
-    settings: Mapping[str, Floats]  # the solver's, one value per client asked
-    asked: Facts  # of everyone asked, as if each did all its steps
-
-    def facts(self, clients: Ids, steps: Ids, availability_prob: Floats | None = None) -> Facts:
-        """Return the facts of these clients, which did so many steps."""
-        here = np.isin(self.asked.clients, clients)
-        known = self.asked.keep(here)
-        settings = self.settings if here.all() else {name: values[here] for name, values in self.settings.items()}
-        work = self.local.local_work(steps, settings)
-        return replace(known, local_steps=steps, local_work=work, availability_prob=availability_prob)
-
-    def coefficients(self, facts: Facts) -> Floats | None:
-        """Return the coefficient of each update; None where the aggregation needs the rows themselves."""
-        if self.rule is None:
-            return None
-        coefficients = self.rule.coefficients(facts)
-        return coefficients if facts.boost is None else coefficients * facts.boost
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What clients are asked to do."""
-
-    round: int
-    streams: Streams  # each client's mini-batches are keyed by (seed, "batches", round, client)
-    model: Tensor
-    buffers: Tensor | None
-    clients: Ids  # each once
-    steps: Ids  # local steps asked of each
-    local: Local
-    weighing: Weighing
-    shared: Tensor | None = None  # the server's part of what clients remember: SCAFFOLD's global control variate
-    refresh: bool = False  # the clients' part is brought up to date by this work
-    wants_norms: bool = False  # return ‖Δ_i‖² too
-    uploads: bool = True  # whether every client sends its row: a rule may look at norms first, and few send
-    whole: bool = False  # all of the work, whatever the fleet would allow
-    on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
-
-    @property
-    def settings(self) -> Mapping[str, Floats]:
-        """The solver's settings, one value per client."""
-        return self.weighing.settings
-
-    @property
-    def refreshes_from_updates(self) -> bool:
-        """Whether this work also makes new rows for the clients to remember, from their updates."""
-        state = self.local.client_state
-        return self.refresh and state is not None and state.source == "update"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

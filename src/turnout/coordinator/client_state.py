@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from turnout.coordinator.plan import Plan, State
+from turnout.orders import Order
 from turnout.protocols import View
-from turnout.requests import Costs, Order, Recall, Recalled, Settle, Settled, Steps, Trained
+from turnout.requests import Costs, Recall, Recalled, Settle, Settled, Steps, Trained
 from turnout.rows import Facts
 
 

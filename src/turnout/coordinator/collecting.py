@@ -17,8 +17,9 @@ from turnout.coordinator.generators import is_rowwise
 from turnout.coordinator.jobs import Jobs, merged
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
+from turnout.orders import Order
 from turnout.protocols import Choice, View
-from turnout.requests import NOBODY, Collect, Costs, Dispatch, Order, Outcome, Returns, Steps, Train, Trained
+from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Returns, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 

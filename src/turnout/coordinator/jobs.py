@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.array_types import Floats, Ids
+from turnout.orders import Order
 from turnout.protocols import Local, Memory, View
-from turnout.requests import Order
 from turnout.rows import Facts
 
 SETTING = "setting "  # begins the name of a column with one of the solver's settings

@@ -8,8 +8,8 @@ import numpy as np
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.generators import is_rowwise
 from turnout.coordinator.plan import Plan
+from turnout.orders import Order, Weighing
 from turnout.protocols import Population, View
-from turnout.requests import Order, Weighing
 from turnout.rows import Facts
 from turnout.streams import SERVER
 

@@ -26,12 +26,12 @@ from turnout.coordinator.asking import nothing_probed
 from turnout.coordinator.plan import Plan, Trust
 from turnout.errors import UpdateError
 from turnout.metrics import can_be_metric
+from turnout.orders import Order
 from turnout.requests import (
     Collect,
     Dispatch,
     Evaluate,
     Evaluated,
-    Order,
     Probe,
     Probed,
     Record,

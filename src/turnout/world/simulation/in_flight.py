@@ -16,8 +16,9 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.plan import Trust
 from turnout.coordinator.trust import Expectation, Findings, fitting_updates
+from turnout.orders import Order
 from turnout.protocols import Memory
-from turnout.requests import Fit, Order, Trained
+from turnout.requests import Fit, Trained
 
 COLUMNS = {"clients": np.int64, "rounds": np.int64, "finish": np.float64, "steps": np.int64, "loss": np.float64}
 PREFIX = "in flight "

@@ -15,6 +15,7 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
 from turnout.local.batches import steps_per_epoch
 from turnout.optional import counts_work, knows_probability
+from turnout.orders import Order
 from turnout.protocols import Local, Memory, Population, Timing, View
 from turnout.requests import (
     NOBODY,
@@ -25,7 +26,6 @@ from turnout.requests import (
     Expected,
     Fit,
     Offset,
-    Order,
     Present,
     Recall,
     Recalled,
