@@ -21,8 +21,8 @@ from benchmarks.turnout_rounds import TurnoutRounds, plan_of, task_of
 from benchmarks.workloads import WORKLOADS
 from turnout.aggregation import FedNova, FedVARP, SchemeC
 from turnout.coordinator import Plan
+from turnout.coordinator.collecting import Collected
 from turnout.coordinator.round import _combine  # the very sum a round does
-from turnout.coordinator.training import Outcome
 from turnout.requests import Trained
 from turnout.rows import Facts
 from turnout.server import FedAdam, FedExP
@@ -82,13 +82,13 @@ def throughput(plan: Plan, rows: int, size: int) -> tuple[Contender, Contender, 
         num_clients=rows,
     )
     answer = Trained(clients=facts.clients, steps=ones, loss=shares, finite=ones > 0, delta=delta)
-    outcome = Outcome(ones, ones, facts, answer, shares)
+    collected = Collected(facts.clients, ones, ones, ones, facts, answer, shares)
 
     class Bare:
         aggregation: dict[str, object] = {}  # noqa: RUF012
 
     def combine() -> None:
-        for _ in _combine(plan, None, Bare(), outcome, answer, None):  # type: ignore[arg-type]
+        for _ in _combine(plan, None, Bare(), collected, answer, None):  # type: ignore[arg-type]
             raise AssertionError("a weighted sum asks for nothing")
 
     return Contender("turnout", combine), Contender("torch.mv", lambda: torch.mv(turned, weights)), delta.nbytes

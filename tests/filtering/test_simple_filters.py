@@ -72,7 +72,7 @@ def test_identity_work_that_a_filter_asks_for_is_done_on_the_clock(limits):
         assert np.array_equal(mine.answered, theirs.answered)
         assert np.array_equal(mine.local_steps[mine.local_steps > 0], theirs.local_steps[theirs.local_steps > 0])
         assert mine.costs == theirs.costs
-    assert same.sim_seconds == base.sim_seconds > 0
+    assert same.world["seconds"] == base.world["seconds"] > 0
 
 
 def test_contract_a_filter_that_keeps_nobody_is_recorded():

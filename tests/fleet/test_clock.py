@@ -141,8 +141,8 @@ def test_identity_without_a_deadline_the_clock_only_tells_the_time():
     plain, _ = run(task, Plan(local=local, rounds=4))
     timed_run, records = run(task, Plan(local=local, rounds=4, fleet=Fleet(clock=Deadline())))
     assert (plain.model == timed_run.model).all()
-    assert timed_run.sim_seconds == pytest.approx(sum(record.costs.sim_seconds for record in records))
-    assert timed_run.sim_seconds > 0
+    assert timed_run.world["seconds"] == pytest.approx(sum(record.costs.sim_seconds for record in records))
+    assert timed_run.world["seconds"] > 0
 
 
 def test_identity_a_deadline_is_the_fraction_it_leaves_time_for():
@@ -269,7 +269,7 @@ def test_error_phones_that_are_not_there(tmp_path, monkeypatch):
 def test_contract_a_fleet_where_nobody_ever_comes_ends_normally_and_says_so():
     fleet = Fleet(availability=Bernoulli(prob=0.0), clock=Deadline(idle_seconds=30.0))
     final, records = run(blob_task(3), Plan(local=SGD(lr=0.1, steps=1, batch_size=2), rounds=5, fleet=fleet))
-    assert final.sim_seconds == 150.0
+    assert final.world["seconds"] == 150.0
     assert records[-1].finished
     assert all(record.events == ("nobody was up",) for record in records[1:-1])
     assert records[-1].events == ("nobody was up", NOBODY_EVER)

@@ -97,7 +97,7 @@ def test_error_a_parquet_file_that_says_it_is_endless(tmp_path: Path) -> None:
             out.write_table(arrow.table({"client": column}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("turnout.fleet.trace_files.MOST_ENTRIES", 4_000_000)
-        with pytest.raises(DataError, match="it reports 5,000,000 rows of 1 columns"):
+        with pytest.raises(DataError, match="it says it has 5,000,000 rows of 1 columns"):
             read_trace(tmp_path / "t.parquet")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from turnout.protocols import Choice, Population, View
-from turnout.requests import Probed, Trained
+from turnout.requests import Expected, Probed, Trained
 from turnout.streams import Streams
 
 
@@ -48,8 +48,8 @@ class Desk:
     def gradients(self, clients):
         return self._noted(Question("gradient", clients))
 
-    def seconds(self, clients):
-        return None if self.pace is None else self.pace[clients]
+    def expected(self, clients):
+        return self._noted(Question("expected", clients))
 
     def train(self, clients, uploads=True):
         return self._noted(Question("train", clients))
@@ -60,6 +60,8 @@ class Desk:
 
     def answer(self, question):
         ids = np.array(question.clients)
+        if question.what == "expected":
+            return Expected(seconds=None if self.pace is None else self.pace[ids])
         if question.what == "loss":
             return Probed(clients=ids, loss=self.loss[ids].copy())
         if question.what == "gradient":
