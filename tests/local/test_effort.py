@@ -149,7 +149,8 @@ def test_contract_adacomm_adapts_in_a_run_and_the_memory_is_the_runs_own(any_eng
 def test_contract_adacomm_keeps_the_controls_of_scaffold():
     local = SGD(lr=0.05, batches="full", effort=AdaComm(start=4, every=1), control="average")
     final, _ = run(squares_task([1.0, 3.0]), Plan(local=local, rounds=4, evaluate=NEVER))
-    assert {"table", "control", "adacomm_steps"} <= final.local.keys()
+    assert {"shared", "adacomm_steps"} <= final.local.keys()
+    assert "store control" in final.world
 
 
 def test_contract_a_solver_that_does_not_adapt_remembers_nothing():
