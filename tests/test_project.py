@@ -370,3 +370,20 @@ def test_contract_the_round_never_asks_a_rule_of_the_fleet():
         read = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
         if path.name != "checks.py":
             assert [node.lineno for node in read if node.attr == "fleet"] == [], path.name
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_contract_every_module_that_a_page_names_is_there(page: Path) -> None:
+    paths = set(re.findall(r"`([a-z_]+/[\w/]+\.py)`", page.read_text()))
+    assert [path for path in sorted(paths) if not any((top / path).exists() for top in (ROOT, PACKAGE))] == []
+
+
+def test_contract_every_package_in_the_glossary_is_there() -> None:
+    rows = [line for line in (ROOT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("|")]
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)\.[\w.]+`", row.split("|")[3])}
+    assert named
+    assert [
+        name for name in sorted(named) if not any((PACKAGE / name).with_suffix(end).exists() for end in ("", ".py"))
+    ] == []

@@ -1,29 +1,29 @@
-"""Errors a user can act on: each message says the rule, the need, what came, and what to do."""
+"""Errors that a user can fix: each message names the rule, the requirement, the actual value and what to do."""
 
 
 class TurnoutError(Exception):
-    """The root of every error turnout raises on purpose; the command prints it and exits with 2."""
+    """Base class of the errors that turnout raises; the command prints the message and exits with 2."""
 
 
 class ConfigError(TurnoutError):
-    """A study that cannot run as written."""
+    """A study has invalid settings."""
 
 
 class DataError(TurnoutError):
-    """Data that is missing, damaged or not what a federation can hold."""
+    """Data is missing, damaged or invalid."""
 
 
 class StudyNote(UserWarning):
-    """Something that the reader of a study's results should know before it runs; nothing is wrong."""
+    """A note about a study that its author should know before it runs; not an error."""
 
 
 class UpdateError(TurnoutError):
-    """Answers that a rule cannot combine."""
+    """An aggregation rule cannot combine the updates of a round."""
 
 
 class RunsFailed(UserWarning):
-    """Some runs of a study failed, and the others are finished."""
+    """Some runs of a study failed; the others are finished."""
 
 
 class JournalError(TurnoutError):
-    """An output folder that cannot be read or written."""
+    """A study's folder cannot be read or written."""

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used: text such as `turnout --help` needs none of torch."""
+"""Lazy imports: a package imports a name at its first use, so that `turnout --help` does not import torch."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -10,8 +10,8 @@ def lazy_getattr(package: str, modules: Mapping[str, str]) -> Callable[[str], An
     """Return a package's `__getattr__`.
 
     Args:
-        package: its `__name__`.
-        modules: by public name: the module that defines it; for a module, its own full name.
+        package: `__name__` of the package.
+        modules: the module that defines each public name; for a submodule, its full name.
     """
 
     def find(name: str) -> Any:
@@ -19,7 +19,7 @@ def lazy_getattr(package: str, modules: Mapping[str, str]) -> Callable[[str], An
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(modules[name])
         value = module if module.__name__ == f"{package}.{name}" else getattr(module, name)
-        setattr(sys.modules[package], name, value)  # the next use finds it without asking
+        setattr(sys.modules[package], name, value)  # the next use does not call __getattr__
         return value
 
     return find

@@ -1,4 +1,4 @@
-"""What comes from outside is read up to a size, and memory is asked for only where the machine has it."""
+"""Limits on the size of files that are read, and on memory that is allocated."""
 
 import json
 import os
@@ -12,13 +12,13 @@ GIGABYTE = 1e9
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """Return the bytes of a file; raise if it is none, cannot be read or is larger than it may be."""
+    """Return the bytes of a file; raise DataError if it is no regular file, cannot be read or exceeds the limit."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise DataError(f"{path} must be a file; it is something else. Name the file itself.")
+            raise DataError(f"{path} must be a regular file; it is not one. Name the file itself.")
         with path.open("rb") as stream:
             data = stream.read(most_bytes + 1)
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: an invalid file name
         raise DataError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}. Check the path."
         ) from error
@@ -28,7 +28,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 
 
 def read_json(path: Path, most_bytes: int) -> Any:
-    """Return what a JSON file in UTF-8 holds."""
+    """Return the content of a JSON file in UTF-8."""
     data = read_bounded(path, most_bytes)
     try:
         return json.loads(data.decode("utf-8-sig"))
@@ -37,18 +37,18 @@ def read_json(path: Path, most_bytes: int) -> Any:
 
 
 def machine_bytes() -> int:
-    """Return how much memory this machine has."""
+    """Return the size of this machine's memory in bytes."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # a system that does not tell
+    except (AttributeError, ValueError, OSError):  # the system does not report it
         return 1 << 36
 
 
 def check_memory(needed_bytes: float, what: str, advice: str) -> None:
-    """Raise before more memory is asked for than this machine has."""
-    has = machine_bytes()
-    if needed_bytes > has:
+    """Raise ConfigError if an allocation needs more memory than this machine has."""
+    available = machine_bytes()
+    if needed_bytes > available:
         raise ConfigError(
             f"{what} needs about {needed_bytes / GIGABYTE:,.0f} GB of memory; this machine has "
-            f"{has / GIGABYTE:,.0f} GB. {advice}"
+            f"{available / GIGABYTE:,.0f} GB. {advice}"
         )

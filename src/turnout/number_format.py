@@ -1,4 +1,4 @@
-"""Numbers as people read them; what is not known is a dash."""
+"""Formats numbers for people to read; a missing number is a dash."""
 
 import math
 from collections.abc import Callable
@@ -10,12 +10,12 @@ UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def signed(text: str) -> str:
-    """Return a number's text with a real minus sign."""
+    """Return the text of a number with a typographic minus sign."""
     return text.replace("-", MINUS)
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits, and with commas where it is large."""
+    """Return a number with this many significant digits, with commas between thousands."""
     if value is None or not math.isfinite(value):
         return MISSING
     if value == 0:
@@ -32,7 +32,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def amount_of_bytes(value: float | None) -> str:
-    """Return bytes in the unit that fits."""
+    """Return a number of bytes with a suitable unit."""
     if value is None or not math.isfinite(value):
         return MISSING
     for size, unit in UNITS:
@@ -52,14 +52,14 @@ def seconds(value: float | None) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """Return a p-value."""
+    """Return a p-value with three decimals."""
     if value is None:
         return MISSING
     return f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
 def index(value: float | None) -> str:
-    """Return an index between 0 and 1."""
+    """Return an index between 0 and 1 with three decimals."""
     return MISSING if value is None or not math.isfinite(value) else signed(f"{value:.3f}")
 
 
@@ -69,7 +69,7 @@ def spread_index(mean: float | None, std: float | None) -> str:
 
 
 def spread(mean: float | None, std: float | None, digits: int = 3) -> str:
-    """Return mean ± standard deviation; one alone has no spread."""
+    """Return mean ± standard deviation; the mean alone if there is no standard deviation."""
     if mean is None or not math.isfinite(mean):
         return MISSING
     if std is None or not math.isfinite(std):
@@ -87,17 +87,17 @@ def spread_percent(mean: float | None, std: float | None, digits: int = 1) -> st
 
 
 def plural(count: int, thing: str) -> str:
-    """Return a count of things."""
+    """Return a count and its noun, in the plural unless the count is one."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def ranges(values: list[int], most: int = 8) -> str:
-    """Return whole numbers as ranges: 1–3, 7, 9–12."""
-    found: list[list[int]] = []
+    """Return integers as ranges: 1–3, 7, 9–12; at most `most` of them."""
+    runs: list[list[int]] = []
     for value in sorted(set(values)):
-        if found and value == found[-1][1] + 1:
-            found[-1][1] = value
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
         else:
-            found.append([value, value])
-    shown = [str(low) if low == high else f"{low}–{high}" for low, high in found[:most]]
-    return ", ".join(shown) + (f" … ({len(found) - most} more)" if len(found) > most else "")
+            runs.append([value, value])
+    shown = [str(low) if low == high else f"{low}–{high}" for low, high in runs[:most]]
+    return ", ".join(shown) + (f" … ({len(runs) - most} more)" if len(runs) > most else "")

@@ -1,7 +1,7 @@
-"""What rules remember of each client: a table with one row per client, in RAM while it fits, else in a file.
+"""A table with one row per client, such as FedVARP's updates: in memory up to a budget, else in a file.
 
-Rows start as zeros and cost nothing until they are written. Beyond the budget the table lies in a temporary file, so
-resident memory stays at the rows in hand.
+Rows are zero until they are written, and unwritten rows take no memory. Above the budget the table is in a temporary
+file, so that memory holds only the rows in use.
 """
 
 from collections.abc import Callable
@@ -14,27 +14,31 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.row_file import RowFile
 
-DEFAULT_BUDGET = 1 << 30  # bytes of RAM one table may take
-LINE = 64  # bytes of memory that are read or written as one
+DEFAULT_BUDGET = 1 << 30  # largest size in bytes of a table in memory
+LINE = 64  # bytes of a cache line
 
-BLOCK_BYTES = 64 << 20  # rows of a table are summed in blocks of so many bytes
+BLOCK_BYTES = 64 << 20  # bytes of a block of rows in weighted_sum
 
 
 class RowTable:
-    """One row per client. `put` changes it in place: a table of gigabytes is not copied each round."""
+    """One row per client. `put` writes in place, since a table may have gigabytes.
+
+    Between `stage` and `commit` or `undo`, writes are pending. A read applies pending writes first, and saves the rows
+    that they replace for `undo`.
+    """
 
     def __init__(self, num_rows: int, like: Tensor, budget: int = DEFAULT_BUDGET) -> None:
         self.num_rows, self.size, self.budget = num_rows, like.numel(), budget
         self.dtype, self.device = like.dtype, like.device
         self.seen = np.zeros(num_rows, dtype=bool)
-        self.changed = np.zeros(num_rows, dtype=bool)  # since this was last cleared, for saving in small pieces
+        self.changed = np.zeros(num_rows, dtype=bool)  # rows written since the last checkpoint, which saves only these
         self.bytes = num_rows * self.size * like.element_size()
         self.file: RowFile | None = None
         self.rows: Tensor | None = None
         self.waiting: Tensor | None = None
-        self._staged: list[tuple[Ids, Tensor]] | None = None  # writes that are held back; None: none are
-        self._replaced: list[tuple[Ids, Tensor]] = []  # what held-back writes replaced that had to be made early
-        self._marks = (self.seen, self.changed)  # as they were when writes began to be held back
+        self._pending: list[tuple[Ids, Tensor]] | None = None  # pending writes; None if writes are immediate
+        self._replaced: list[tuple[Ids, Tensor]] = []  # rows that pending writes replaced before a read
+        self._marks_at_stage = (self.seen, self.changed)  # `seen` and `changed` at the time of `stage`
         if self.bytes <= budget:
             self.rows = new_rows(num_rows, self.size, self.dtype, self.device, torch.zeros)
         else:
@@ -45,59 +49,54 @@ class RowTable:
         ids = np.flatnonzero(self.seen)
         return _table_of, (self.num_rows, self.budget, ids, self.take(ids))
 
-    @property
-    def in_file(self) -> bool:
-        """Whether the table lies in a file."""
-        return self.file is not None
-
     def spare(self, count: int) -> Tensor:
-        """Return memory for so many rows on their way into the table: the same each time, as fresh memory is slow."""
+        """Return a buffer for new rows of the table; it is reused, since newly allocated memory is slow."""
         if self.waiting is None or len(self.waiting) < count:
             self.waiting = new_rows(count, self.size, self.dtype, self.device)
         return self.waiting if len(self.waiting) == count else self.waiting[:count]
 
     def stage(self) -> None:
-        """Hold writes back from here on, until `commit` or `undo`."""
-        self._staged, self._replaced, self._marks = [], [], (self.seen.copy(), self.changed.copy())
+        """Make writes pending until `commit` or `undo`."""
+        self._pending, self._replaced, self._marks_at_stage = [], [], (self.seen.copy(), self.changed.copy())
 
     @property
     def is_staged(self) -> bool:
-        """Whether writes are held back."""
-        return self._staged is not None
+        """Whether writes are pending."""
+        return self._pending is not None
 
     def written(self) -> list[Tensor]:
-        """Return the rows of held-back writes; all rows ever written where writes are not held back.
+        """Return the rows of pending writes; all rows ever written if writes are immediate.
 
-        Rows in the spare memory are left out: they were checked when they came.
+        Rows in the spare buffer are left out: they were checked when they arrived.
         """
-        if self._staged is None:
+        if self._pending is None:
             return [self.take(np.flatnonzero(self.seen))]
-        fresh = [values for _, values in self._staged if not self.is_spare(values)]
+        fresh = [values for _, values in self._pending if not self.is_spare(values)]
         return fresh + [self._read(rows) for rows, _ in self._replaced]
 
     def commit(self) -> None:
-        """Make the writes that were held back."""
-        staged, self._staged, self._replaced = self._staged or [], None, []
-        for rows, values in staged:
+        """Apply the pending writes."""
+        pending, self._pending, self._replaced = self._pending or [], None, []
+        for rows, values in pending:
             self._write(rows, values)
 
     def undo(self) -> None:
-        """Drop the writes that were held back."""
+        """Discard the pending writes."""
         for rows, values in reversed(self._replaced):
             self._write(rows, values)
-        self._staged, self._replaced = None, []
-        self.seen, self.changed = self._marks
+        self._pending, self._replaced = None, []
+        self.seen, self.changed = self._marks_at_stage
 
-    def _catch_up(self) -> None:
-        """Make held-back writes before a read, with a copy of what they replace."""
-        while self._staged:
-            rows, values = self._staged.pop(0)
+    def _apply_pending(self) -> None:
+        """Apply pending writes before a read, and save the rows that they replace."""
+        while self._pending:
+            rows, values = self._pending.pop(0)
             self._replaced.append((rows, self._read(rows)))
             self._write(rows, values)
 
     def run_of(self, rows: Ids) -> Tensor | None:
-        """Return a view of these rows, where they lie in RAM one after another; None where they do not."""
-        self._catch_up()
+        """Return a view of these rows; None if they are in a file or not consecutive."""
+        self._apply_pending()
         return self._run_of(rows)
 
     def _run_of(self, rows: Ids) -> Tensor | None:
@@ -106,7 +105,7 @@ class RowTable:
 
     def take(self, rows: Ids) -> Tensor:
         """Return a copy of these rows."""
-        self._catch_up()
+        self._apply_pending()
         return self._read(rows)
 
     def _read(self, rows: Ids) -> Tensor:
@@ -118,8 +117,8 @@ class RowTable:
         return self.file.read(rows, 0, self.size).to(self.device)
 
     def columns(self, rows: Ids, start: int, out: Tensor) -> Tensor:
-        """Copy a part of these rows, from this column on, to `out`, and return it."""
-        self._catch_up()
+        """Copy columns of these rows, from column `start`, to `out`, and return it."""
+        self._apply_pending()
         if self.rows is None:
             assert self.file is not None
             return out.copy_(self.file.read(rows, start, out.shape[1]))
@@ -127,16 +126,16 @@ class RowTable:
         return torch.index_select(part, 0, torch.from_numpy(rows).to(self.device), out=out)
 
     def put(self, rows: Ids, values: Tensor) -> None:
-        """Write these rows; values in the table's spare memory are taken as they are where they are all its rows."""
+        """Write these rows; if the values are all rows in the spare buffer, swap the buffers without a copy."""
         self.seen[rows] = True
         self.changed[rows] = True
-        if self._staged is None:
+        if self._pending is None:
             self._write(rows, values)
         else:
-            self._staged.append((rows, values))
+            self._pending.append((rows, values))
 
     def _write(self, rows: Ids, values: Tensor) -> None:
-        if self.rows is not None and self._are_all(rows, values):
+        if self.rows is not None and self._is_whole_spare(rows, values):
             self.rows, self.waiting = self.waiting, self.rows
         elif self.rows is not None and (view := self._run_of(rows)) is not None:
             view.copy_(values)
@@ -147,11 +146,11 @@ class RowTable:
             self.file.write(rows, values)
 
     def is_spare(self, values: Tensor) -> bool:
-        """Whether these values lie in the spare memory, where only what runs beside the table can put them."""
+        """Whether these values are in the spare buffer, which only an engine in the same process can write."""
         return self.waiting is not None and self.waiting.data_ptr() == values.data_ptr()
 
-    def _are_all(self, rows: Ids, values: Tensor) -> bool:
-        """Whether the values are the spare memory, with a row for everyone in order."""
+    def _is_whole_spare(self, rows: Ids, values: Tensor) -> bool:
+        """Whether the values are the whole spare buffer, with the rows of all clients in order."""
         if self.waiting is None or len(rows) != self.num_rows or self.waiting.shape != values.shape:
             return False
         return self.is_spare(values) and bool((rows == np.arange(self.num_rows)).all())
@@ -180,9 +179,9 @@ def weighted_sum(table: RowTable, weights: Floats) -> Tensor:
 def new_rows(
     count: int, size: int, dtype: torch.dtype, device: torch.device, make: Callable[..., Tensor] = torch.empty
 ) -> Tensor:
-    """Return memory for so many rows. Each begins at a line of memory, unless it is so short that this would waste it.
+    """Return memory for `count` rows; rows start at cache lines unless they are so short that padding wastes memory.
 
-    A stack of rows that begin anywhere takes a few parts in a hundred longer to read and write.
+    Unaligned rows take a few percent longer to read and write.
     """
     per_line = LINE // dtype.itemsize
     room = size if size < LINE * per_line else -(-size // per_line) * per_line
@@ -190,7 +189,7 @@ def new_rows(
 
 
 def consecutive(places: Ids) -> slice | None:
-    """Return these places as a slice, where each is one more than the last; None where they are not."""
+    """Return these indices as a slice if they are consecutive and ascending, else None."""
     if not len(places) or places[-1] - places[0] + 1 != len(places) or (np.diff(places) != 1).any():
         return None
     return slice(int(places[0]), int(places[-1]) + 1)

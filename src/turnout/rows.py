@@ -1,7 +1,7 @@
-"""What comes back from clients: facts, and rows of changes.
+"""The updates of a round: facts about each update, and the matrix of updates.
 
-A row is one client's change Δ_i = x − x_i, descent-positive, as a flat vector. A client drawn twice has one row and a
-multiplicity of two. Rows are in the order of client ids, whoever answered first.
+A row is one client's update Δ_i = x − x_i as a flat vector, so that a step subtracts it. A client that was selected
+twice has one row and a multiplicity of two. Rows are in ascending order of client id, not of arrival.
 """
 
 import math
@@ -18,27 +18,27 @@ from turnout.array_types import Floats, Ids
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of each answer besides the change itself; one entry per row."""
+    """Facts about each update besides its values; one entry per row."""
 
     clients: Ids  # ascending, each once
-    weights: Floats  # p_i: the client's share of the objective
-    num_examples: Ids  # n_i
-    asked_steps: Ids  # what the client was asked to do
-    local_steps: Ids  # τ_i: what it did
-    local_work: Floats  # ‖a_i‖₁
-    local_lr: Floats  # η_l
-    multiplicity: Ids  # how often it was drawn
-    inclusion_prob: Floats | None  # π_i where the selection rule knows it
-    num_clients: int  # N: clients in the objective
-    availability_prob: Floats | None = None  # q_i: how likely it was to be up, where the fleet knows it
-    boost: Floats | None = None  # a factor on the coefficients of clients that have just arrived
+    weights: Floats  # weight p_i of the client in the objective
+    num_examples: Ids  # number of training samples n_i
+    asked_steps: Ids  # number of local steps that the order asked for
+    local_steps: Ids  # number of local steps τ_i that the client did
+    local_work: Floats  # local work ‖a_i‖₁
+    local_lr: Floats  # local learning rate η_l
+    multiplicity: Ids  # number of times that the client was selected
+    inclusion_prob: Floats | None  # probability π_i of selection; None if the selection rule does not know it
+    num_clients: int  # number of clients N in the objective
+    availability_prob: Floats | None = None  # probability q_i of availability; None if the fleet does not know it
+    boost: Floats | None = None  # factor on the coefficients of newly arrived clients; None is 1
 
     def __len__(self) -> int:
         return len(self.clients)
 
     @property
     def num_draws(self) -> int:
-        """|S|, counted with multiplicity."""
+        """Number of selections |S|, with multiplicity."""
         return int(self.multiplicity.sum())
 
     def keep(self, mask: np.ndarray) -> "Facts":
@@ -54,35 +54,35 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Facts and the matrix of changes, one row per client and one column per parameter."""
+    """Facts and the matrix of updates, one row per client and one column per parameter."""
 
     facts: Facts
-    delta: Tensor
-    extra: Tensor | None = None  # a second row per client, where the local solver sends one
+    delta: Tensor  # update Δ_i of each client
+    extra: Tensor | None = None  # second row of each client, if the local solver returns one
     losses: Floats | None = None  # mean mini-batch loss of each client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A descent-positive direction for the server, and what it was made of."""
+    """The aggregated update, which the server optimiser subtracts, and the rows that it is made of."""
 
-    direction: Tensor  # u
-    coefficients: Floats  # of each row; kept for the journal and the audit
-    square_norms: Floats | None = None  # ‖Δ_i‖², where the server rule asked for them
-    facts: Facts
+    direction: Tensor  # aggregated update u
+    coefficients: Floats  # coefficient of each row in u, for the journal and the audit
+    square_norms: Floats | None = None  # squared norm ‖Δ_i‖² of each row, if the server rule needs them
+    facts: Facts  # facts about each row
 
 
 def is_finite(values: Tensor) -> bool:
-    """Whether there are only finite numbers here: by their sum, one pass, and one by one where that is not finite."""
+    """Whether all values are finite: tests their sum first, and each value only if the sum is not finite."""
     return math.isfinite(values.sum().item()) or bool(torch.isfinite(values).all())
 
 
 def finite_rows(parts: Sequence[Tensor]) -> NDArray[np.bool_]:
-    """Return whether each row is finite all over: by its sum, which is a product, and looked at where that is not."""
+    """Return whether all values of each row are finite: tests row sums first, computed as matrix products."""
     total = parts[0].new_zeros(len(parts[0]))
     for part in parts:
         total += part @ part.new_ones(part.shape[1])
     finite: NDArray[np.bool_] = np.isfinite(total.double().cpu().numpy())
-    for row in np.flatnonzero(~finite):  # sums of finite numbers can leave the range
+    for row in np.flatnonzero(~finite):  # a sum of finite values can overflow
         finite[row] = all(is_finite(part[row]) for part in parts)
     return finite

@@ -1,7 +1,7 @@
-"""Writing below a folder that may come from a stranger: no link is followed, and a file is whole or not there.
+"""Atomic writes to a folder that may come from an untrusted source, without following links.
 
-A file is written under another name, which must be new, synced, renamed, and its folder is synced. A link in the
-place of a file or of a folder between would lead the write elsewhere: it is refused before anything is written.
+A file is created under a new temporary name, synced and renamed, and its folder is synced. If a link stands in place of
+a file or a folder, it would lead the write elsewhere: the write is refused before anything changes.
 """
 
 import os
@@ -13,18 +13,18 @@ from typing import BinaryIO
 
 from turnout.errors import JournalError
 
-ASIDE = ".part"  # how the name of a file ends while it is written
-ROLLBACK_END = bytes.fromhex("d9d505f920a163d7")  # of a rollback journal of SQLite that names another file
+ASIDE = ".part"  # suffix of the temporary name of a file that is being written
+ROLLBACK_END = bytes.fromhex("d9d505f920a163d7")  # last bytes of an SQLite rollback journal that names another file
 KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link"}
 
 
 def is_own_file(path: Path) -> bool:
-    """Return whether there is a file; raise where a link, a folder or a device has its name."""
+    """Return whether this is a regular file; raise JournalError if a link, a folder or a device has the name."""
     return _is_own(path, stat.S_IFREG)
 
 
 def is_own_folder(path: Path) -> bool:
-    """Return whether there is a folder; raise where a link, a file or a device has its name."""
+    """Return whether this is a folder; raise JournalError if a link, a file or a device has the name."""
     return _is_own(path, stat.S_IFDIR)
 
 
@@ -42,10 +42,10 @@ def _is_own(path: Path, wanted: int) -> bool:
 
 
 def check_database(path: Path) -> None:
-    """Raise if opening a database of another tool's would lead SQLite to a file elsewhere.
+    """Raise JournalError if opening another tool's database could change a file outside its folder.
 
-    A rollback journal beside it that ends in this way names a file, which SQLite deletes. A second name of the
-    database, elsewhere, would change with it.
+    A rollback journal with this ending names another file, which SQLite would delete. A hard link is a second name of
+    the database elsewhere, which would change with it.
     """
     if is_own_file(path) and path.stat().st_nlink > 1:
         raise JournalError(
@@ -67,7 +67,7 @@ def _last_bytes(path: Path, count: int) -> bytes:
 
 
 def make_inner_folder(folder: Path) -> None:
-    """Make a folder within a study's own, unless it is there."""
+    """Create a folder inside a study's folder if it does not exist."""
     if not is_own_folder(folder):
         folder.mkdir()
         sync_folder(folder.parent)
@@ -75,12 +75,12 @@ def make_inner_folder(folder: Path) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that takes the place of `path`, and is on the disk, when the block ends without an error."""
+    """Yield a temporary file; when the block ends without an error, sync it and rename it to `path`."""
     aside = path.with_name(path.name + ASIDE)
     try:
-        if os.path.lexists(aside):  # a killed process left it, or a stranger did: a link goes, not what it points to
+        if os.path.lexists(aside):  # left by a killed process or an attacker; unlink removes a link, not its target
             aside.unlink()
-        with open(aside, "xb") as file:  # a new file, or an error: it follows no link
+        with open(aside, "xb") as file:  # "x" fails if the name exists, so it follows no link
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -94,7 +94,7 @@ def written(path: Path) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system lets a folder be synced."""
+    """Sync the directory entries of a folder to the disk, on systems that support it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""A rule by its name, or by a dict of settings, wherever Python code gives a rule.
+"""Shorthand for rules in Python: a rule's name or a dict of its settings can stand for the rule.
 
-`partition="dirichlet"` and `local=dict(lr=0.3)` mean what the same words mean in a study file: one reader reads both.
-That reader knows every axis, and rules are read while other rules are made, so it is imported when it is needed.
+`partition="dirichlet"` and `local=dict(lr=0.3)` mean the same as in a study file, since the same parser reads them. The
+parser imports every axis, and rules of the axes call it, so the import is lazy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def as_rule(axis: str, value: Any, base: Any = None) -> Any:
-    """Return the rule that a name or a dict stands for; anything else stays as it is.
+    """Return the rule for a name or a dict; return any other value unchanged.
 
     Args:
-        axis: the axis the rule is of, such as "partition".
-        value: a rule's name in the catalogue; or a dict of settings, with the rule's name as "use".
-        base: the rule whose settings a dict changes, where it names no other rule.
+        axis: axis of the rule, such as "partition".
+        value: name of the rule in the catalogue, or a dict of settings with the name of the rule as "use".
+        base: rule whose settings the dict changes, if the dict names no other rule.
     """
     if not isinstance(value, str | Mapping):
         return value
@@ -23,7 +23,7 @@ def as_rule(axis: str, value: Any, base: Any = None) -> Any:
 
 
 def as_setting(name: str, allowed: Sequence[Any], value: Any) -> Any:
-    """Return the rule that a name or a dict stands for, in a setting of these types that holds rules."""
+    """Return the rule for a name or a dict in a setting whose allowed types are rules; else return the value."""
     if not isinstance(value, str | Mapping):
         return value
     axis = import_module("turnout.catalogue").nested_axis(name, allowed)

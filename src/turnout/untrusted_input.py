@@ -1,4 +1,4 @@
-"""Values from a folder that somebody else may have written: checksums tell damage, not intent."""
+"""Checks of values from a folder that an attacker may have written; checksums detect only accidental damage."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,9 +6,9 @@ from typing import Any
 
 from turnout.errors import JournalError
 
-MOST = 2**53  # of anything that is counted; beyond it JSON's readers differ
-MOST_LETTERS = 200
-UNLIKELY = (  # what such values lead to
+MAX_COUNT = 2**53  # largest count; JSON parsers differ above it
+MOST_LETTERS = 200  # longest name, in characters
+UNLIKELY = (  # errors that invalid values can cause
     *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError),
     *(RecursionError, RuntimeError, MemoryError),
 )
@@ -16,7 +16,7 @@ UNLIKELY = (  # what such values lead to
 
 @contextmanager
 def as_written(where: str) -> Iterator[None]:
-    """Turn what values that turnout does not write lead to into one message."""
+    """Turn errors that invalid values cause into a JournalError."""
     try:
         yield
     except UNLIKELY as error:
@@ -27,19 +27,19 @@ def as_written(where: str) -> Iterator[None]:
 
 
 def in_brief(error: BaseException) -> str:
-    """Return an error's kind and first line."""
+    """Return the type of an error and the first line of its message."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}"
 
 
-def count_of(value: Any, what: str, most: int = MOST, least: int = 0) -> int:
-    """Return a whole number in these bounds, of a place that can hold anything."""
+def count_of(value: Any, what: str, most: int = MAX_COUNT, least: int = 0) -> int:
+    """Return an untrusted value if it is an integer within these bounds; raise ValueError otherwise."""
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{value!r:.40} for {what}, which is a whole number from {least} to {most}")
+        raise ValueError(f"{what} must be a whole number from {least} to {most}; got {value!r:.40}")
     return value
 
 
 def name_of(value: Any) -> str:
-    """Return a name; one that could move a terminal's cursor, or fill its screen, is refused."""
+    """Return an untrusted value if it is a short printable name, safe on a terminal; raise ValueError otherwise."""
     if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_LETTERS:
-        raise ValueError("a name that no study, arm or measure can have")
+        raise ValueError("the name of a study, an arm or a metric must be short and printable")
     return value

@@ -206,7 +206,7 @@ def test_engine_a_run_ends_the_same_on_every_engine_and_in_a_file(clusters, any_
     plan = Plan(local=LOCAL, rounds=5, selection=Uniform(cohort_size=3), aggregation=rule, evaluate=NEVER)
     here, records = run(task, plan)
     there, _ = run(task, replace(plan, table_budget=0), engine=any_engine())
-    assert there.aggregation["table"].in_file
+    assert there.aggregation["table"].file is not None
     assert torch.allclose(here.model, there.model, rtol=0, atol=1e-12)
     assert records[-1].metrics["memory_bytes"] == (3 + 1) * 8 * here.model.numel()
 

@@ -195,8 +195,8 @@ def test_engine_engines_and_places_of_memory_agree(any_engine):
     )
     here, records = run(task, plan)
     there, _ = run(task, replace(plan, table_budget=0), engine=any_engine())
-    assert here.aggregation["table"].in_file is False
-    assert there.aggregation["table"].in_file is True
+    assert here.aggregation["table"].file is None
+    assert there.aggregation["table"].file is not None
     assert torch.allclose(here.model, there.model, rtol=0, atol=1e-12)
     parameters = here.model.numel()
     assert records[-1].metrics["memory_bytes"] == 8 * (8 * parameters) + 8 * parameters  # eight rows and their mean

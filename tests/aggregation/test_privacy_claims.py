@@ -128,7 +128,8 @@ def test_golden_the_numbers_in_the_text():
     fixed = epsilon("fixed", 100 * round_divergences("fixed", 1.0, 0.1), 1e-5)
     none = epsilon("none", 100 * round_divergences("none", 1.0, 1.0), 1e-5)
     text = " ".join(DOCS.read_text().split())
-    assert f"cost ε = {by_coin:.1f} at δ = 10⁻⁵ with coins, {fixed:.0f} with fixed draws, and {none:.0f} when" in text
+    costs = f"{by_coin:.1f} at δ = 10⁻⁵ with `poisson`, {fixed:.0f} with `fixed`, and {none:.0f} with `none`"
+    assert f"cost ε = {costs}" in text
 
 
 def test_golden_over_selection_lets_a_slow_client_make_room_for_another():

@@ -61,5 +61,7 @@ def test_contract_samples_made_when_asked_are_changed_when_asked():
 
 def test_error_data_without_classes_is_refused():
     federation = quadratic_task([1.0, 1.0], [[1.0], [2.0]], [1, 1]).federation
-    with pytest.raises(DataError, match=r"only be changed where there are classes; clients has none\. Choose another"):
+    with pytest.raises(
+        DataError, match=r"An attack on labels needs data with classes; clients has none\. Choose another"
+    ):
         relabelled(federation, who(federation, 0), FLIP)

@@ -70,7 +70,7 @@ def test_golden_benign_accuracy_is_the_mean_over_clients_who_do_not_attack():
 
 def test_error_labels_cannot_be_flipped_where_there_are_none():
     data = to.data.LinearRegression(clients=5)
-    with pytest.raises(DataError, match="only be changed where there are classes"):
+    with pytest.raises(DataError, match="An attack on labels needs data with classes"):
         study(data=data, attack=LabelFlip(fraction=0.5)).run()
 
 

@@ -152,9 +152,9 @@ STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
         lambda tensors, about: tensors.update({"1/last_losses": torch.zeros(ROWS + 1).double()}),
         "last_losses of",
     ),
-    "a round that is a text": (of_run({"round": "9"}), "for round, which is a whole number"),
-    "a round below none": (of_run({"round": -1}), "for round, which is a whole number"),
-    "a round beyond numbers": (of_run({"restart": 10**30}), "for restart, which is a whole number"),
+    "a round that is a text": (of_run({"round": "9"}), "round must be a whole number"),
+    "a round below none": (of_run({"round": -1}), "round must be a whole number"),
+    "a round beyond numbers": (of_run({"restart": 10**30}), "restart must be a whole number"),
     "a clock that is none": (of_seconds(float("nan")), "the world's clock shows no number"),
     "a clock that is a list": (of_seconds([]), "the world's clock shows no number"),
     "a part that is none": (of_run({"kinds": {"elsewhere.x": {"is": "value", "value": 1}}}), "KeyError: 'elsewhere'"),
@@ -166,7 +166,7 @@ STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     ),
     "a budget below none": (
         of_kinds({"is": "table", "rows": ROWS, "budget": -1}),
-        "for the budget of",
+        "the budget of",
     ),
     "a row before the first": (
         lambda tensors, about: tensors.update({f"{TABLE}.ids": torch.tensor([-1, 5])}),

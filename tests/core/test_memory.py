@@ -46,7 +46,7 @@ def test_property_ram_and_file_agree_with_a_plain_array(writes, like):
 
 def test_contract_the_budget_decides_where_the_table_lies():
     here, there = places()
-    assert (here.in_file, there.in_file) == (False, True)
+    assert (here.file is None, there.file is None) == (True, False)
     assert here.bytes == there.bytes == 6 * 3 * 8
 
 
@@ -174,7 +174,7 @@ everyone, memory, here = np.arange(CLIENTS), {}, view()
 for begin in range(0, CLIENTS, COHORT):  # every client once
     got = combine(everyone[begin : begin + COHORT], here, memory)
     memory = got.memory
-assert memory["table"].in_file
+assert memory["table"].file is not None
 assert memory["table"].seen.all()
 assert abs(float(memory["mean"][0]) - 4.5) < 1e-4, float(memory["mean"][0])
 assert got.metrics["memory_bytes"] == CLIENTS * SIZE * 4 + SIZE * 8

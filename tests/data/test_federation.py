@@ -206,7 +206,7 @@ def nan_store():
         (lambda: build([np.array([1]), np.array([], dtype=np.int64)]), r"1 of 2 have none \(the first is client 1\)"),
         (lambda: build([np.array([1, 100])]), r"must point into the 100 samples; got positions 1…100"),
         (lambda: build([np.array([-1, 4])]), r"must point into the 100 samples; got positions -1…4"),
-        (lambda: build([np.array([1, 2]), np.array([2])]), r"1 are dealt twice or more \(the first is sample 2\)"),
+        (lambda: build([np.array([1, 2]), np.array([2])]), r"1 are assigned more than once \(the first is sample 2\)"),
         (lambda: build(dealt(100, 2), holdout=1.0), r"holdout must lie in \[0, 1\); got 1\.0\. Set data\.holdout"),
         (
             lambda: build(dealt(100, 60), server_samples=41),

@@ -172,8 +172,8 @@ def test_error_a_folder_that_does_not_exist_is_named_before_anything_is_download
         (BODY[:-1], r"should have 10,240 bytes unpacked but has 10,239"),
         (BODY + b"x", r"it unpacks to more than 10,240 bytes"),
         (b"X" + BODY[1:], r"should have sha256 [0-9a-f]{64} unpacked but has [0-9a-f]{64}"),
-        (gzip.compress(BODY)[:-20], r"its compressed data breaks off or is corrupt"),
-        (b"\x1f\x8bnonsense", r"its compressed data breaks off or is corrupt"),
+        (gzip.compress(BODY)[:-20], r"its compressed data is truncated or corrupt"),
+        (b"\x1f\x8bnonsense", r"its compressed data is truncated or corrupt"),
         (gzip.compress(bytes(50_000_000)), r"it unpacks to more than 10,240 bytes"),
     ],
     ids=["short", "long", "changed", "cut gzip", "no gzip", "bomb"],
@@ -229,10 +229,10 @@ def test_contract_a_download_says_on_stderr_where_it_comes_from(
 @pytest.mark.parametrize(
     ("path", "page", "reason"),
     [
-        ("/toys.bin", b"X" + BODY[1:], r"sent something else: toys\.bin should have sha256 .*; nothing was kept"),
-        ("/toys.bin.gz", gzip.compress(BODY)[:-9], r"sent something else: its compressed data breaks off"),
+        ("/toys.bin", b"X" + BODY[1:], r"sent another file: toys\.bin should have sha256 .*; it was discarded"),
+        ("/toys.bin.gz", gzip.compress(BODY)[:-9], r"sent another file: its compressed data is truncated"),
         ("/short/toys.bin", BODY, r"(ended after 5,120 of 10,240 bytes|IncompleteRead)"),
-        ("/toys.bin", BODY * 2, r"sends more than the 12,544 bytes it may have; nothing was kept"),
+        ("/toys.bin", BODY * 2, r"sent more than the limit of 12,544 bytes; the download was discarded"),
         ("/toys.bin", None, r"HTTP Error 404"),
     ],
     ids=["wrong hash", "truncated gzip", "broken connection", "too long", "not found"],
@@ -274,7 +274,7 @@ def test_contract_an_interrupted_download_leaves_nothing(
         seen.extend(leftovers(own_cache))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files, "_plain", interrupted)
+    monkeypatch.setattr(files, "_read_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
         read(SET, [at(f"{server}/toys.bin")])
     assert [path.suffix for path in seen] == [".part"]  # it was there, under another name
@@ -305,7 +305,7 @@ def test_contract_an_archive_is_downloaded_once_for_all_its_files(server: str, o
 def test_error_a_downloaded_archive_with_another_digest_is_refused(server: str, own_cache: Path) -> None:
     Server.pages["/toys.zip"] = zipped({"toys/toys.bin": BODY})
     dataset = in_archive("toys.zip", url=server, digest="md5:" + "0" * 32)
-    with pytest.raises(DataError, match=r"sent something else: the archive should have md5 0{32} but has [0-9a-f]{32}"):
+    with pytest.raises(DataError, match=r"sent another file: the archive should have md5 0{32} but has [0-9a-f]{32}"):
         read(dataset, [PLAIN])
     assert leftovers(own_cache) == []
 
@@ -369,8 +369,8 @@ def test_golden_an_idx_file_worked_by_hand() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", r"toys must start with an IDX magic word; got \."),
-        (b"\x1f\x8b\x08\x00", r"toys must start with an IDX magic word; got 1f8b0800"),
+        (b"", r"toys must start with an IDX magic number; got \."),
+        (b"\x1f\x8b\x08\x00", r"toys must start with an IDX magic number; got 1f8b0800"),
         (bytes([0, 0, 8, 1, 0, 0, 0, 3, 1, 2]), r"toys must have 11 bytes for its shape \[3\]; got 10"),
         (bytes([0, 0, 8, 2, 0, 0]), r"toys must have .* bytes for its shape"),
         (bytes([0, 0, 8, 4, *[255] * 16]), r"toys must have [\d,]{20,} bytes for its shape"),

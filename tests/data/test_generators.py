@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from turnout.data.linear_regression import LinearRegression
-from turnout.data.quadratics import Quadratics, point_model
+from turnout.data.quadratics import Quadratics
 from turnout.data.synthetic import (
     CLASSES,
     DIM,
@@ -13,9 +13,10 @@ from turnout.data.synthetic import (
     synthetic_clients,
 )
 from turnout.data.synthetic_iid import SyntheticIid, iid_clients
-from turnout.data.synthetic_on_demand import Generated, SyntheticOnDemand, taste
+from turnout.data.synthetic_on_demand import Generated, SyntheticOnDemand, draw_distribution
 from turnout.errors import ConfigError
 from turnout.losses import quadratic, squared_error
+from turnout.models import Point
 from turnout.streams import Streams
 
 STREAMS = Streams(7)
@@ -193,7 +194,7 @@ def test_contract_a_million_clients_keep_only_their_sizes():
 
 def test_property_generated_clients_have_the_moments_of_their_definition():
     shares = Generated(np.full(300, 400), STREAMS, 2.0, 0.5)
-    drawn = [taste(STREAMS.generator("synthetic", client=i), 2.0, 0.5) for i in range(300)]
+    drawn = [draw_distribution(STREAMS.generator("synthetic", client=i), 2.0, 0.5) for i in range(300)]
     weights = np.stack([own.weight for own in drawn])
     biases = np.stack([own.bias for own in drawn])
     centres = weights.mean(axis=(1, 2))
@@ -214,7 +215,7 @@ def test_contract_test_samples_come_from_clients_own_models_but_are_not_trained_
     train = federation.train.fetch(np.arange(3)).x
     x, y = federation.test.x.reshape(3, 25, DIM), federation.test.y.reshape(3, 25)
     for i in range(3):
-        own = taste(STREAMS.generator("synthetic", client=i), 1.0, 1.0)
+        own = draw_distribution(STREAMS.generator("synthetic", client=i), 1.0, 1.0)
         assert torch.equal(y[i], torch.from_numpy(np.argmax(x[i].numpy() @ own.weight + own.bias, axis=1)))
     assert not (federation.test.x[:, None] == train[None]).all(-1).any()
 
@@ -225,11 +226,15 @@ def test_contract_test_samples_come_from_clients_own_models_but_are_not_trained_
 GIVEN = Quadratics(curvatures=(1.0, 3.0), targets=((2.0, 0.0), (0.0, 6.0)), num_examples=(3, 1))
 
 
+def float64_point(dim):
+    return Point(dim=dim, dtype="float64").build((1,), dim, torch.Generator())
+
+
 def local_steps(problem, client, point, lr, steps):
     """Gradient descent on one client with autograd, through the shipped loss and model."""
     federation = problem.build(STREAMS)
     x, y = federation.train.of(client)
-    model = point_model(len(point))
+    model = float64_point(len(point))
     with torch.no_grad():
         model.point.copy_(point)
     for _ in range(steps):
@@ -258,7 +263,7 @@ def test_identity_quadratics_one_step_each_stops_at_the_optimum():
 def test_convergence_quadratics_gradient_of_the_objective_is_zero_at_the_optimum():
     problem = Quadratics(clients=5, dim=4, num_examples=(1, 2, 3, 4, 5)).drawn(STREAMS)
     federation = problem.build(STREAMS)
-    model = point_model(4)
+    model = float64_point(4)
     with torch.no_grad():
         model.point.copy_(torch.from_numpy(problem.optimum()))
     (gradient,) = torch.autograd.grad(quadratic(model(federation.test.x), federation.test.y).mean(), model.point)
@@ -324,7 +329,7 @@ def test_property_linear_regression_clients_disagree_on_the_way():
             lambda: Quadratics(curvatures=(1.0,), targets=((0.0,),), clients=5),
             r"clients = 1 by its targets; got clients = 5\. Drop data\.clients, or data\.targets",
         ),
-        (lambda: Quadratics(curvatures=(1.0,)), r"curvatures and targets together; got only one of them\. Give both"),
+        (lambda: Quadratics(curvatures=(1.0,)), r"curvatures and targets together; got only one of them\. Set both"),
         (lambda: Quadratics(dim=0), r"dim >= 1; got 0\. Change data\.dim"),
         (
             lambda: Quadratics(curvatures=(0.0,), targets=((1.0,),)),
@@ -337,7 +342,7 @@ def test_property_linear_regression_clients_disagree_on_the_way():
         (lambda: Quadratics(num_examples=(1,)), r"num_examples for each of 10 clients; got \(1,\)\. Change data"),
         (
             lambda: Quadratics().optimum(),
-            r"no closed form before its parabolas are drawn\. Call drawn\(streams\) first",
+            r"no closed form before curvatures and targets are drawn\. Call drawn\(streams\) first",
         ),
         (lambda: LinearRegression(dim=0), r"LinearRegression needs dim >= 1; got 0\. Change data\.dim"),
     ],

@@ -17,7 +17,7 @@ from turnout.data.fashion_mnist import FashionMnist
 from turnout.data.femnist import Femnist
 from turnout.data.hapt import Hapt
 from turnout.data.images import Images
-from turnout.data.loading import kept
+from turnout.data.loading import random_subset
 from turnout.data.mnist import Mnist, read_mnist
 from turnout.data.mnist_writers import CLASS, TEST, TRAIN, WRITER, MnistWriters, read_rows
 from turnout.data.partition import KLabels
@@ -69,7 +69,7 @@ def test_property_train_and_test_of_digits_are_all_of_it_and_share_nothing() -> 
 
 
 def test_property_the_subset_of_samples_changes_with_the_seed() -> None:
-    rows = [kept(1000, 100, Streams(seed), purpose="samples", what="samples") for seed in (1, 1, 2)]
+    rows = [random_subset(1000, 100, Streams(seed), purpose="samples", what="samples") for seed in (1, 1, 2)]
     assert np.array_equal(rows[0], rows[1])
     assert not np.array_equal(rows[0], rows[2])
     assert len(np.unique(rows[0])) == 100
@@ -153,9 +153,7 @@ def test_golden_a_client_of_mnist_writers_is_one_writer_and_holds_all_of_its_dig
 
 @pytest.mark.data
 def test_error_more_writers_than_there_are(real: Real) -> None:
-    with pytest.raises(
-        DataError, match=r"There are 539 writers; got a wish for 540\. Set data\.clients to 539 or less"
-    ):
+    with pytest.raises(DataError, match=r"There are 539 writers; got clients = 540\. Set data\.clients to 539 or less"):
         MnistWriters(folder=real("mnist", "mnist-writers"), clients=540).build(STREAMS)
 
 
@@ -255,7 +253,7 @@ def test_error_settings_out_of_range_say_what_to_change(make: object, message: s
 
 def test_error_more_samples_than_there_are() -> None:
     with pytest.raises(
-        DataError, match=r"There are 1438 training samples; got a wish for 2000\. Set data\.samples to 1438"
+        DataError, match=r"There are 1438 training samples; got samples = 2000\. Set data\.samples to 1438"
     ):
         Digits(clients=5, samples=2000).build(STREAMS)
 

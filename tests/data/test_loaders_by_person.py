@@ -37,7 +37,7 @@ def test_golden_roles_are_parsed_in_order_and_their_lines_joined_by_spaces() -> 
 
 
 def test_error_a_block_without_a_name_is_shown() -> None:
-    with pytest.raises(DataError, match=r"a play must hold blocks of a line `NAME:`.*starts 'Exeunt'"):
+    with pytest.raises(DataError, match=r"a play must hold blocks of a line `NAME:`.*starts with 'Exeunt'"):
         parse_play("KING:\nOne.\n\nExeunt\nall", "a play")
 
 
@@ -112,7 +112,7 @@ def test_error_no_role_says_enough(tmp_path: Path) -> None:
 
 
 def test_error_plays_that_are_nowhere_point_to_the_tiny_edition(nowhere: None) -> None:
-    with pytest.raises(DataError, match=r'needs a folder with one \.txt file a play.*use edition = "tiny"'):
+    with pytest.raises(DataError, match=r'needs a folder with one \.txt file per play.*use edition = "tiny"'):
         Shakespeare(edition="plays").build(STREAMS)
 
 

@@ -124,7 +124,7 @@ def flat(width, count=1, targets=None):
         ),
         (
             lambda: from_clients(pairs(), test=flat(2, targets=torch.zeros(1)), num_classes=3),
-            r"of the kind of the training targets, labels; got real numbers\. Convert one",
+            r"must be labels like the training targets; got floats\. Convert one",
         ),
         (lambda: from_clients(pairs(), test=flat(2, 0)), r"The test set needs .*at least one; got 0 inputs and 0"),
         (lambda: from_clients([([[1, 2], [3]], [0, 1])]), r"Client 0's inputs must have one shape .*differ in length"),
@@ -142,7 +142,7 @@ def flat(width, count=1, targets=None):
         ),
         (lambda: from_clients(pairs(), holdout=1.0), r"holdout must lie in \[0, 1\); got 1\.0"),
         (lambda: from_clients(pairs(), holdout=[None]), r"one \(x, y\) pair per client; got 1 entries for 3 clients"),
-        (lambda: from_clients(pairs(), holdout="half"), r"holdout must be a share .*got 'half' for 3 clients"),
+        (lambda: from_clients(pairs(), holdout="half"), r"holdout must be a fraction .*got 'half' for 3 clients"),
         (lambda: from_clients(pairs(), names=["a"]), r"Client names must be one per client; got 1 for 3 clients"),
         (
             lambda: from_clients(pairs(), groups="north"),

@@ -388,13 +388,17 @@ def test_error_impossible_settings_are_refused_at_once(make, message):
     [
         (Iid(), 101, r"Iid needs 101 samples to give 101 clients 1 each; got 100\. Set data\.clients to 100 or less"),
         (Iid(sizes=(1, 2)), 3, r"Iid needs one size per client; got 2 sizes for 3 clients\. Set data\.clients to 2"),
-        (Iid(sizes=(90, 20)), 2, r"Iid needs 110 samples for the sizes asked for; got 100\. Lower partition\.sizes"),
+        (Iid(sizes=(90, 20)), 2, r"Iid needs 110 samples for partition\.sizes; got 100\. Lower partition\.sizes"),
         (Dirichlet(concentration=1.0), 11, r"110 samples to give 11 clients 10 each; got 100.*or lower min_size"),
         (Pareto(), 11, r"Pareto needs 110 samples to give 11 clients 10 each; got 100"),
         (Shards(num_shards=5), 3, r"Shards needs num_shards >= clients x per_client; got 5 < 6\. Set partition"),
-        (Shards(), 60, r"Shards needs one sample a shard; got 120 shards for 100 samples\. Lower partition"),
+        (Shards(), 60, r"Shards needs at least one sample per shard; got 120 shards for 100 samples\. Lower partition"),
         (KLabels(labels_per_client=5), 3, r"KLabels needs labels_per_client <= 4, the number of labels; got 5"),
-        (OneLabel(), 100, r"OneLabel needs 1 samples for each of the \d+ clients that drew one label; it has 25"),
+        (
+            OneLabel(),
+            100,
+            r"OneLabel needs 1 samples for each of the \d+ clients that drew one label; the label has 25",
+        ),
         (
             OneLabel(sizes=Pareto()),
             40,

@@ -231,7 +231,7 @@ def forget_controls(tensors: dict[str, Any], runs: dict[str, Any]) -> None:
 WAY = {"stacked": True, "block": 4, "workers": 2, "threads": 1, "pixels_last": False}
 FORGED = {
     "runs together that are a text": (with_facts(together="many"), "holds values that turnout did not write"),
-    "no runs together": (with_facts(together=0), "which is a whole number from 1 to"),
+    "no runs together": (with_facts(together=0), "must be a whole number from 1 to"),
     "ways that are a list": (with_facts(ways=[1]), "holds values that turnout did not write"),
     "a way of a million workers": (with_facts(ways={"k": WAY | {"workers": 10**6}}), "from 1 to 4096"),
     "a way without threads": (with_facts(ways={"k": {"stacked": True}}), "KeyError: 'block'"),

@@ -81,7 +81,7 @@ def test_error_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "pipe.csv"):
         with pytest.raises(DataError, match="must be a CSV or Parquet file; it is something else"):
             read_trace(path)
-        with pytest.raises(DataError, match="must be a file; it is something else"):
+        with pytest.raises(DataError, match="must be a regular file; it is not one"):
             read_bounded(path, 10)
     with pytest.raises(DataError, match="There is no trace"):
         read_trace("a\0b")

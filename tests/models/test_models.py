@@ -15,7 +15,7 @@ from turnout import models
 from turnout.errors import ConfigError
 from turnout.losses import quadratic
 from turnout.models.cnn import same_cnn
-from turnout.models.initialise import drawn, initialise
+from turnout.models.initialise import build_initialised, initialise
 from turnout.models.mlp import perceptron
 from turnout.models.resnet18 import resnet18
 
@@ -197,18 +197,18 @@ def test_identity_weights_are_the_ones_pytorch_would_draw(make):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(11)
         expected = make().state_dict()
-    ours = drawn(make, seeded(11)).state_dict()
+    ours = build_initialised(make, seeded(11)).state_dict()
     assert list(ours) == list(expected)
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
 
 
 def test_golden_default_bounds_and_spreads():
-    linear = drawn(lambda: nn.Linear(400, 300), seeded(0))
-    lstm = drawn(lambda: nn.LSTM(64, 100), seeded(0))
+    linear = build_initialised(lambda: nn.Linear(400, 300), seeded(0))
+    lstm = build_initialised(lambda: nn.LSTM(64, 100), seeded(0))
     for values, bound in ((linear.weight, 0.05), (linear.bias, 0.05), (lstm.weight_ih_l0, 0.1), (lstm.bias_hh_l0, 0.1)):
         assert 0.97 * bound < values.abs().max() <= bound
         assert values.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
-    table = drawn(lambda: nn.Embedding(300, 100), seeded(0)).weight
+    table = build_initialised(lambda: nn.Embedding(300, 100), seeded(0)).weight
     assert table.mean().item() == pytest.approx(0.0, abs=0.02)
     assert table.std().item() == pytest.approx(1.0, rel=0.02)
 
@@ -394,5 +394,7 @@ def test_error_corner_pooling_needs_a_last_map_of_three_to_five(side):
 
 
 def test_error_layers_with_weights_that_cannot_be_drawn():
-    with pytest.raises(ConfigError, match=r"initialise needs layers it knows .*; got Bilinear, which holds weights"):
+    with pytest.raises(
+        ConfigError, match=r"initialise needs layers of a known type .*; got Bilinear, which has weights"
+    ):
         initialise(nn.Sequential(nn.Linear(2, 2), nn.Bilinear(2, 2, 2)), seeded(0))

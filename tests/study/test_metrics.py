@@ -163,14 +163,14 @@ class Reports:
 
 @pytest.mark.parametrize("name", ["asked", "bytes", "cumulative_bytes", "accuracy", "a\nb", ""])
 def test_error_a_rule_cannot_report_under_a_name_that_is_taken(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"A rule reports a number under the name .*which is taken or no name"):
+    with pytest.raises(ConfigError, match=r"A rule reports a metric named .*which is reserved or not 1 to"):
         Study(**SMALL, aggregation=Reports(name)).run()
     assert "drift" in Study(**SMALL, aggregation=Reports("drift")).run().loaded.metrics
 
 
 def test_error_a_rule_of_a_server_that_does_not_wait_cannot_either() -> None:
     fleet = Fleet(clock=Deadline())
-    with pytest.raises(ConfigError, match=r"A rule reports a number under the name 'asked'"):
+    with pytest.raises(ConfigError, match=r"A rule reports a metric named 'asked'"):
         Study(**SMALL, aggregation=Reports("asked"), fleet=fleet, asynchrony=FedBuff(buffer_size=2)).run()
 
 

@@ -21,7 +21,7 @@ from tests.conftest import Turnout, models_of
 from turnout.errors import ConfigError, JournalError
 from turnout.journal import Journal
 from turnout.journal.opening import open_for_writing
-from turnout.models.initialise import drawn
+from turnout.models.initialise import build_initialised
 from turnout.models.keyed import made
 from turnout.report import write_report
 from turnout.study import Study, resolved
@@ -118,7 +118,7 @@ def test_identity_plain_layers_are_drawn_as_those_of_a_rule() -> None:
         return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(4, 3), nn.LSTM(3, 4), nn.Embedding(5, 2))
 
     mine = made(make, "make", torch.Generator().manual_seed(3)).state_dict()
-    rules = drawn(make, torch.Generator().manual_seed(3)).state_dict()
+    rules = build_initialised(make, torch.Generator().manual_seed(3)).state_dict()
     assert all(torch.equal(mine[name], rules[name]) for name in rules)
 
 
@@ -210,7 +210,7 @@ def test_contract_a_folder_goes_on_with_the_same_function_and_refuses_another(tm
     ("model", "message"),
     [
         (lambda: 3, r"model needs a function that returns an nn.Module; .*<lambda> returned 3. Change model."),
-        (lambda: Net(width="wide"), r"The model .*<lambda> cannot be made: TypeError: .*Change model."),  # type: ignore[arg-type]
+        (lambda: Net(width="wide"), r"The model .*<lambda> cannot be built: TypeError: .*Change model."),  # type: ignore[arg-type]
         (lambda: nn.LazyLinear(3), r"LazyLinear has some that wait for their first input"),
     ],
 )

@@ -11,7 +11,7 @@ from turnout.errors import ConfigError
 from turnout.protocols import Memory
 from turnout.row_table import RowTable
 from turnout.rows import is_finite
-from turnout.untrusted_input import MOST, count_of
+from turnout.untrusted_input import MAX_COUNT, count_of
 
 MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
 PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "jobs", "world")
@@ -71,8 +71,8 @@ def _finite(name: str, value: Tensor, like: Tensor) -> Tensor:
 
 def _check_seconds(value: Any) -> None:
     """Raise unless this is a time that a world's clock can show."""
-    if type(value) not in (int, float) or not 0 <= value <= MOST:
-        raise ValueError(f"the world's clock shows no number from 0 to {MOST}")
+    if type(value) not in (int, float) or not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"the world's clock shows no number from 0 to {MAX_COUNT}")
 
 
 def tables_of(state: State) -> dict[str, RowTable]:

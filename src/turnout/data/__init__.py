@@ -1,4 +1,4 @@
-"""Who holds what. To add a source: one file here, one line below, one test. `__all__` lists the sources alone."""
+"""Data sets. To add one: one file here, one line below, one test. `__all__` lists the data sets only."""
 
 from turnout.data.cifar10 import Cifar10
 from turnout.data.converters import from_dataset as from_dataset

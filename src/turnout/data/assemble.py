@@ -1,4 +1,7 @@
-"""From samples and positions to a federation: the server's share, each client's hold-out, one shared store."""
+"""Builds a federation from all samples and the positions of each client's samples.
+
+Moves samples to the server, draws each client's hold-out, and stores every sample once.
+"""
 
 from typing import Protocol, runtime_checkable
 
@@ -16,10 +19,10 @@ from turnout.streams import Streams
 
 @runtime_checkable
 class Source(Protocol):
-    """Anything that can make a federation: a generator, a loader, a bridge."""
+    """A data set: a generator, a loader of files, or a converter."""
 
     def build(self, streams: Streams) -> Federation:
-        """Return the federation; every draw comes from the streams."""
+        """Return the federation; all its randomness comes from the streams."""
         ...
 
 
@@ -36,36 +39,36 @@ def assemble(
     client_names: tuple[str, ...] | None = None,
     client_groups: tuple[str, ...] | None = None,
 ) -> Federation:
-    """Build a federation over one store: nothing is copied but the server's samples.
+    """Build a federation over one store of samples; only the server's samples are copied.
 
     Args:
-        name: what the federation is called in reports.
-        store: every sample, once.
-        parts: the positions in the store that each client holds.
-        streams: the run's randomness; draws are keyed by "server-samples" and, per client, "holdout".
+        name: name of the federation in reports.
+        store: all samples of all clients, each once.
+        parts: positions in the store of each client's samples.
+        streams: randomness of the run; the purposes are "server-samples" and, per client, "holdout".
         test: the global test set.
-        holdout: the share of each client's samples kept for its own test, rounded up; one always stays for training.
-        server_samples: how many samples the server takes from the clients; none is left empty.
-        num_classes: None for regression.
-        client_names: one per client, where clients have names.
-        client_groups: one per client, where clients belong to groups, such as regions.
+        holdout: fraction of each client's samples in its own test set, rounded up; one sample at least is for training.
+        server_samples: number of samples moved from clients to the server; every client keeps at least one.
+        num_classes: number of classes C; None for regression.
+        client_names: name of each client, or None.
+        client_groups: group of each client, such as its region, or None.
     """
     _check_parts(store, parts, holdout)
     sizes = np.array([len(part) for part in parts], dtype=np.int64)
     pooled = np.concatenate(parts).astype(np.int64)
     server = None
     if server_samples:
-        taken = _drawn_for_server(sizes, server_samples, streams)
-        rows = torch.from_numpy(pooled[taken])
+        is_taken = _drawn_for_server(sizes, server_samples, streams)
+        rows = torch.from_numpy(pooled[is_taken])
         server = Samples(store.x[rows], store.y[rows])
         owner = np.repeat(np.arange(len(sizes)), sizes)
-        pooled, sizes = pooled[~taken], np.bincount(owner[~taken], minlength=len(sizes))
-    kept = train_sizes(sizes, holdout)
-    held_out = drawn_for_holdout(sizes, sizes - kept, streams)
+        pooled, sizes = pooled[~is_taken], np.bincount(owner[~is_taken], minlength=len(sizes))
+    training = train_sizes(sizes, holdout)
+    is_held_out = drawn_for_holdout(sizes, sizes - training, streams)
     return checked(
         Federation(
-            train=shared(store, pooled[~held_out], kept),
-            holdout=shared(store, pooled[held_out], sizes - kept) if held_out.any() else None,
+            train=shared(store, pooled[~is_held_out], training),
+            holdout=shared(store, pooled[is_held_out], sizes - training) if is_held_out.any() else None,
             test=test,
             server=server,
             name=name,
@@ -79,10 +82,16 @@ def assemble(
 
 
 def shared(store: Samples, pooled: Ids, sizes: Ids) -> Held:
-    """Return shares of a store: client by client, `pooled` holds the rows it owns. No sample is copied."""
+    """Return each client's samples as ranges over a shared store, without a copy.
+
+    Args:
+        store: all samples.
+        pooled: positions of the clients' samples in the store, one client after another.
+        sizes: number of samples of each client.
+    """
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     first = int(pooled[0]) if len(pooled) else 0
-    if np.array_equal(pooled, np.arange(first, first + len(pooled))):  # already in client order: a view will do
+    if np.array_equal(pooled, np.arange(first, first + len(pooled))):  # already in client order: a view suffices
         return Held(store.x[first : first + len(pooled)], store.y[first : first + len(pooled)], offsets)
     small = len(store) <= np.iinfo(np.int32).max
     return Held(store.x, store.y, offsets, torch.from_numpy(pooled.astype(np.int32 if small else np.int64)))
@@ -91,9 +100,9 @@ def shared(store: Samples, pooled: Ids, sizes: Ids) -> Held:
 def laid_out(
     *, name: str, x: Tensor, y: Tensor, train: Ids, holdout: Ids, num_classes: int | None = None
 ) -> Federation:
-    """Build a federation over samples that lie in order: all training samples by client, then all held-out ones.
+    """Build a federation over samples in order: all training samples by client, then all hold-out samples by client.
 
-    The test set is the union of the hold-outs; nothing is copied, and no index is needed.
+    The test set is the union of the hold-outs. No sample is copied and no index is needed.
     """
     cut = int(train.sum())
     offsets = [np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64) for sizes in (train, holdout)]
@@ -112,7 +121,7 @@ def laid_out(
 
 
 def _drawn_for_server(sizes: Ids, count: int, streams: Streams) -> NDArray[np.bool_]:
-    """Return which pooled samples the server takes; one random sample of every client is out of its reach."""
+    """Return a mask of the samples that move to the server; one random sample of every client is excluded."""
     most = int(np.maximum(sizes - 1, 0).sum())
     if not 0 < count <= most:
         raise DataError(
@@ -121,11 +130,11 @@ def _drawn_for_server(sizes: Ids, count: int, streams: Streams) -> NDArray[np.bo
         )
     shuffled = streams.generator("server-samples").permutation(int(sizes.sum()))
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    within_reach = np.ones(len(shuffled), dtype=bool)
-    within_reach[np.unique(owner[shuffled], return_index=True)[1]] = False
-    taken = np.zeros(len(shuffled), dtype=bool)
-    taken[shuffled[within_reach][:count]] = True
-    return taken
+    may_move = np.ones(len(shuffled), dtype=bool)
+    may_move[np.unique(owner[shuffled], return_index=True)[1]] = False
+    is_taken = np.zeros(len(shuffled), dtype=bool)
+    is_taken[shuffled[may_move][:count]] = True
+    return is_taken
 
 
 def _check_parts(store: Samples, parts: list[Ids], holdout: float) -> None:
@@ -141,6 +150,6 @@ def _check_parts(store: Samples, parts: list[Ids], holdout: float) -> None:
     twice = np.flatnonzero(np.bincount(pooled.astype(np.int64), minlength=1) > 1)
     if len(twice):
         raise DataError(
-            f"A sample may belong to one client only; {len(twice)} are dealt twice or more (the first is sample "
+            f"A sample may belong to one client only; {len(twice)} are assigned more than once (the first is sample "
             f"{twice[0]}). Make the partition's arrays disjoint."
         )

@@ -1,9 +1,9 @@
-"""Cifar10: 50,000 training and 10,000 test colour photographs in ten classes, 32×32.
+"""Cifar10: 50,000 training and 10,000 test colour images of 32×32 pixels in ten classes.
 
 Inputs are float32 of shape (3, 32, 32), scaled to [0, 1] and standardised per channel with the training set's means
-and deviations. The binary layout is read: `data_batch_1.bin` … `data_batch_5.bin` and `test_batch.bin`, plain, as .gz
-or in the published archive. A folder with some of the training batches is used as it is, and the federation's name
-says how many there were.
+and standard deviations. The loader reads the binary files `data_batch_1.bin` … `data_batch_5.bin` and
+`test_batch.bin`, plain, as .gz or in the published archive. If a folder has only some of the training batches, the
+loader uses those, and the federation's name says how many.
 
 Reference: Krizhevsky. Learning multiple layers of features from tiny images. 2009.
 """
@@ -11,10 +11,10 @@ Reference: Krizhevsky. Learning multiple layers of features from tiny images. 20
 import numpy as np
 
 from turnout.data.federation import Federation, Samples
-from turnout.data.file_cache import once
+from turnout.data.file_cache import cache_last
 from turnout.data.files import Archive, DataSet, File, locate, places, read
 from turnout.data.images import Images
-from turnout.data.loading import Dealt, deal
+from turnout.data.loading import PartitionedData, partition_data
 from turnout.errors import DataError
 from turnout.settings import rule
 from turnout.streams import Streams
@@ -47,7 +47,7 @@ TEST = _batch("test_batch.bin", "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da
 
 
 def parse_batch(data: bytes, name: str) -> Images:
-    """Return the images of one batch: rows of a label and three colour planes."""
+    """Return the images of one batch: each record is a label and three colour planes."""
     if not data or len(data) % (1 + PIXELS):
         raise DataError(
             f"CIFAR-10 has {1 + PIXELS:,} bytes an image; {name} has {len(data):,}. Replace it by the published file."
@@ -62,7 +62,7 @@ def parse_batch(data: bytes, name: str) -> Images:
 
 
 def read_cifar10(folder: str | None) -> tuple[Images, Images, int]:
-    """Return the training images, the test images and the number of training batches there were."""
+    """Return the training images, the test images and the number of training batches found."""
     where = places(SET, folder)
     present = tuple(file for file in TRAIN if locate(file.name, where)) or TRAIN
     content = read(SET, (*present, TEST), folder)
@@ -71,21 +71,22 @@ def read_cifar10(folder: str | None) -> tuple[Images, Images, int]:
     return train, parse_batch(content[TEST.name], TEST.name), len(present)
 
 
-@once
+@cache_last
 def standard_cifar10(folder: str | None) -> tuple[Samples, Samples, int]:
-    """Return the training and the test set, standardised, and the number of training batches there were."""
+    """Return the training and the test set, standardised, and the number of training batches found."""
     train, test, batches = read_cifar10(folder)
     return train.samples(MEAN, STD), test.samples(MEAN, STD), batches
 
 
 @rule("data")
-class Cifar10(Dealt):
-    """CIFAR-10, dealt to clients."""
+class Cifar10(PartitionedData):
+    """CIFAR-10, partitioned across clients."""
 
-    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
+    # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
+    folder: str | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
         train, test, batches = standard_cifar10(self.folder)
         name = "cifar-10" if batches == len(TRAIN) else f"cifar-10 ({batches} of {len(TRAIN)} training batches)"
-        return deal(self, name, train, test, 10, streams)
+        return partition_data(self, name, train, test, 10, streams)

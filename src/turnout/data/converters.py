@@ -1,4 +1,4 @@
-"""Federations from what you already have: a torch Dataset with client ids, or a Flower FederatedDataset."""
+"""Converters to a federation: from a torch Dataset with client ids, or from a Flower FederatedDataset."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -21,7 +21,7 @@ TestSet = Samples | tuple[Tensor, Tensor] | Dataset[Any]
 
 @runtime_checkable
 class FlowerDataset(Protocol):
-    """What is used of a flwr_datasets.FederatedDataset."""
+    """The members of flwr_datasets.FederatedDataset that the converter uses."""
 
     @property
     def partitioners(self) -> Mapping[str, Any]:
@@ -51,15 +51,15 @@ def from_dataset(
     """Build a federation from a Dataset of (x, y) items and the client of each item.
 
     Args:
-        dataset: items are (x, y); tensors, arrays, numbers and images are understood.
-        client_ids: one per item, of any kind that sorts; clients are numbered in rising order of id.
+        dataset: items are pairs (x, y) of tensors, arrays, numbers or images.
+        client_ids: client of each item, of any sortable type; clients are numbered in ascending order of id.
         test: the global test set.
-        holdout: the share of each client's samples kept for its own test, rounded up and drawn by key, the same for
-            every seed; one sample always trains.
-        names: what each client is called in frames and reports; left out, its id.
-        groups: a label of each client, such as its region.
-        num_classes: left out, one more than the largest label; None stays for targets that are not labels.
-        name: what the federation is called in reports.
+        holdout: fraction of each client's samples in its own test set, rounded up; at least one sample remains for
+            training. The draw is the same for every seed.
+        names: name of each client in frames and reports; None uses its id.
+        groups: group of each client, such as its region.
+        num_classes: number of classes C; None is one more than the largest label, or regression if targets are floats.
+        name: name of the federation in reports.
     """
     store = _samples(dataset)
     ids = np.asarray(client_ids)
@@ -99,15 +99,15 @@ def from_flwr(
 
     Args:
         federated_dataset: a FederatedDataset, or anything with its three members.
-        feature: the column of inputs; images become channels-first numbers in [0, 1].
+        feature: the column of inputs; images become channels-first values in [0, 1].
         label: the column of targets.
-        split: the split that is partitioned over clients.
+        split: the split that is partitioned across clients.
         test_split: the split of the global test set; None for no test set.
-        holdout: the share of each client's samples kept for its own test, rounded up and drawn by key, the same for
-            every seed; one sample always trains.
-        names: what each client is called in frames and reports; left out, clients have numbers.
-        groups: a label of each client, such as its region.
-        num_classes: left out, one more than the largest label.
+        holdout: fraction of each client's samples in its own test set, rounded up; at least one sample remains for
+            training. The draw is the same for every seed.
+        names: name of each client in frames and reports; None numbers the clients.
+        groups: group of each client, such as its region.
+        num_classes: number of classes C; None is one more than the largest label.
     """
     if not isinstance(federated_dataset, FlowerDataset):
         raise DataError(
@@ -119,7 +119,7 @@ def from_flwr(
             f"from_flwr needs a partitioner for split {split!r}; the dataset has them for "
             f"{list(federated_dataset.partitioners)}. Set split to one of those."
         )
-    first = federated_dataset.load_partition(0, split)  # some partitioners know their number only after this
+    first = federated_dataset.load_partition(0, split)  # some partitioners know num_partitions only after this call
     count = int(federated_dataset.partitioners[split].num_partitions)
     partitions = [first, *(federated_dataset.load_partition(i, split) for i in range(1, count))]
     clients = [_columns(rows, feature, label, f"partition {i}") for i, rows in enumerate(partitions)]
@@ -147,11 +147,11 @@ def _columns(rows: Iterable[Mapping[str, Any]], feature: str, label: str, where:
 
 
 def _samples(items: TestSet) -> Samples:
-    """Return a Dataset, or a pair of tensors, as samples."""
+    """Return the samples of a Dataset or of a pair of tensors."""
     if isinstance(items, tuple):
         return as_samples(items, "The test")
     if isinstance(items, TensorDataset) and len(items.tensors) == 2:
-        return as_samples(items.tensors, "The dataset's")  # no copy of tensors
+        return as_samples(items.tensors, "The dataset's")  # does not copy the tensors
     if not hasattr(items, "__len__"):
         raise DataError(
             f"from_dataset needs a Dataset with a length; got {type(items).__name__}. Use a map-style Dataset."
@@ -169,7 +169,7 @@ def _samples(items: TestSet) -> Samples:
 
 
 def _input(value: Any) -> Tensor:
-    """Return an input as a tensor; an image becomes channels-first numbers in [0, 1]."""
+    """Return an input as a tensor; an image becomes channels-first values in [0, 1]."""
     if isinstance(value, Tensor):
         return value
     if hasattr(value, "getbands"):  # a PIL image

@@ -1,4 +1,4 @@
-"""A digest of a federation: changes if any sample, label, share, name or group of it changes."""
+"""Digest of a federation: it changes if any sample, label, client, name or group changes."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -13,13 +13,13 @@ BYTES = 12
 
 
 def federation_digest(federation: Federation) -> str:
-    """Return a digest of everything a federation holds; of clients made on demand, their sizes and the first one."""
+    """Return the digest of all data of a federation; for clients generated on demand, of all sizes and of client 0."""
     texts = (federation.num_classes, federation.client_names, federation.client_groups)
     return tensor_digest([*_parts(federation)], about=repr(texts))
 
 
 def tensor_digest(named: list[tuple[str, Tensor]], about: str = "") -> str:
-    """Return a short digest of named tensors: kinds, shapes and values."""
+    """Return a short digest of the names, types, shapes and values of tensors."""
     digest = blake2b(about.encode(), digest_size=BYTES)
     for name, value in named:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())

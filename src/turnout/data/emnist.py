@@ -1,7 +1,7 @@
-"""Emnist: handwritten letters and digits in 10 to 62 classes, 28×28; five ways to cut and label them.
+"""Emnist: handwritten letters and digits of 28×28 pixels in 10 to 62 classes; five published splits.
 
-Inputs are float32 of shape (1, 28, 28), upright (the files hold each image mirrored at its diagonal), scaled to [0, 1]
-and standardised with the mean and deviation of the chosen split's training set. Labels start at 0 in every split.
+Inputs are float32 of shape (1, 28, 28), upright (the files store each image transposed), scaled to [0, 1]
+and standardised with the mean and standard deviation of the split's training set. Labels start at 0 in every split.
 
 Reference: Cohen, Afshar, Tapson, van Schaik. EMNIST. 2017. arXiv:1702.05373.
 """
@@ -11,22 +11,22 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from turnout.data.federation import Federation, Samples
-from turnout.data.file_cache import once
+from turnout.data.file_cache import cache_last
 from turnout.data.files import Archive, DataSet, File
 from turnout.data.idx import image_file_bytes, label_file_bytes, read_images
 from turnout.data.images import Images
-from turnout.data.loading import Dealt, deal
+from turnout.data.loading import PartitionedData, partition_data
 from turnout.errors import DataError
 from turnout.settings import rule
 from turnout.streams import Streams
 
 
 class Split(NamedTuple):
-    """How large a split is and how it is labelled."""
+    """Sizes and labels of a published split."""
 
-    train: int
-    test: int
-    classes: int
+    train: int  # number of training images
+    test: int  # number of test images
+    classes: int  # number of classes C
     first_label: int = 0
 
 
@@ -64,7 +64,7 @@ def split_files(name: str) -> tuple[File, ...]:
 
 
 def upright(images: Images, split: Split) -> Images:
-    """Return the images turned upright, with labels from 0."""
+    """Return the images transposed to upright, with labels from 0."""
     labels = images.labels - split.first_label
     if labels.min() < 0 or labels.max() >= split.classes:
         raise DataError(
@@ -74,7 +74,7 @@ def upright(images: Images, split: Split) -> Images:
     return Images(np.ascontiguousarray(images.pixels.swapaxes(2, 3)), labels)
 
 
-@once
+@cache_last
 def standard_emnist(name: str, folder: str | None) -> tuple[Samples, Samples]:
     """Return the training and the test set of a split, upright and standardised."""
     train, test = (upright(part, SPLITS[name]) for part in read_images(SET, split_files(name), folder))
@@ -83,13 +83,15 @@ def standard_emnist(name: str, folder: str | None) -> tuple[Samples, Samples]:
 
 
 @rule("data")
-class Emnist(Dealt):
-    """EMNIST, dealt to clients."""
+class Emnist(PartitionedData):
+    """EMNIST, partitioned across clients."""
 
-    split: Literal["balanced", "byclass", "bymerge", "letters", "digits"] = "balanced"  # which of its sets
-    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
+    # published split: "balanced" 47 classes (usual), "byclass" 62, "bymerge" 47, "letters" 26, "digits" 10
+    split: Literal["balanced", "byclass", "bymerge", "letters", "digits"] = "balanced"
+    # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
+    folder: str | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
         train, test = standard_emnist(self.split, self.folder)
-        return deal(self, f"emnist-{self.split}", train, test, SPLITS[self.split].classes, streams)
+        return partition_data(self, f"emnist-{self.split}", train, test, SPLITS[self.split].classes, streams)

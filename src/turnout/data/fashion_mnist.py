@@ -1,15 +1,16 @@
-"""FashionMnist: 60,000 training and 10,000 test images of clothes in ten kinds, 28×28.
+"""FashionMnist: 60,000 training and 10,000 test images of clothes, 28×28 pixels in ten classes.
 
-Inputs are float32 of shape (1, 28, 28), scaled to [0, 1] and standardised with the training set's mean and deviation.
+Inputs are float32 of shape (1, 28, 28), scaled to [0, 1] and standardised with the training set's mean and standard
+deviation.
 
 Reference: Xiao, Rasul, Vollgraf. Fashion-MNIST. 2017. arXiv:1708.07747.
 """
 
 from turnout.data.federation import Federation, Samples
-from turnout.data.file_cache import once
+from turnout.data.file_cache import cache_last
 from turnout.data.files import DataSet
 from turnout.data.idx import four_files, read_images
-from turnout.data.loading import Dealt, deal
+from turnout.data.loading import PartitionedData, partition_data
 from turnout.settings import rule
 from turnout.streams import Streams
 
@@ -26,7 +27,7 @@ FILES = four_files(
 )
 
 
-@once
+@cache_last
 def standard_fashion_mnist(folder: str | None) -> tuple[Samples, Samples]:
     """Return the training and the test set, standardised."""
     train, test = read_images(SET, FILES, folder)
@@ -34,11 +35,12 @@ def standard_fashion_mnist(folder: str | None) -> tuple[Samples, Samples]:
 
 
 @rule("data")
-class FashionMnist(Dealt):
-    """Fashion-MNIST, dealt to clients."""
+class FashionMnist(PartitionedData):
+    """Fashion-MNIST, partitioned across clients."""
 
-    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
+    # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
+    folder: str | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
-        return deal(self, "fashion-mnist", *standard_fashion_mnist(self.folder), 10, streams)
+        return partition_data(self, "fashion-mnist", *standard_fashion_mnist(self.folder), 10, streams)

@@ -1,7 +1,7 @@
-"""A federation: who holds which samples, stored once.
+"""A federation: the samples of every client, the test set and the server's own samples.
 
-Samples lie flat in one tensor; a client is a range of it (offsets), or a range of an index into it (order) when
-several partitions share one store. Memory is the samples plus a few words per client.
+All samples are in one tensor, each once. A client is a range of that tensor (offsets). If several partitions share one
+store, a client is a range of an index into it (order). Memory is the samples plus a few numbers per client.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,10 +22,10 @@ from turnout.untrusted_input import MOST_LETTERS
 
 
 class Samples(NamedTuple):
-    """A plain set of samples."""
+    """A set of samples."""
 
-    x: Tensor
-    y: Tensor
+    x: Tensor  # inputs, one per sample
+    y: Tensor  # targets, one per sample
 
     def __len__(self) -> int:  # the number of samples, not of fields
         return len(self.y)
@@ -42,12 +42,12 @@ class Slab(NamedTuple):
     y: Tensor
     starts: Ids
     sizes: Ids
-    order: Tensor | None  # None: the positions are rows of x themselves
+    order: Tensor | None  # row of x of each position; None if the positions are rows of x themselves
 
 
 @runtime_checkable
 class Shares(Protocol):
-    """Samples by client; `Held` keeps them in memory, a generator makes them when asked."""
+    """The samples of all clients: `Held` has them in memory, a generator computes them on demand."""
 
     @property
     def sizes(self) -> Ids:
@@ -65,11 +65,11 @@ class Held:
 
     x: Tensor
     y: Tensor
-    offsets: Ids  # client i owns positions offsets[i] : offsets[i + 1]
-    order: Tensor | None = None  # a position's row in x, on the CPU; None when the samples lie in client order
+    offsets: Ids  # client i has positions offsets[i] : offsets[i + 1]
+    order: Tensor | None = None  # row of x of each position, on the CPU; None if the samples are in client order
 
     def __post_init__(self) -> None:
-        held = len(self.y) if self.order is None else len(self.order)
+        count = len(self.y) if self.order is None else len(self.order)
         if len(self.x) != len(self.y):
             raise DataError(
                 f"A federation needs one label per sample; got {len(self.x)} samples and {len(self.y)} labels. "
@@ -78,11 +78,11 @@ class Held:
         if (
             len(self.offsets) < 2
             or self.offsets[0] != 0
-            or self.offsets[-1] != held
+            or self.offsets[-1] != count
             or (np.diff(self.offsets) < 0).any()
         ):
             raise DataError(
-                f"A federation needs offsets that rise from 0 to {held}; got {self.offsets[:3]}…{self.offsets[-1:]}. "
+                f"A federation needs offsets that rise from 0 to {count}; got {self.offsets[:3]}…{self.offsets[-1:]}. "
                 "Build it with turnout.data.from_clients, which sets them."
             )
 
@@ -92,7 +92,7 @@ class Held:
         return np.diff(self.offsets)
 
     def fetch(self, clients: Ids) -> Slab:
-        """Return the whole store with the ranges of these clients: nothing is copied."""
+        """Return the whole store with the ranges of these clients, without a copy."""
         starts = self.offsets[clients]
         return Slab(self.x, self.y, starts, self.offsets[clients + 1] - starts, self.order)
 
@@ -103,51 +103,51 @@ class Held:
         return Samples(self.x[rows], self.y[rows])
 
     def to(self, device: torch.device) -> "Held":
-        """Return the same shares on a device."""
+        """Return the same samples on a device."""
         return Held(self.x.to(device), self.y.to(device), self.offsets, self.order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Federation:
-    """Clients and what they hold; the test set; what the server itself holds."""
+    """The samples of the clients, the test set and the samples of the server."""
 
-    train: Shares
-    holdout: Held | None = None  # each client's own test samples
+    train: Shares  # training samples of each client
+    holdout: Held | None = None  # hold-out of each client: its own test samples
     test: Samples | None = None  # the global test set
-    server: Samples | None = None  # for filtering and server-assisted learning
-    name: str = "federation"
-    num_classes: int | None = None  # None for regression
-    example_shape: tuple[int, ...] = ()
-    client_names: tuple[str, ...] | None = None
-    client_groups: tuple[str, ...] | None = None  # a label of each client, such as its region
-    example: Tensor = field(default_factory=lambda: torch.zeros(0))  # one input, to shape and trace models with
+    server: Samples | None = None  # samples of the server, for filters and server-assisted rounds
+    name: str = "federation"  # name in reports
+    num_classes: int | None = None  # number of classes C; None for regression
+    example_shape: tuple[int, ...] = ()  # shape of one input
+    client_names: tuple[str, ...] | None = None  # name of each client
+    client_groups: tuple[str, ...] | None = None  # group of each client, such as its region
+    example: Tensor = field(default_factory=lambda: torch.zeros(0))  # one input, to build and trace models with
 
     def __repr__(self) -> str:
-        """Return how much of what there is; the samples themselves are not shown."""
-        of = "targets are numbers" if self.num_classes is None else f"{self.num_classes} classes"
-        held = {"hold-out": self.holdout and int(self.holdout.sizes.sum()), "test": self.test and len(self.test)}
-        held["server"] = self.server and len(self.server)
-        others = "".join(f", {count} {name}" for name, count in held.items() if count)
+        """Return the numbers of clients, samples and classes."""
+        targets = "targets are numbers" if self.num_classes is None else f"{self.num_classes} classes"
+        sets = {"hold-out": self.holdout and int(self.holdout.sizes.sum()), "test": self.test and len(self.test)}
+        sets["server"] = self.server and len(self.server)
+        others = "".join(f", {count} {name}" for name, count in sets.items() if count)
         counts = f"{self.num_clients} clients, {int(self.sizes.sum())} training{others} samples"
-        return f"Federation({self.name!r}: {counts} of shape {self.example_shape}, {of})"
+        return f"Federation({self.name!r}: {counts} of shape {self.example_shape}, {targets})"
 
     @property
     def num_clients(self) -> int:
-        """N."""
+        """Number of clients N."""
         return len(self.train.sizes)
 
     @property
     def sizes(self) -> Ids:
-        """n_i: training samples of each client."""
+        """Number of training samples n_i of each client."""
         return self.train.sizes
 
     @property
     def weights(self) -> Floats:
-        """p_i = n_i / Σ n_j."""
+        """Weight p_i = n_i / Σ_j n_j of each client in the objective."""
         return np.asarray(self.sizes / self.sizes.sum())
 
     def label_counts(self, clients: Ids | None = None) -> Ids:
-        """Return a (clients, classes) table of how many training samples of each class a client holds."""
+        """Return a (clients, classes) table of the number of training samples per client and class."""
         if self.num_classes is None:
             raise DataError(f"{self.name} has no classes to count: its targets are numbers, not labels.")
         ids = np.arange(self.num_clients) if clients is None else clients
@@ -170,7 +170,7 @@ class Federation:
 
 
 def positions(slab: Slab) -> Tensor:
-    """Return the row in x of every sample of the slab, client by client."""
+    """Return the row of x of every sample of the slab, one client after another."""
     ends = np.cumsum(slab.sizes)
     within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - slab.sizes, slab.sizes)
     flat = torch.from_numpy(within + np.repeat(slab.starts, slab.sizes))
@@ -178,7 +178,7 @@ def positions(slab: Slab) -> Tensor:
 
 
 def checked(federation: Federation) -> Federation:
-    """Return the federation, or raise one message about the first thing wrong with its data."""
+    """Return the federation; raise DataError for the first error in its data."""
     sizes = federation.sizes
     if (sizes < 1).any():
         empty = np.flatnonzero(sizes < 1)
@@ -209,11 +209,11 @@ def _check_texts(federation: Federation) -> None:
                 f"Client {what} must be one per client; got {len(texts)} for {count} clients. "
                 f"Pass {count} {what}, or none."
             )
-        long = next((text for text in texts or () if not text.isprintable() or len(text) > MOST_LETTERS), None)
-        if long is not None:
+        invalid = next((text for text in texts or () if not text.isprintable() or len(text) > MOST_LETTERS), None)
+        if invalid is not None:
             raise DataError(
-                f"Client {what} must be at most {MOST_LETTERS} printable characters each; got {long!r:.60}. "
-                "Shorten it, and take line breaks out."
+                f"Client {what} must be at most {MOST_LETTERS} printable characters each; got {invalid!r:.60}. "
+                "Shorten it, and remove line breaks."
             )
     if names is not None and len(set(names)) < count:
         twice = next(name for name in names if names.count(name) > 1)
@@ -221,7 +221,7 @@ def _check_texts(federation: Federation) -> None:
 
 
 def _check_alike(which: str, samples: Samples, train: Samples) -> None:
-    """Raise if a set of samples cannot be measured with a model of the training samples."""
+    """Raise if a set differs from the training samples in the shape or type of inputs or targets."""
     if len(samples.x) != len(samples.y) or not len(samples):
         raise DataError(
             f"The {which} set needs one target per input, and at least one; got {len(samples.x)} inputs and "
@@ -235,13 +235,13 @@ def _check_alike(which: str, samples: Samples, train: Samples) -> None:
             )
     if samples.y.is_floating_point() != train.y.is_floating_point():
         raise DataError(
-            f"The {which} targets must be of the kind of the training targets, {_kind(train.y)}; got "
+            f"The {which} targets must be {_kind(train.y)} like the training targets; got "
             f"{_kind(samples.y)}. Convert one of them."
         )
 
 
 def _kind(y: Tensor) -> str:
-    return "real numbers" if y.is_floating_point() else "labels"
+    return "floats" if y.is_floating_point() else "labels"
 
 
 def _check_values(which: str, x: Tensor, y: Tensor, federation: Federation) -> None:
@@ -275,25 +275,28 @@ def from_clients(
     """Build a federation from one (x, y) pair per client.
 
     Args:
-        clients: (x, y) of each client: tensors, arrays or lists.
+        clients: pair (x, y) of each client: tensors, arrays or lists.
         test: the global test set, (x, y).
-        server: what the server itself holds, (x, y).
-        holdout: the share of each client's samples kept for its own test, rounded up and drawn by key, the same for
-            every seed; one sample always trains. Or one (x, y) pair per client, None for a client without.
-        names: what each client is called in frames and reports; left out, clients have numbers.
-        groups: a label of each client, such as its region.
-        num_classes: left out, one more than the largest label; None stays for targets that are not labels.
-        name: what the federation is called in reports.
+        server: samples of the server, (x, y).
+        holdout: fraction of each client's samples in its own test set, rounded up; at least one sample remains for
+            training, and the draw is the same for every seed. Or one pair (x, y) per client, None for no hold-out.
+        names: name of each client in frames and reports; None numbers the clients.
+        groups: group of each client, such as its region.
+        num_classes: number of classes C; None is one more than the largest label, or regression if targets are floats.
+        name: name of the federation in reports.
     """
-    pairs = [as_samples(given, f"Client {place}'s") for place, given in enumerate(clients)]
+    pairs = [as_samples(pair, f"Client {client}'s") for client, pair in enumerate(clients)]
     if not pairs:
         raise DataError("from_clients needs at least one client; got an empty list. Pass one (x, y) pair per client.")
     shapes = {tuple(x.shape[1:]) for x, _ in pairs}
     if len(shapes) > 1:
         raise DataError(f"Clients must share one input shape; got {sorted(shapes)}. Reshape or pad the inputs first.")
-    given = _joined(pairs)
-    train, held_out = _split(given, holdout) if isinstance(holdout, float | int) else (given, _own(holdout, given))
-    test, server = sample_set(test, "The test", given), sample_set(server, "The server's", given)
+    joined = _joined(pairs)
+    if isinstance(holdout, float | int):
+        train, held_out = _split(joined, holdout)
+    else:
+        train, held_out = joined, _joined_holdouts(holdout, joined)
+    test, server = sample_set(test, "The test", joined), sample_set(server, "The server's", joined)
     return checked(
         Federation(
             train=train,
@@ -301,23 +304,23 @@ def from_clients(
             test=test,
             server=server,
             name=name,
-            num_classes=class_count([given, held_out, test, server]) if num_classes is None else num_classes,
-            example_shape=tuple(given.x.shape[1:]),
+            num_classes=class_count([joined, held_out, test, server]) if num_classes is None else num_classes,
+            example_shape=tuple(joined.x.shape[1:]),
             client_names=as_names(names, "names"),
             client_groups=as_names(groups, "groups"),
-            example=given.x[:1].clone(),
+            example=joined.x[:1].clone(),
         )
     )
 
 
-def as_samples(given: Any, whose: str) -> Samples:
-    """Return an (x, y) pair as samples, or raise one message about what it is instead."""
-    if not isinstance(given, tuple | list) or len(tuple(given)) != 2:
-        size = f" of {len(given)}" if isinstance(given, tuple | list) else ""
+def as_samples(pair: Any, whose: str) -> Samples:
+    """Return a pair (x, y) as samples; raise DataError if it is not a pair of arrays of equal length."""
+    if not isinstance(pair, tuple | list) or len(tuple(pair)) != 2:
+        size = f" of {len(pair)}" if isinstance(pair, tuple | list) else ""
         raise DataError(
-            f"{whose} samples must be a pair (x, y); got {type(given).__name__}{size}. Pass (inputs, targets)."
+            f"{whose} samples must be a pair (x, y); got {type(pair).__name__}{size}. Pass (inputs, targets)."
         )
-    x, y = as_inputs(given[0], f"{whose} inputs"), as_targets(given[1], f"{whose} targets")
+    x, y = as_inputs(pair[0], f"{whose} inputs"), as_targets(pair[1], f"{whose} targets")
     if len(x) != len(y):
         raise DataError(
             f"{whose} samples need one target per input; got {len(x)} inputs and {len(y)} targets. "
@@ -326,17 +329,17 @@ def as_samples(given: Any, whose: str) -> Samples:
     return Samples(x, y)
 
 
-def sample_set(given: Any, whose: str, like: Held | Samples) -> Samples | None:
-    """Return a set of samples with inputs in the precision of the clients'; None stays None."""
-    if given is None:
+def sample_set(pair: Any, whose: str, like: Held | Samples) -> Samples | None:
+    """Return a set of samples with inputs in the precision of the clients' inputs; None stays None."""
+    if pair is None:
         return None
-    x, y = as_samples(given, whose)
-    is_real = x.is_floating_point() and like.x.is_floating_point()
-    return Samples(x.to(like.x.dtype) if is_real else x, y)
+    x, y = as_samples(pair, whose)
+    is_float = x.is_floating_point() and like.x.is_floating_point()
+    return Samples(x.to(like.x.dtype) if is_float else x, y)
 
 
 def class_count(sets: Sequence[Held | Samples | None]) -> int | None:
-    """Return one more than the largest label of some sets of samples, the first of which decides whether it has any."""
+    """Return one more than the largest label of all sets; None if the targets of the first set are not class labels."""
     labels = [samples.y for samples in sets if samples is not None]
     if labels[0].is_floating_point() or labels[0].dim() != 1:
         return None
@@ -344,45 +347,45 @@ def class_count(sets: Sequence[Held | Samples | None]) -> int | None:
 
 
 def check_share(holdout: float) -> None:
-    """Raise if a hold-out is no share of a client's samples."""
+    """Raise if the hold-out fraction is not in [0, 1)."""
     if not 0.0 <= holdout < 1.0:
-        raise DataError(f"holdout must lie in [0, 1); got {holdout}. Set data.holdout to the share to keep, e.g. 0.1.")
+        raise DataError(f"holdout must lie in [0, 1); got {holdout}. Set data.holdout to a fraction such as 0.1.")
 
 
 def _joined(pairs: Sequence[Samples]) -> Held:
-    """Return the samples of all clients one after another."""
+    """Return the samples of all clients, one client after another."""
     offsets = np.concatenate([[0], np.cumsum([len(pair) for pair in pairs])]).astype(np.int64)
     return Held(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]), offsets)
 
 
 def _split(held: Held, holdout: float) -> tuple[Held, Held | None]:
-    """Return each client's training samples and its hold-out, a share that is drawn by key."""
+    """Return each client's training samples and its hold-out, a random fraction of its samples."""
     check_share(holdout)
-    kept = train_sizes(held.sizes, holdout)
-    drawn = drawn_for_holdout(held.sizes, held.sizes - kept, Streams(0))
-    if not drawn.any():
+    training = train_sizes(held.sizes, holdout)
+    is_held_out = drawn_for_holdout(held.sizes, held.sizes - training, Streams(0))
+    if not is_held_out.any():
         return held, None
-    offsets = [np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64) for sizes in (kept, held.sizes - kept)]
-    rows = [torch.from_numpy(np.flatnonzero(mask)) for mask in (~drawn, drawn)]
+    offsets = [np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64) for sizes in (training, held.sizes - training)]
+    rows = [torch.from_numpy(np.flatnonzero(mask)) for mask in (~is_held_out, is_held_out)]
     train, held_out = (Held(held.x[r], held.y[r], o) for r, o in zip(rows, offsets, strict=True))
     return train, held_out
 
 
-def _own(holdout: Sequence[Any], train: Held) -> Held | None:
-    """Return the hold-outs that were given, one pair per client."""
+def _joined_holdouts(holdout: Sequence[Any], train: Held) -> Held | None:
+    """Return the hold-outs of all clients, from one pair (x, y) or None per client."""
     count = len(train.sizes)
     if isinstance(holdout, str) or not hasattr(holdout, "__len__") or len(holdout) != count:
         got = f"{len(holdout)} entries" if isinstance(holdout, tuple | list) else f"{holdout!r:.60}"
         raise DataError(
-            f"holdout must be a share in [0, 1), or one (x, y) pair per client; got {got} for {count} clients. "
-            "Pass None for a client that has none."
+            f"holdout must be a fraction in [0, 1), or one (x, y) pair per client; got {got} for {count} clients. "
+            "Pass None for a client without a hold-out."
         )
-    none = Samples(train.x[:0], train.y[:0])
-    found = [sample_set(given, f"Client {place}'s hold-out", train) for place, given in enumerate(holdout)]
-    for place, samples in enumerate(found):
+    empty = Samples(train.x[:0], train.y[:0])
+    sets = [sample_set(pair, f"Client {client}'s hold-out", train) for client, pair in enumerate(holdout)]
+    for client, samples in enumerate(sets):
         if samples is not None and samples.x.shape[1:] != train.x.shape[1:]:
             raise DataError(
                 f"The hold-out inputs must have the shape of the training inputs, {tuple(train.x.shape[1:])} a sample; "
-                f"client {place}'s have {tuple(samples.x.shape[1:])}. Prepare both in the same way."
+                f"client {client}'s have {tuple(samples.x.shape[1:])}. Prepare both in the same way."
             )
-    return _joined([samples or none for samples in found]) if any(found) else None
+    return _joined([samples or empty for samples in sets]) if any(sets) else None

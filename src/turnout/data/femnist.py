@@ -1,8 +1,8 @@
-"""Femnist: handwritten letters and digits in 62 classes, 28×28; a client is one writer.
+"""Femnist: handwritten letters and digits of 28×28 pixels in 62 classes; each writer is a client.
 
-Inputs are float32 of shape (1, 28, 28) with the values of LEAF's files, in [0, 1]. LEAF's JSON layout is read: a
-folder `train` and a folder `test` (or `data/train`, `data/test`) of .json files, each with users, num_samples and
-user_data. Every sample in `test` is in the global test set.
+Inputs are float32 of shape (1, 28, 28) with the values of LEAF's files, in [0, 1]. The loader reads
+LEAF's JSON layout: a folder `train` and a folder `test` (or `data/train`, `data/test`) of .json files, each with the
+keys users, num_samples and user_data. All samples in `test` are the global test set.
 
 Reference: Caldas et al. LEAF. 2018. arXiv:1812.01097.
 """
@@ -19,14 +19,14 @@ from turnout.array_types import Ids
 from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, find_folder
-from turnout.data.loading import kept
+from turnout.data.loading import random_subset
 from turnout.errors import DataError
 from turnout.limits import read_bounded
 from turnout.settings import Clients, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Streams
 
 SIDE, CLASSES = 28, 62
-MAX_BYTES = 2_000_000_000  # of one file; LEAF's hold a hundred writers each
+MAX_BYTES = 2_000_000_000  # largest size of one file; a file of LEAF holds a hundred writers
 SET = DataSet(
     title="FEMNIST",
     folders=("femnist",),
@@ -43,7 +43,7 @@ class Writer(NamedTuple):
 
 
 def read_writers(folder: Path) -> list[Writer]:
-    """Return every writer of a folder of LEAF's .json files, in the order of their names."""
+    """Return every writer of a folder of LEAF's .json files, sorted by name."""
     writers: dict[str, Writer] = {}
     for path in sorted(folder.glob("*.json")):
         for writer in parse_leaf(read_bounded(path, MAX_BYTES), str(path)):
@@ -83,7 +83,7 @@ def _writer(name: str, count: int, samples: dict[str, Any], where: str) -> Write
 
 
 def _data(place: Path) -> Path | None:
-    """Return the folder that holds train/*.json and test/*.json, at this place or in its `data`."""
+    """Return the folder with train/*.json and test/*.json: this one or its subfolder `data`; None if neither has."""
     both = (place / "data", place)
     return next((p for p in both if any(p.glob("train/*.json")) and any(p.glob("test/*.json"))), None)
 
@@ -98,12 +98,14 @@ def pooled(writers: list[Writer]) -> Samples:
 
 @rule("data")
 class Femnist:
-    """FEMNIST, a client a writer."""
+    """FEMNIST; each writer is a client."""
 
-    clients: Clients | None = None  # a keyed subset of the writers; left out, all
-    holdout: ShareBelowOne = 0.0  # the share of each client's samples kept for its own test
-    server_samples: CountOrZero = 0  # how many the server holds, taken from the clients
-    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
+    # number of clients N, a random subset of the writers, 1 or more; none is all writers
+    clients: Clients | None = None
+    holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
+    server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
+    # folder that holds the files; none looks in TURNOUT_DATA, then in the cache; they are not downloaded
+    folder: str | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
@@ -111,7 +113,9 @@ class Femnist:
         place = find_folder(SET, self.folder, needs=needs, holds=lambda place: _data(place) is not None)
         data = _data(place) or place
         writers = [writer for writer in read_writers(data / "train") if len(writer.y)]
-        rows = kept(len(writers), self.clients, streams, purpose="clients", what="writers with training samples")
+        rows = random_subset(
+            len(writers), self.clients, streams, purpose="clients", what="writers with training samples"
+        )
         chosen = [writers[row] for row in rows]
         ends = np.cumsum([len(writer.y) for writer in chosen])
         return assemble(

@@ -1,4 +1,4 @@
-"""Files are read once: runs that differ only in who holds what share one store of samples."""
+"""A cache of the samples that were read last: runs that differ only in the partition share one store in memory."""
 
 import os
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def once(read: Callable[..., T]) -> Callable[..., T]:
-    """Keep the last result of a function of plain arguments, as long as the data folders stay the same."""
+def cache_last(read: Callable[..., T]) -> Callable[..., T]:
+    """Cache the last result of a function of hashable arguments until the data folders change."""
 
     @lru_cache(maxsize=1)
-    def kept(folders: tuple[str | None, ...], *args: object) -> T:
+    def cached(folders: tuple[str | None, ...], *args: object) -> T:
         return read(*args)
 
     @wraps(read)
     def wrapped(*args: object) -> T:
-        return kept((os.environ.get("TURNOUT_DATA"), os.environ.get("TURNOUT_CACHE")), *args)
+        return cached((os.environ.get("TURNOUT_DATA"), os.environ.get("TURNOUT_CACHE")), *args)
 
     return wrapped

@@ -1,9 +1,9 @@
-"""Files of published data sets: find them, or download them; unpack them with care; verify what came out.
+"""Files of published data sets: finds or downloads them, unpacks them and verifies their bytes.
 
-A file is looked for in the folder the user names, in the folder of the environment variable TURNOUT_DATA, and in the
-cache (TURNOUT_CACHE, or turnout's folder in the user's cache). Only then is it downloaded, to a temporary name; it
-gets its own name once its unpacked bytes are those that were published. Nothing from outside is trusted: archives
-are read in memory by member name and never unpacked to disk, and no more bytes come out than the file should have.
+The search order is: the folder that the user names, the folder in the environment variable TURNOUT_DATA, and the cache
+(TURNOUT_CACHE, or turnout's folder in the user's cache). A file in none of them is downloaded under a temporary name,
+and renamed once its unpacked bytes have the published size and digest. No file is trusted: archives are read in memory
+by member name and never unpacked to disk, and reading stops at the size that the file should have.
 """
 
 import gzip
@@ -39,9 +39,9 @@ class File:
     """One file of a data set."""
 
     name: str
-    size: int  # of the unpacked bytes
-    digest: str | None = None  # of the unpacked bytes: "sha256:…" or "md5:…"
-    url: str | None = None  # where it is published by itself, plain or as .gz
+    size: int  # number of unpacked bytes
+    digest: str | None = None  # digest of the unpacked bytes: "sha256:…" or "md5:…"
+    url: str | None = None  # address of this file alone, plain or as .gz
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,45 +49,45 @@ class Archive:
     """One archive that holds all the files of a data set."""
 
     url: str
-    inner: str  # the folder inside the archive
-    max_bytes: int  # the archive, and what it unpacks to, are smaller than this
-    digest: str | None = None  # of the archive itself; for files whose own digests are not known
+    inner: str  # folder inside the archive
+    max_bytes: int  # upper bound of the size of the archive, packed and unpacked
+    digest: str | None = None  # digest of the archive, if the digests of its files are not published
 
     @property
     def name(self) -> str:
-        """The archive's own file name."""
+        """File name of the archive."""
         return PurePosixPath(self.url).name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """Where a data set lies and what it is called."""
+    """Title, folder names and download of a data set."""
 
     title: str
-    folders: tuple[str, ...]  # names its folder may have; the first is its name in the cache
+    folders: tuple[str, ...]  # possible names of its folder; the cache uses the first
     archive: Archive | None = None
-    advice: str = ""  # how to get files that cannot be downloaded
+    advice: str = ""  # how to obtain files that turnout does not download
 
 
 class _BrokenError(Exception):
-    """Why a file or a download is not what it should be; always turned into a DataError."""
+    """A file or a download is damaged or is another file; callers turn this into a DataError."""
 
 
 def places(dataset: DataSet, folder: str | None) -> list[Path]:
-    """Return every folder to look in, in order: the user's, that of TURNOUT_DATA, the cache."""
+    """Return the folders to search, in order: the user's folder, TURNOUT_DATA, the cache."""
     if folder is not None and not Path(folder).expanduser().is_dir():
         raise DataError(
             f"data.folder must be a folder that exists; {folder} is not one. "
             f"Correct it, or leave it out to look in TURNOUT_DATA and the cache."
         )
     roots = [Path(root).expanduser() for root in (folder, os.environ.get("TURNOUT_DATA")) if root]
-    found = [place for root in roots for place in (*(root / name for name in dataset.folders), root)]
-    found.append(cache_folder(dataset))
-    return list(dict.fromkeys(found))
+    folders = [place for root in roots for place in (*(root / name for name in dataset.folders), root)]
+    folders.append(cache_folder(dataset))
+    return list(dict.fromkeys(folders))
 
 
 def cache_folder(dataset: DataSet) -> Path:
-    """Return the folder that downloads of this data set go to."""
+    """Return the folder for downloads of this data set."""
     own = os.environ.get("TURNOUT_CACHE")
     shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return (Path(own) if own else Path(shared) / "turnout").expanduser() / dataset.folders[0]
@@ -100,7 +100,7 @@ def locate(name: str, where: Sequence[Path]) -> Path | None:
 
 
 def find_folder(dataset: DataSet, folder: str | None, *, needs: str, holds: Callable[[Path], bool]) -> Path:
-    """Return the first folder that holds what is needed, for data sets that are a folder of files."""
+    """Return the first folder that satisfies `holds`, for data sets that are a folder of files."""
     where = places(dataset, folder)
     for place in where:
         if holds(place):
@@ -109,7 +109,7 @@ def find_folder(dataset: DataSet, folder: str | None, *, needs: str, holds: Call
 
 
 def missing(dataset: DataSet, needs: str, where: Sequence[Path], reason: str = "") -> DataError:
-    """Return the one message about a file that is nowhere."""
+    """Return the error for a file that was not found in any folder."""
     looked = ", ".join(str(place) for place in where)
     unset = "" if os.environ.get("TURNOUT_DATA") else " (TURNOUT_DATA is not set)"
     advice = f" {dataset.advice}" if dataset.advice else ""
@@ -121,7 +121,7 @@ def missing(dataset: DataSet, needs: str, where: Sequence[Path], reason: str = "
 
 
 def read(dataset: DataSet, files: Sequence[File], folder: str | None = None) -> dict[str, bytes]:
-    """Return the verified, unpacked bytes of each file, by name; download what is in none of the places."""
+    """Return the verified, unpacked bytes of each file by name; download files that are in none of the folders."""
     where = places(dataset, folder)
     content: dict[str, bytes] = {}
     lacking: list[File] = []
@@ -130,36 +130,36 @@ def read(dataset: DataSet, files: Sequence[File], folder: str | None = None) -> 
         if path is None:
             lacking.append(file)
         else:
-            content[file.name] = _local(dataset, path, partial(_plain, file=file))
+            content[file.name] = _read_local(dataset, path, partial(_read_file, file=file))
     if not lacking:
         return content
     if dataset.archive is not None:
         return content | _from_archive(dataset, dataset.archive, lacking, where)
-    return content | {file.name: _from_address(dataset, file, where) for file in lacking}
+    return content | {file.name: _from_url(dataset, file, where) for file in lacking}
 
 
-def _local(dataset: DataSet, path: Path, unpack: Callable[[Path], T]) -> T:
+def _read_local(dataset: DataSet, path: Path, unpack: Callable[[Path], T]) -> T:
     try:
         return unpack(path)
     except (_BrokenError, OSError) as error:
         raise DataError(
             f"{dataset.title}: {path} is damaged or is another file: {error}. "
-            "Replace it, or move it away to have it looked for elsewhere."
+            "Replace it, or remove it to use another copy."
         ) from error
 
 
-def _from_address(dataset: DataSet, file: File, where: Sequence[Path]) -> bytes:
+def _from_url(dataset: DataSet, file: File, where: Sequence[Path]) -> bytes:
     if file.url is None:
         raise missing(dataset, file.name, where)
     target = cache_folder(dataset) / PurePosixPath(file.url).name
-    address, limit = file.url, _packed_limit(file)
-    return _fetched(dataset, file.name, where, lambda: download(address, target, limit, partial(_plain, file=file)))
+    url, limit = file.url, _packed_limit(file)
+    return _fetch(dataset, file.name, where, lambda: download(url, target, limit, partial(_read_file, file=file)))
 
 
 def _from_archive(dataset: DataSet, archive: Archive, files: Sequence[File], where: Sequence[Path]) -> dict[str, bytes]:
     path = next((place / archive.name for place in where if (place / archive.name).is_file()), None)
     if path is not None:
-        return _local(dataset, path, lambda found: _members(found, archive, files))
+        return _read_local(dataset, path, lambda local: _members(local, archive, files))
     target = cache_folder(dataset) / archive.name
 
     def check(downloaded: Path) -> dict[str, bytes]:
@@ -168,10 +168,10 @@ def _from_archive(dataset: DataSet, archive: Archive, files: Sequence[File], whe
         return _members(downloaded, archive, files)
 
     needs = ", ".join(file.name for file in files)
-    return _fetched(dataset, needs, where, lambda: download(archive.url, target, archive.max_bytes, check))
+    return _fetch(dataset, needs, where, lambda: download(archive.url, target, archive.max_bytes, check))
 
 
-def _fetched(dataset: DataSet, needs: str, where: Sequence[Path], fetch: Callable[[], T]) -> T:
+def _fetch(dataset: DataSet, needs: str, where: Sequence[Path], fetch: Callable[[], T]) -> T:
     try:
         return fetch()
     except (_BrokenError, OSError, HTTPException) as error:
@@ -182,7 +182,7 @@ def _fetched(dataset: DataSet, needs: str, where: Sequence[Path], fetch: Callabl
 
 
 def download(url: str, target: Path, limit: int, check: Callable[[Path], T]) -> T:
-    """Download to a temporary name, check, and only then give the file its name; return what check returned."""
+    """Download to a temporary name, run `check`, rename the file to `target`, and return the result of `check`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     temporary = Path(name)
@@ -194,7 +194,7 @@ def download(url: str, target: Path, limit: int, check: Callable[[Path], T]) -> 
         try:
             result = check(temporary)
         except _BrokenError as error:
-            raise _BrokenError(f"{url} sent something else: {error}; nothing was kept") from error
+            raise _BrokenError(f"{url} sent another file: {error}; it was discarded") from error
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -203,7 +203,7 @@ def download(url: str, target: Path, limit: int, check: Callable[[Path], T]) -> 
 
 
 def _stream(url: str, out: BinaryIO, limit: int) -> None:
-    """Copy an address to a file, with a bar on a terminal and one line elsewhere."""
+    """Download to a file, with a progress bar on a terminal and one line of output elsewhere."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     if not console.is_terminal:
@@ -216,15 +216,15 @@ def _stream(url: str, out: BinaryIO, limit: int) -> None:
         length = answer.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
         bar = progress.add_task(PurePosixPath(url).name, total=total)
-        came = 0
+        received = 0
         while chunk := answer.read(CHUNK_BYTES):
-            came += len(chunk)
-            if came > limit:
-                raise _BrokenError(f"{url} sends more than the {limit:,} bytes it may have; nothing was kept")
+            received += len(chunk)
+            if received > limit:
+                raise _BrokenError(f"{url} sent more than the limit of {limit:,} bytes; the download was discarded")
             out.write(chunk)
-            progress.update(bar, completed=came)
-    if total is not None and came != total:
-        raise _BrokenError(f"{url} ended after {came:,} of {total:,} bytes; nothing was kept")
+            progress.update(bar, completed=received)
+    if total is not None and received != total:
+        raise _BrokenError(f"{url} ended after {received:,} of {total:,} bytes; the download was discarded")
 
 
 # ------------------------------------------------------------------------------------------------ unpack, verify
@@ -235,7 +235,7 @@ class _Readable(Protocol):
 
 
 class _Bounded:
-    """A reader that refuses to give more bytes than its limit, whatever is packed inside."""
+    """A reader that raises _BrokenError beyond its limit of bytes, against decompression bombs."""
 
     def __init__(self, stream: _Readable, limit: int) -> None:
         self.stream, self.limit, self.left = stream, limit, limit
@@ -248,14 +248,14 @@ class _Bounded:
         return data
 
 
-def _plain(path: Path, file: File) -> bytes:
+def _read_file(path: Path, file: File) -> bytes:
     """Return the verified bytes of a file that may be gzipped."""
     with path.open("rb") as stream:
         return _verified(_unzipped(stream, file.size), file)
 
 
 def _unzipped(stream: BinaryIO, limit: int) -> bytes:
-    """Return all bytes of a stream, through gzip if it starts as gzip does."""
+    """Return all bytes of a stream, unpacked if it starts with the magic bytes of gzip."""
     packed = stream.read(2) == b"\x1f\x8b"
     stream.seek(0)
     if not packed:
@@ -264,7 +264,7 @@ def _unzipped(stream: BinaryIO, limit: int) -> bytes:
         with gzip.open(stream) as unpacked:
             return _Bounded(unpacked, limit).read()
     except CORRUPT as error:
-        raise _BrokenError(f"its compressed data breaks off or is corrupt ({error})") from error
+        raise _BrokenError(f"its compressed data is truncated or corrupt ({error})") from error
 
 
 def _verified(data: bytes, file: File) -> bytes:
@@ -272,31 +272,31 @@ def _verified(data: bytes, file: File) -> bytes:
         raise _BrokenError(f"{file.name} should have {file.size:,} bytes unpacked but has {len(data):,}")
     if file.digest is not None:
         kind, _, expected = file.digest.partition(":")
-        came = hashlib.new(kind, data, usedforsecurity=False).hexdigest()
-        if came != expected:
-            raise _BrokenError(f"{file.name} should have {kind} {expected} unpacked but has {came}")
+        actual = hashlib.new(kind, data, usedforsecurity=False).hexdigest()
+        if actual != expected:
+            raise _BrokenError(f"{file.name} should have {kind} {expected} unpacked but has {actual}")
     return data
 
 
 def _verify_file(path: Path, digest: str) -> None:
     kind, _, expected = digest.partition(":")
     with path.open("rb") as stream:
-        came = hashlib.file_digest(stream, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
-    if came != expected:
-        raise _BrokenError(f"the archive should have {kind} {expected} but has {came}")
+        actual = hashlib.file_digest(stream, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+    if actual != expected:
+        raise _BrokenError(f"the archive should have {kind} {expected} but has {actual}")
 
 
 def _members(path: Path, archive: Archive, files: Sequence[File]) -> dict[str, bytes]:
-    """Return the verified bytes of the archive's members; each may itself be gzipped."""
+    """Return the verified bytes of the archive's members; each member may be gzipped."""
     wanted = {f"{archive.inner}/{file.name}{end}": file for file in files for end in ("", ".gz")}
     try:
         zipped = zipfile.is_zipfile(path)
         packed = _from_zip(path, wanted) if zipped else _from_tar(path, wanted, archive.max_bytes)
     except _BrokenError:
         raise
-    except Exception as error:  # each kind of packing has errors of its own
+    except Exception as error:  # zipfile, tarfile and zlib each raise their own errors
         if isinstance(error, OSError) and not isinstance(error, CORRUPT):
-            raise  # not the archive's fault
+            raise  # an error of the disk, not of the archive
         raise _BrokenError(f"the archive is corrupt ({type(error).__name__}: {error})") from error
     lacking = [file.name for file in files if file.name not in packed]
     if lacking:
@@ -305,19 +305,19 @@ def _members(path: Path, archive: Archive, files: Sequence[File]) -> dict[str, b
 
 
 def _from_zip(path: Path, wanted: dict[str, File]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     with zipfile.ZipFile(path) as bundle:
         for member in bundle.infolist():
             _check_name(member.filename)
             file = wanted.get(member.filename)
             if file is not None:
                 with bundle.open(member) as stream:
-                    found[file.name] = _member(stream, file)
-    return found
+                    members[file.name] = _member(stream, file)
+    return members
 
 
 def _from_tar(path: Path, wanted: dict[str, File], limit: int) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     with path.open("rb") as raw, gzip.open(raw) as unpacked:
         stream = _Bounded(unpacked, limit)
         with tarfile.open(fileobj=stream, mode="r|") as bundle:  # type: ignore[call-overload]
@@ -326,8 +326,8 @@ def _from_tar(path: Path, wanted: dict[str, File], limit: int) -> dict[str, byte
                 file = wanted.get(member.name)
                 content = bundle.extractfile(member) if file is not None and member.isreg() else None
                 if file is not None and content is not None:
-                    found[file.name] = _member(content, file)
-    return found
+                    members[file.name] = _member(content, file)
+    return members
 
 
 def _member(stream: _Readable, file: File) -> bytes:
@@ -337,11 +337,11 @@ def _member(stream: _Readable, file: File) -> bytes:
 
 
 def _packed_limit(file: File) -> int:
-    return file.size + file.size // 8 + 1024  # what cannot be compressed grows a little
+    return file.size + file.size // 8 + 1024  # gzip makes incompressible data slightly larger
 
 
 def _check_name(name: str) -> None:
-    """Refuse an archive with a member that would land outside the folder it is unpacked in."""
-    path = PureWindowsPath(name)  # knows both kinds of slash, and drives
+    """Raise if the name of a member would lead outside the folder that the archive is unpacked in."""
+    path = PureWindowsPath(name)  # understands both slashes, and drive letters
     if path.anchor or ".." in path.parts:
-        raise _BrokenError(f"the archive holds the unsafe path {name!r}, so it is not what was published")
+        raise _BrokenError(f"the archive holds the unsafe path {name!r}, so it is not the published archive")

@@ -1,12 +1,12 @@
-"""Hapt: what a phone at the waist feels while 30 people walk, climb, sit, stand and lie; a client is one person.
+"""Hapt: activity recognition from a phone worn at the waist by 30 people; each person is a client.
 
-Inputs are float32 of shape (6, 128): three axes of acceleration and three of rotation over 2.56 s at 50 Hz, windows
-that overlap by half and lie inside one labelled run; per channel standardised with the training people's mean and
-deviation. Labels 0…5: walking, upstairs, downstairs, sitting, standing, lying. Some people, drawn by key, are the
-global test set, as in the published split (9 of 30). Windows of a random `holdout` share samples with neighbours that
-train; with `hop` = 128 they do not.
+Inputs are float32 of shape (6, 128): three axes of acceleration and three of angular velocity over 2.56 s at 50 Hz.
+A window lies within one labelled recording, and by default overlaps the next by half. Each channel is standardised with
+the mean and standard deviation of the training people. Labels 0…5: walking, upstairs, downstairs, sitting, standing,
+lying. The windows of some random people are the global test set, as in the published split (9 of 30). Windows of a
+hold-out overlap training windows unless `hop` is 128 or more.
 
-Read from `hapt_raw.npz` (arrays signal, scale, label, user, experiment; no pickles), or from the folder `RawData` as
+The loader reads `hapt_raw.npz` (arrays signal, scale, label, user, experiment; no pickles), or the folder `RawData` as
 published (acc_expXX_userYY.txt, gyro_expXX_userYY.txt, labels.txt).
 
 Reference: Reyes-Ortiz, Oneto, Samà, Parra, Anguita. Transition-aware human activity recognition using smartphones.
@@ -25,19 +25,19 @@ from turnout.array_types import Ids
 from turnout.data.assemble import assemble
 from turnout.data.federation import Federation, Samples
 from turnout.data.files import DataSet, find_folder
-from turnout.data.loading import kept
+from turnout.data.loading import random_subset
 from turnout.data.partition.natural import by_id, id_names
 from turnout.errors import DataError
 from turnout.limits import read_bounded
 from turnout.settings import Clients, Count, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Streams
 
-WINDOW = 128  # samples
+WINDOW = 128  # length of a window in measurements
 CHANNELS = 6
-ACTIVITIES = 6  # labels 1…6; higher ones are short changes of posture
+ACTIVITIES = 6  # labels 1…6 of the files; higher labels are posture transitions
 NAME = "hapt_raw.npz"
-MAX_BYTES = 100_000_000  # unpacked
-MAX_NUMBER = 10_000_000  # samples are counted, and accelerations measured, well below it
+MAX_BYTES = 100_000_000  # largest unpacked size of a file
+MAX_NUMBER = 10_000_000  # largest absolute value in a text file; true values are far below it
 SET = DataSet(
     title="HAPT",
     folders=("hapt", "HAPT Data Set"),
@@ -47,16 +47,16 @@ SET = DataSet(
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """All recorded samples, one after another."""
+    """All measurements, one after another."""
 
-    signal: NDArray[np.float32]  # (samples, channels)
-    label: Ids  # −1 or 0 where there is none
-    user: Ids
-    experiment: Ids
+    signal: NDArray[np.float32]  # (measurements, channels)
+    label: Ids  # activity of each measurement; −1 or 0 if it has no label
+    user: Ids  # person of each measurement
+    experiment: Ids  # experiment of each measurement
 
 
 def read_recording(folder: str | None) -> Recording:
-    """Return the recording from whichever layout is there."""
+    """Return the recording from whichever of the two layouts the folder has."""
     needs = f"{NAME} or the folder RawData with labels.txt"
     place = find_folder(SET, folder, needs=needs, holds=lambda p: (p / NAME).is_file() or _raw(p).is_file())
     return read_npz(place / NAME) if (place / NAME).is_file() else read_raw(_raw(place).parent)
@@ -67,21 +67,21 @@ def _raw(place: Path) -> Path:
 
 
 def read_npz(path: Path) -> Recording:
-    """Return the recording of the packed layout."""
+    """Return the recording in hapt_raw.npz."""
     try:
         with zipfile.ZipFile(path) as bundle:
             size = sum(member.file_size for member in bundle.infolist())
         if size > MAX_BYTES:
             raise DataError(f"{path} must unpack to at most {MAX_BYTES:,} bytes; it unpacks to {size:,}. Replace it.")
         with np.load(path, allow_pickle=False) as arrays:
-            held = [arrays[name] for name in ("signal", "scale", "label", "user", "experiment")]
+            values = [arrays[name] for name in ("signal", "scale", "label", "user", "experiment")]
     except DataError:
         raise
-    except Exception as error:  # zip, zlib and numpy have errors of their own
+    except Exception as error:  # zipfile, zlib and numpy each raise their own errors
         raise DataError(f"{path} is damaged or is another file: {error}. Replace it.") from error
-    if not all(isinstance(array, np.ndarray) for array in held):  # numpy hands on what is no array as bytes
+    if not all(isinstance(array, np.ndarray) for array in values):  # numpy returns members that are not arrays as bytes
         raise DataError(f"{path} must hold arrays; it holds other files. Replace it.")
-    signal, scale, label, user, experiment = held
+    signal, scale, label, user, experiment = values
     wrong = [array.dtype for array in (signal, scale) if array.dtype.kind not in "iuf"]
     wrong += [array.dtype for array in (label, user, experiment) if array.dtype.kind not in "iu"]
     if wrong or label.ndim != 1:
@@ -94,12 +94,12 @@ def read_npz(path: Path) -> Recording:
             f"{path} must hold {CHANNELS} channels and one label, user and experiment per sample; got signal "
             f"{signal.shape}, scale {scale.shape}, {count} labels, {user.size} users. Replace it."
         )
-    values = (signal * scale).astype(np.float32)
-    return Recording(values, label.astype(np.int64), user.astype(np.int64), experiment.astype(np.int64))
+    scaled = (signal * scale).astype(np.float32)
+    return Recording(scaled, label.astype(np.int64), user.astype(np.int64), experiment.astype(np.int64))
 
 
 def read_raw(folder: Path) -> Recording:
-    """Return the recording of the published layout: two text files an experiment, and one of labelled runs."""
+    """Return the recording of the published layout: two text files per experiment and one file of labels."""
     runs = _numbers(folder / "labels.txt", 5).astype(np.int64)  # experiment, user, label, first, last (from 1)
     parts: list[Recording] = []
     for experiment, user in np.unique(runs[:, :2], axis=0):
@@ -151,14 +151,16 @@ def windows(recording: Recording, hop: int) -> tuple[NDArray[np.float32], Ids, I
 
 @rule("data")
 class Hapt:
-    """Activity recognition, a client a person."""
+    """Activity recognition; each person is a client."""
 
-    clients: Clients | None = None  # a keyed subset of the people who are not in the test set; left out, all
-    test_people: CountOrZero = 9  # whose samples are the global test set, and who are no clients
-    hop: Count = 64  # samples between the starts of two windows
-    holdout: ShareBelowOne = 0.0  # the share of each client's samples kept for its own test
-    server_samples: CountOrZero = 0  # how many the server holds, taken from the clients
-    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
+    # number of clients N, a random subset of the people outside the test set, 1 or more; none is all of them
+    clients: Clients | None = None
+    test_people: CountOrZero = 9  # number of people whose windows are the global test set, 0 or more; 9 is usual
+    hop: Count = 64  # measurements between the starts of two windows, 1 or more; 64 is usual, 128 avoids overlap
+    holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
+    server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
+    # folder that holds the files; none looks in TURNOUT_DATA, then in the cache; they are not downloaded
+    folder: str | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
@@ -169,9 +171,11 @@ class Hapt:
                 f"Hapt needs someone to train: there are {len(people)} people and test_people is {self.test_people}. "
                 f"Set data.test_people to {max(len(people) - 1, 0)} or less."
             )
-        tested = people[kept(len(people), self.test_people, streams, purpose="test_people", what="people")]
+        tested = people[random_subset(len(people), self.test_people, streams, purpose="test_people", what="people")]
         others = np.setdiff1d(people, tested)
-        chosen = others[kept(len(others), self.clients, streams, purpose="clients", what="people outside the test set")]
+        chosen = others[
+            random_subset(len(others), self.clients, streams, purpose="clients", what="people outside the test set")
+        ]
         train, test = np.isin(users, chosen), np.isin(users, tested)
         mean, std = x[train].mean((0, 2), dtype=np.float64), x[train].std((0, 2), dtype=np.float64)
         scaled = ((x - mean[:, None]) / std[:, None]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Which of a client's samples are held out for its own test: a share of each client's, drawn by key."""
+"""Hold-outs: a random fraction of each client's samples is its own test set."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,14 +8,17 @@ from turnout.streams import GAMMA, Streams, mix
 
 
 def train_sizes(sizes: Ids, holdout: float) -> Ids:
-    """Return how many of each client's samples train: ⌊(1 − holdout)·n⌋, and at least one."""
+    """Return the number of training samples of each client: ⌊(1 − holdout)·n_i⌋, at least one."""
     whole = np.floor((1.0 - holdout) * sizes + 1e-9).astype(np.int64)
-    kept: Ids = np.minimum(sizes, np.maximum(whole, 1))
-    return kept
+    training: Ids = np.minimum(sizes, np.maximum(whole, 1))
+    return training
 
 
 def drawn_for_holdout(sizes: Ids, counts: Ids, streams: Streams) -> NDArray[np.bool_]:
-    """Return which pooled samples are held out: `counts` of each client, drawn with its own key."""
+    """Return a mask of the hold-out samples: `counts` of each client, drawn with the client's own key.
+
+    The mask covers the samples of all clients, one client after another.
+    """
     if not counts.any():
         return np.zeros(int(sizes.sum()), dtype=bool)
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -23,6 +26,6 @@ def drawn_for_holdout(sizes: Ids, counts: Ids, streams: Streams) -> NDArray[np.b
     within = (np.arange(len(owner)) - starts).astype(np.uint64)
     keys = streams.keys("holdout", clients=np.arange(len(sizes)))[owner]
     order = np.lexsort((mix(keys + (within + np.uint64(1)) * GAMMA), owner))
-    held_out = np.zeros(len(owner), dtype=bool)
-    held_out[order] = np.arange(len(owner)) - starts < counts[owner]
-    return held_out
+    is_held_out = np.zeros(len(owner), dtype=bool)
+    is_held_out[order] = np.arange(len(owner)) - starts < counts[owner]
+    return is_held_out

@@ -1,4 +1,4 @@
-"""The IDX layout of MNIST and its relatives: a magic word, the shape, then the values, all big-endian."""
+"""The IDX file format of MNIST and similar data sets: a magic number, the shape, then the values, all big-endian."""
 
 import math
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from turnout.data.files import DataSet, File, read
 from turnout.data.images import Images
 from turnout.errors import DataError
 
-WIDTHS = {0x08: 1, 0x0C: 4}  # the kinds these data sets use: unsigned bytes and 32-bit integers
-SIDE = 28  # pixels
+WIDTHS = {0x08: 1, 0x0C: 4}  # bytes per value by type code: unsigned bytes and 32-bit integers
+SIDE = 28  # height and width of an image in pixels
 
 
 def image_file_bytes(count: int) -> int:
@@ -26,7 +26,7 @@ def label_file_bytes(count: int) -> int:
 
 
 def four_files(address: str, digests: tuple[str, str, str, str]) -> tuple[File, ...]:
-    """Return the files of a set as large and named as MNIST: train images, train labels, test images, test labels."""
+    """Return the files of a data set with MNIST's names and sizes: train images and labels, test images and labels."""
     images, labels = "images-idx3-ubyte", "labels-idx1-ubyte"
     names = (f"train-{images}", f"train-{labels}", f"t10k-{images}", f"t10k-{labels}")
     sizes = [size for count in (60_000, 10_000) for size in (image_file_bytes(count), label_file_bytes(count))]
@@ -39,7 +39,7 @@ def four_files(address: str, digests: tuple[str, str, str, str]) -> tuple[File, 
 def parse_idx(data: bytes, name: str) -> NDArray[np.integer[Any]]:
     """Return the array of an IDX file of bytes or 32-bit integers."""
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in WIDTHS or not 1 <= data[3] <= 4:
-        raise DataError(f"{name} must start with an IDX magic word; got {data[:4].hex()}. Replace the file.")
+        raise DataError(f"{name} must start with an IDX magic number; got {data[:4].hex()}. Replace the file.")
     width, dimensions = WIDTHS[data[2]], data[3]
     header = 4 + 4 * dimensions
     shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, header, 4)]

@@ -1,4 +1,4 @@
-"""Images as files hold them, and as models want them."""
+"""Images as bytes, and their conversion to standardised samples."""
 
 from dataclasses import dataclass
 
@@ -6,24 +6,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from turnout.array_types import Ids
 from turnout.data.federation import Samples
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images as their files hold them."""
+    """Images and labels as the files store them."""
 
     pixels: NDArray[np.uint8]  # (images, channels, height, width)
-    labels: NDArray[np.int64]
-
-    def take(self, rows: Ids) -> "Images":
-        """Return these images only."""
-        return Images(self.pixels[rows], self.labels[rows])
+    labels: NDArray[np.int64]  # class of each image
 
     def moments(self) -> tuple[float, float]:
         """Return the mean and the standard deviation of all pixels, scaled to [0, 1]."""
-        blocks = (self.pixels[at : at + 1024] for at in range(0, len(self.pixels), 1024))  # counting widens each byte
+        blocks = (
+            self.pixels[at : at + 1024] for at in range(0, len(self.pixels), 1024)
+        )  # bincount converts bytes to int64: block by block
         counts = sum((np.bincount(block.ravel(), minlength=256) for block in blocks), np.zeros(256, dtype=np.int64))
         values = np.arange(256) / 255.0
         mean = float((counts * values).sum() / counts.sum())

@@ -1,13 +1,14 @@
-"""LinearRegression: more unknowns than equations, so one model fits every client exactly.
+"""LinearRegression: least squares with more parameters than samples, so that one model fits every client exactly.
 
-Intuition: clients disagree on the way but not on the goal, which is where a bold server step pays.
+Intuition: clients have different gradients but a common minimiser, so a large server step is an advantage.
 
     u_i ~ N(0, α),  B_i ~ N(0, β),  v_i ~ N(B_i, 1) ∈ R^d,  w_i ~ N(u_i, 1) ∈ R^d
     a ~ N(v_i, I),  b = aᵀw_i,   then a ← a/‖a‖ for every row and b_i ← b_i/‖b_i‖ for every client
 
-The loss is `turnout.losses.squared_error`; the test set is all samples, so its mean loss is ‖Ax − b‖²/n.
-Differs from the paper: the draws come from the keyed stream and are rounded to float32. The authors' local gradient is
-Aᵀ(Ax − b); the mean squared error's is 2/n_i times that, so their step 0.1 is 0.05·n_i here (1.5 for 30 samples).
+The loss is `turnout.losses.squared_error`. The test set is all samples, so its mean loss is ‖Ax − b‖²/n.
+Differs from the paper: the draws come from the keyed streams and are rounded to float32. The authors' local gradient is
+Aᵀ(Ax − b). The gradient of the mean squared error is 2/n_i times that, so their learning rate 0.1 is 0.05·n_i here (1.5
+for 30 samples).
 Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 """
 
@@ -34,11 +35,11 @@ def equations(rng: np.random.Generator, size: int, dim: int, centres: tuple[floa
 class LinearRegression:
     """Over-parameterised least squares."""
 
-    clients: Clients = 20  # N
-    samples: Count = 30  # of each client
-    dim: Width = 1000  # d
-    alpha: NonNegative = 0.1  # α
-    beta: NonNegative = 0.1  # β
+    clients: Clients = 20  # number of clients N, 1 or more; 20 is usual
+    samples: Count = 30  # number of samples n_i of each client, 1 or more; 30 is usual
+    dim: Width = 1000  # number of parameters d, 1 or more; 1000 is usual, more than clients x samples fits exactly
+    alpha: NonNegative = 0.1  # spread α of the clients' solutions w_i, 0 or more; 0.1 is usual
+    beta: NonNegative = 0.1  # spread β of the clients' input means v_i, 0 or more; 0.1 is usual
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

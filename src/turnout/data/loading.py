@@ -1,4 +1,4 @@
-"""What loaders share: checks of their settings, keyed subsets, and dealing by a partition rule."""
+"""Shared parts of the loaders: common settings, random subsets and partitioning across clients."""
 
 from dataclasses import field, replace
 from typing import Literal
@@ -18,15 +18,16 @@ ServerFrom = Literal["clients", "test"]
 
 
 @rule("data")
-class Dealt:
-    """The settings of a data set that is dealt to clients by a partition rule."""
+class PartitionedData:
+    """The settings of a data set that a partition rule splits across clients."""
 
-    clients: Clients = 100  # N
-    partition: Partition = field(default_factory=Iid)  # who holds what
-    holdout: ShareBelowOne = 0.0  # the share of each client's samples kept for its own test
-    server_samples: CountOrZero = 0  # how many the server holds
-    server_from: ServerFrom = "clients"  # whom the server's samples come from; "test" makes them a public set
-    samples: Count | None = None  # of the training set; left out, all
+    clients: Clients = 100  # number of clients N, 1 or more; 10 to 1000 is usual
+    partition: Partition = field(default_factory=Iid)  # rule that splits the training samples across clients
+    holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
+    server_samples: CountOrZero = 0  # number of samples of the server, 0 or more; 100 is usual where a rule needs them
+    # origin of the server's samples: "clients" takes them from the clients (usual), "test" from the test set
+    server_from: ServerFrom = "clients"
+    samples: Count | None = None  # number of training samples to use, at least one per client; none is all
 
     def __post_init__(self) -> None:
         title = type(self).__name__
@@ -42,17 +43,19 @@ class Dealt:
             )
 
 
-def kept(count: int, wanted: int | None, streams: Streams, *, purpose: str, what: str) -> Ids:
-    """Return the positions of a keyed subset in rising order; all of them if None is wanted."""
+def random_subset(count: int, wanted: int | None, streams: Streams, *, purpose: str, what: str) -> Ids:
+    """Return the sorted positions of a random subset; all positions if `wanted` is None."""
     if wanted is None:
         return np.arange(count)
     if wanted > count:
-        raise DataError(f"There are {count} {what}; got a wish for {wanted}. Set data.{purpose} to {count} or less.")
+        raise DataError(f"There are {count} {what}; got {purpose} = {wanted}. Set data.{purpose} to {count} or less.")
     return np.sort(streams.generator(purpose).choice(count, wanted, replace=False))
 
 
-def deal(source: Dealt, name: str, train: Samples, test: Samples, num_classes: int, streams: Streams) -> Federation:
-    """Deal training samples to clients by the source's partition rule; the store itself is shared, not copied."""
+def partition_data(
+    source: PartitionedData, name: str, train: Samples, test: Samples, num_classes: int, streams: Streams
+) -> Federation:
+    """Return a federation whose clients are parts of the training samples; the samples are shared, not copied."""
     used = training_rows(source, len(train), streams)
     parts = source.partition.split(train.y.numpy()[used], source.clients, streams.generator("partition"))
     is_public = source.server_from == "test"
@@ -70,7 +73,7 @@ def deal(source: Dealt, name: str, train: Samples, test: Samples, num_classes: i
 
 
 def with_public_set(federation: Federation, count: int, streams: Streams) -> Federation:
-    """Return the federation with a keyed part of its test set moved to the server: samples that no client holds."""
+    """Return the federation with random samples of the test set moved to the server, a public set."""
     test = federation.test
     if test is None or count >= len(test):
         raise DataError(
@@ -82,6 +85,6 @@ def with_public_set(federation: Federation, count: int, streams: Streams) -> Fed
     return replace(federation, server=Samples(test.x[taken], test.y[taken]), test=Samples(test.x[left], test.y[left]))
 
 
-def training_rows(source: Dealt, count: int, streams: Streams) -> Ids:
-    """Return which training samples the source uses."""
-    return kept(count, source.samples, streams, purpose="samples", what="training samples")
+def training_rows(source: PartitionedData, count: int, streams: Streams) -> Ids:
+    """Return the positions of the training samples that the data set uses."""
+    return random_subset(count, source.samples, streams, purpose="samples", what="training samples")

@@ -1,16 +1,17 @@
-"""Mnist: 60,000 training and 10,000 test images of handwritten digits, 28×28.
+"""Mnist: 60,000 training and 10,000 test images of handwritten digits, 28×28 pixels in ten classes.
 
-Inputs are float32 of shape (1, 28, 28), scaled to [0, 1] and standardised with the training set's mean and deviation.
+Inputs are float32 of shape (1, 28, 28), scaled to [0, 1] and standardised with the training set's mean and standard
+deviation.
 
 Reference: LeCun, Bottou, Bengio, Haffner. Gradient-based learning applied to document recognition. Proc. IEEE 1998.
 """
 
 from turnout.data.federation import Federation, Samples
-from turnout.data.file_cache import once
+from turnout.data.file_cache import cache_last
 from turnout.data.files import DataSet
 from turnout.data.idx import four_files, read_images
 from turnout.data.images import Images
-from turnout.data.loading import Dealt, deal
+from turnout.data.loading import PartitionedData, partition_data
 from turnout.settings import rule
 from turnout.streams import Streams
 
@@ -32,7 +33,7 @@ def read_mnist(folder: str | None) -> tuple[Images, Images]:
     return read_images(SET, FILES, folder)
 
 
-@once
+@cache_last
 def standard_mnist(folder: str | None) -> tuple[Samples, Samples]:
     """Return the training and the test set, standardised."""
     train, test = read_mnist(folder)
@@ -40,11 +41,12 @@ def standard_mnist(folder: str | None) -> tuple[Samples, Samples]:
 
 
 @rule("data")
-class Mnist(Dealt):
-    """MNIST, dealt to clients."""
+class Mnist(PartitionedData):
+    """MNIST, partitioned across clients."""
 
-    folder: str | None = None  # where its files are; left out: TURNOUT_DATA, then the cache, then a download
+    # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
+    folder: str | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
-        return deal(self, "mnist", *standard_mnist(self.folder), 10, streams)
+        return partition_data(self, "mnist", *standard_mnist(self.folder), 10, streams)

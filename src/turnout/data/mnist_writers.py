@@ -1,6 +1,6 @@
-"""MnistWriters: MNIST by the people who wrote it; a client is one of the 539 writers of the training set.
+"""MnistWriters: MNIST partitioned by writer; each of the 539 writers of the training set is a client.
 
-Writer ids come from QMNIST, which traced every MNIST digit back to its form. The test set is MNIST's, written by 297
+QMNIST has the writer of every MNIST digit. The test set is MNIST's, written by 297
 other people. Inputs are as in `Mnist`.
 
 Reference: Yadav, Bottou. Cold case: the lost MNIST digits. NeurIPS 2019. arXiv:1905.10498.
@@ -13,7 +13,7 @@ from turnout.data.assemble import assemble
 from turnout.data.federation import Federation
 from turnout.data.files import DataSet, File, read
 from turnout.data.idx import parse_idx
-from turnout.data.loading import kept
+from turnout.data.loading import random_subset
 from turnout.data.mnist import standard_mnist
 from turnout.data.partition.natural import by_id, id_names
 from turnout.errors import DataError
@@ -45,12 +45,14 @@ def read_rows(file: File, folder: str | None) -> NDArray[np.int64]:
 
 @rule("data")
 class MnistWriters:
-    """MNIST, a client a writer."""
+    """MNIST; each writer is a client."""
 
-    clients: Clients | None = None  # a keyed subset of the writers; left out, all 539
-    holdout: ShareBelowOne = 0.0  # the share of each client's samples kept for its own test
-    server_samples: CountOrZero = 0  # how many the server holds, taken from the clients
-    folder: str | None = None  # holds `mnist` and `mnist-writers`, or the files of both
+    clients: Clients | None = None  # number of clients N, a random subset of the writers, 1 to 539; none is all 539
+    holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
+    server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
+    # folder that holds the folders `mnist` and `mnist-writers`, or the files of both; none looks in TURNOUT_DATA, then
+    # in the cache, and then downloads them
+    folder: str | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
@@ -61,7 +63,7 @@ class MnistWriters:
                 "QMNIST's classes must equal MNIST's labels, image by image; they differ. Replace both sets."
             )
         writers = np.unique(rows[:, WRITER])
-        chosen = writers[kept(len(writers), self.clients, streams, purpose="clients", what="writers")]
+        chosen = writers[random_subset(len(writers), self.clients, streams, purpose="clients", what="writers")]
         mine = np.flatnonzero(np.isin(rows[:, WRITER], chosen))
         ids = rows[mine, WRITER]
         return assemble(

@@ -1,4 +1,4 @@
-"""The same federation with the training labels of some clients changed."""
+"""Changes the training labels of some clients of a federation, for attacks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,17 +16,17 @@ Relabel = Callable[[Tensor, int], Tensor]  # (labels, number of classes) -> labe
 
 
 def relabelled(federation: Federation, who: Any, relabel: Relabel) -> Federation:
-    """Return the federation in which these clients train on other labels; inputs are shared, not copied.
+    """Return a federation in which some clients train on changed labels; inputs are shared, not copied.
 
     Args:
-        federation: as it is.
-        who: a bool per client.
-        relabel: what becomes of a label; the second argument is the number of classes.
+        federation: the federation with the true labels.
+        who: one bool per client: whether its labels change.
+        relabel: function of (labels, number of classes) that returns the changed labels.
     """
     classes = federation.num_classes
     if classes is None:
         raise DataError(
-            f"Labels can only be changed where there are classes; {federation.name} has none. "
+            f"An attack on labels needs data with classes; {federation.name} has none. "
             "Choose another attack, or data with labels."
         )
     train = federation.train
@@ -39,12 +39,12 @@ def relabelled(federation: Federation, who: Any, relabel: Relabel) -> Federation
 
 @dataclass(frozen=True, slots=True)
 class Relabelled:
-    """Shares that are made when asked, with the labels of some clients changed."""
+    """Samples that are generated on demand, with the labels of some clients changed."""
 
-    shares: Shares
-    who: Any  # bool per client
-    relabel: Relabel
-    classes: int
+    shares: Shares  # the samples with their true labels
+    who: Any  # one bool per client: whether its labels change
+    relabel: Relabel  # the change of labels
+    classes: int  # number of classes C
 
     @property
     def sizes(self) -> Ids:
@@ -52,13 +52,13 @@ class Relabelled:
         return self.shares.sizes
 
     def fetch(self, clients: Ids) -> Slab:
-        """Return the samples of these clients, labels changed."""
+        """Return the samples of these clients, with changed labels."""
         slab = self.shares.fetch(clients)
         return slab._replace(y=_changed(slab, self.who[clients], self.relabel, self.classes))
 
 
 def _changed(slab: Slab, who: Any, relabel: Relabel, classes: int) -> Tensor:
-    """Return the slab's labels, all of them, with those of some of its clients changed."""
+    """Return all labels of the slab, with those of some clients changed."""
     rows = positions(slab)[torch.from_numpy(np.repeat(who, slab.sizes))]
     y = slab.y.clone()
     y[rows] = relabel(y[rows], classes)

@@ -1,18 +1,18 @@
-"""Synthetic: softmax labels from a different linear model at every client, SYNTHETIC(α, β).
+"""Synthetic: the SYNTHETIC(α, β) data of FedProx, labelled by a different linear model at every client.
 
-Intuition: clients label by different models W_k and see inputs around different means v_k; β spreads the means.
+Intuition: clients have different labelling models W_k and different input means v_k; a larger β spreads the means more.
 
     n_k = ⌊LogNormal(4, 2)⌋ + 50          u_k ~ N(0, α),   B_k ~ N(0, β),   v_k ~ N(B_k, 1) ∈ R⁶⁰
     W_k ~ N(u_k, 1) ∈ R⁶⁰ˣ¹⁰,   b_k ~ N(u_k, 1) ∈ R¹⁰
     x ~ N(v_k, Σ),   Σ = diag(j^−1.2),   y = argmax softmax(xW_k + b_k)
     per client ⌊0.9·n_k⌋ samples train; the test set is the union of the others
 
-Settled here: α and β are standard deviations, as in the authors' generator (the paper's N(0, α) leaves it open);
-SYNTHETIC(0, 0) is not IID, since every client still draws its own W_k (use SyntheticIid). α changes no label: u_k
-adds u_k·(Σ_j x_j + 1) to all ten logits alike, which softmax and argmax ignore. It is kept because the name has it.
-Differs from the paper: inputs are rounded to float32 after the labels are made. With legacy_seed = s the draws are
-those of the authors' script after numpy.random.seed(s), bit for bit before that rounding (the script itself sets no
-seed); which samples a client holds out comes from the keyed stream instead of Python's unseeded shuffle.
+α and β are standard deviations, as in the authors' generator; the paper's N(0, α) leaves it open. SYNTHETIC(0, 0) is
+not IID, since every client still draws its own W_k; use SyntheticIid. α changes no label: u_k adds u_k·(Σ_j x_j + 1) to
+all ten logits, which softmax and argmax ignore. The setting exists because the data set is named after it.
+Differs from the paper: inputs are rounded to float32 after labelling. With legacy_seed = s the draws before that
+rounding equal those of the authors' script after numpy.random.seed(s), bit for bit; the script itself sets no seed. The
+hold-out comes from the keyed streams, not from Python's unseeded shuffle.
 Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 """
 
@@ -34,14 +34,14 @@ from turnout.streams import Streams
 
 DIM = 60
 CLASSES = 10
-MEAN_SIZE = 50 + math.exp(4 + 2)  # of a client whose size is drawn
-OVERHEAD_BYTES = 1000  # of a client: its mean, its places, Python's own
+MEAN_SIZE = 50 + math.exp(4 + 2)  # expected number of samples of a client whose size is drawn
+OVERHEAD_BYTES = 1000  # memory per client besides its samples: its mean, its offsets, Python objects
 VARIANCES: Floats = np.power(np.arange(1, DIM + 1, dtype=np.float64), -1.2)  # the diagonal of Σ
-LegacySeed = Annotated[int, Range(least=0, most=2**32 - 1)]  # of numpy's old generator
+LegacySeed = Annotated[int, Range(least=0, most=2**32 - 1)]  # seed of numpy's RandomState
 
 
 class Client(NamedTuple):
-    """One client's samples and what they were drawn from."""
+    """One client's samples and the parameters of their distribution."""
 
     x: Floats
     y: Ids
@@ -57,13 +57,13 @@ def lognormal_sizes(rng: np.random.RandomState, clients: int) -> Ids:
 
 @cache
 def square_root() -> Floats:
-    """Return √Σ as numpy's multivariate_normal works it out, which it does anew for every client."""
+    """Return √Σ as numpy's multivariate_normal computes it; cached, since numpy repeats it for every client."""
     _, variances, directions = np.linalg.svd(np.diag(VARIANCES))
     return np.asarray(np.sqrt(variances)[:, None] * directions)
 
 
 def labelled(rng: np.random.RandomState, size: int, weight: Floats, bias: Floats, mean: Floats) -> Client:
-    """Draw a client's inputs and label them with its model."""
+    """Return a client with drawn inputs and the labels of its model."""
     x = rng.standard_normal((size, DIM)) @ square_root()
     x += mean
     return Client(x, np.argmax(x @ weight + bias, axis=1), weight, bias, mean)
@@ -80,20 +80,20 @@ def synthetic_clients(rng: np.random.RandomState, sizes: Ids, alpha: float, beta
 
 
 def legacy_generator(legacy_seed: int | None, streams: Streams) -> np.random.RandomState:
-    """Return numpy's old generator, whose draws the authors' script uses."""
+    """Return numpy's legacy generator, which the authors' script uses."""
     keyed = int(streams.keys("synthetic")[0] >> np.uint64(32))
     return np.random.RandomState(keyed if legacy_seed is None else legacy_seed)
 
 
 def federated(name: str, clients: Iterable[Client], sizes: Ids, holdout: float, streams: Streams) -> Federation:
-    """Lay the clients' samples out once, hold-outs at the end."""
+    """Return a federation over one tensor: all training samples by client, then all hold-outs."""
     train = train_sizes(sizes, holdout)
-    held_out = np.split(drawn_for_holdout(sizes, sizes - train, streams), np.cumsum(sizes)[:-1])
+    is_held_out = np.split(drawn_for_holdout(sizes, sizes - train, streams), np.cumsum(sizes)[:-1])
     x = torch.empty(int(sizes.sum()), DIM)
     y = torch.empty(int(sizes.sum()), dtype=torch.int64)
     starts = np.cumsum(train) - train
     held_starts = int(train.sum()) + np.cumsum(sizes - train) - (sizes - train)
-    for client, out, start, held_start in zip(clients, held_out, starts, held_starts, strict=True):
+    for client, out, start, held_start in zip(clients, is_held_out, starts, held_starts, strict=True):
         for lo, mask in ((int(start), ~out), (int(held_start), out)):
             x[lo : lo + int(mask.sum())] = torch.from_numpy(client.x[mask])
             y[lo : lo + int(mask.sum())] = torch.from_numpy(client.y[mask])
@@ -101,22 +101,24 @@ def federated(name: str, clients: Iterable[Client], sizes: Ids, holdout: float, 
 
 
 def check_room(rule: str, clients: int, samples: float) -> None:
-    """Raise unless this many samples of this many clients can be held."""
-    held = clients * (OVERHEAD_BYTES + samples * (DIM * 4 + 8))  # inputs of float32, labels of int64
+    """Raise if the machine has too little memory for this many clients with this many samples each."""
+    needed = clients * (OVERHEAD_BYTES + samples * (DIM * 4 + 8))  # float32 inputs, int64 labels
     advice = "Lower data.clients or data.samples."
-    check_memory(held, f"{rule} with {clients:,} clients of about {samples:,.0f} samples", advice)
+    check_memory(needed, f"{rule} with {clients:,} clients of about {samples:,.0f} samples", advice)
 
 
 @rule("data")
 class Synthetic:
     """SYNTHETIC(α, β): 60 inputs, 10 classes."""
 
-    alpha: NonNegative = 1.0  # α
-    beta: NonNegative = 1.0  # β
-    clients: Clients = 30  # N
-    samples: Count | None = None  # n_k of every client, hold-out included; left out, log-normal
-    holdout: ShareBelowOne = 0.1  # the share of each client's samples kept for its own test
-    legacy_seed: LegacySeed | None = None  # draw as the authors' script does after this seed
+    alpha: NonNegative = 1.0  # standard deviation α of the clients' model means u_k, 0 or more; 0, 0.5 or 1 is usual
+    beta: NonNegative = 1.0  # standard deviation β of the clients' input means B_k, 0 or more; 0, 0.5 or 1 is usual
+    clients: Clients = 30  # number of clients N, 1 or more; 30 is usual
+    # number of samples n_k of every client, hold-out included, 1 or more; none draws log-normal sizes (usual)
+    samples: Count | None = None
+    holdout: ShareBelowOne = 0.1  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
+    # seed s of the authors' script, 0 to 2³² − 1, to repeat its draws; none draws from the run's seed (usual)
+    legacy_seed: LegacySeed | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

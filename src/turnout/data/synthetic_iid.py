@@ -1,11 +1,11 @@
-"""SyntheticIid: the same inputs and the same labelling model at every client.
+"""SyntheticIid: SYNTHETIC data with one input distribution and one labelling model for all clients.
 
-Intuition: the control experiment; clients differ in size and by chance only.
+Intuition: the control experiment; clients differ only in size and by chance.
 
     n_k = ⌊LogNormal(4, 2)⌋ + 50,   v_k = 0,   one W ~ N(0, 1) ∈ R⁶⁰ˣ¹⁰ and b ~ N(0, 1) ∈ R¹⁰ for all
     x ~ N(0, Σ),   Σ = diag(j^−1.2),   y = argmax softmax(xW + b)
 
-Settled here: this, not SYNTHETIC(0, 0), is the IID case. legacy_seed is as in Synthetic.
+This is the IID case; SYNTHETIC(0, 0) is not. legacy_seed has the meaning that it has in Synthetic.
 Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 """
 
@@ -43,10 +43,12 @@ def iid_clients(rng: np.random.RandomState, sizes: Ids) -> Iterator[Client]:
 class SyntheticIid:
     """The IID variant of SYNTHETIC: 60 inputs, 10 classes."""
 
-    clients: Clients = 30  # N
-    samples: Count | None = None  # n_k of every client, hold-out included; left out, log-normal
-    holdout: ShareBelowOne = 0.1  # the share of each client's samples kept for its own test
-    legacy_seed: LegacySeed | None = None  # draw as the authors' script does after this seed
+    clients: Clients = 30  # number of clients N, 1 or more; 30 is usual
+    # number of samples n_k of every client, hold-out included, 1 or more; none draws log-normal sizes (usual)
+    samples: Count | None = None
+    holdout: ShareBelowOne = 0.1  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
+    # seed s of the authors' script, 0 to 2³² − 1, to repeat its draws; none draws from the run's seed (usual)
+    legacy_seed: LegacySeed | None = None
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -1,13 +1,13 @@
-"""SyntheticOnDemand: SYNTHETIC(α, β) whose clients are made when they are asked, and never kept.
+"""SyntheticOnDemand: SYNTHETIC(α, β) whose samples are generated when a client trains, and then discarded.
 
-Intuition: a client's samples are a pure function of its id, so a million clients cost a million sizes.
+Intuition: a client's samples are a pure function of its id, so a million clients take the memory of a million sizes.
 
-    z ~ N(0, 1), as many as needed, from the stream keyed by (seed, "synthetic", client);
+    z ~ N(0, 1) from the stream keyed by (seed, "synthetic", client);
     u = αz₀,  v = βz₁ + z₂…z₆₁,  W = u + z₆₂…z₆₆₁,  b = u + z₆₆₂…z₆₇₁,  x = v + √Σ·z,  y = argmax softmax(xW + b)
 
-The test set holds fresh samples of a few clients, drawn with probability n_k / n: its mean estimates the objective.
-Differs from the paper: sizes are cut at max_samples, since the log-normal's largest of a million holds a million
-samples; there are no hold-outs. The draws are float32 and are not those of Synthetic.
+The test set has new samples of a few clients, drawn with probability n_k / n, so its mean loss estimates the objective.
+Differs from the paper: sizes are limited to max_samples, since the largest of a million log-normal sizes is about a
+million. There are no hold-outs. The draws are float32 and differ from those of Synthetic.
 Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 """
 
@@ -27,78 +27,82 @@ from turnout.streams import Streams, words
 
 Singles = NDArray[np.float32]
 SPREAD: Singles = np.sqrt(VARIANCES).astype(np.float32)
-HEAD = 2 + DIM + DIM * CLASSES + CLASSES  # draws that make a client's own distribution
+HEAD = 2 + DIM + DIM * CLASSES + CLASSES  # number of draws for a client's distribution
 
 
-class Taste(NamedTuple):
-    """A client's own distribution."""
+class ClientDistribution(NamedTuple):
+    """Parameters of a client's distribution of inputs and labels."""
 
     mean: Singles  # v_k
     weight: Singles  # W_k
     bias: Singles  # b_k
 
 
-def taste(rng: np.random.Generator, alpha: float, beta: float) -> Taste:
-    """Draw a client's distribution: the first draws of its stream."""
+def draw_distribution(rng: np.random.Generator, alpha: float, beta: float) -> ClientDistribution:
+    """Return a client's distribution, from the first draws of its stream."""
     z = rng.standard_normal(HEAD, dtype=np.float32)
     centre = np.float32(alpha) * z[0]  # u_k
     mean = np.float32(beta) * z[1] + z[2 : 2 + DIM]
     weight = centre + z[2 + DIM : 2 + DIM + DIM * CLASSES].reshape(DIM, CLASSES)
-    return Taste(mean, weight, centre + z[-CLASSES:])
+    return ClientDistribution(mean, weight, centre + z[-CLASSES:])
 
 
-def fill(x: Singles, y: Ids, rng: np.random.Generator, of: Taste) -> None:
-    """Draw inputs into x and label them into y."""
+def fill(x: Singles, y: Ids, rng: np.random.Generator, distribution: ClientDistribution) -> None:
+    """Write drawn inputs to x and their labels to y."""
     rng.standard_normal(dtype=np.float32, out=x)
     x *= SPREAD
-    x += of.mean
-    np.argmax(x @ of.weight + of.bias, axis=1, out=y)
+    x += distribution.mean
+    np.argmax(x @ distribution.weight + distribution.bias, axis=1, out=y)
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Samples made when asked; the same client always has the same samples."""
+    """Samples that are generated on demand; a client always has the same samples."""
 
-    sizes: Ids
-    streams: Streams
-    alpha: float
-    beta: float
+    sizes: Ids  # number of samples n_k of each client
+    streams: Streams  # randomness of the run
+    alpha: float  # α
+    beta: float  # β
 
     def fetch(self, clients: Ids) -> Slab:
-        """Make the samples of these clients, and only these."""
+        """Return generated samples of these clients only."""
         sizes = self.sizes[clients]
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
         x, y = np.empty((total, DIM), dtype=np.float32), np.empty(total, dtype=np.int64)
         for key, end, size in zip(words(self.streams.keys("synthetic", clients=clients), 2), ends, sizes, strict=True):
             rng = np.random.Generator(np.random.Philox(key=key))
-            fill(x[end - size : end], y[end - size : end], rng, taste(rng, self.alpha, self.beta))
+            fill(x[end - size : end], y[end - size : end], rng, draw_distribution(rng, self.alpha, self.beta))
         return Slab(torch.from_numpy(x), torch.from_numpy(y), ends - sizes, sizes, None)
 
     def fresh(self, clients: Ids, each: int) -> Samples:
-        """Make samples of these clients that they do not train on."""
+        """Return test samples of these clients, which they do not train on."""
         x = np.empty((len(clients), each, DIM), dtype=np.float32)
         y = np.empty((len(clients), each), dtype=np.int64)
         for place, client in enumerate(clients):
-            own = taste(self.streams.generator("synthetic", client=int(client)), self.alpha, self.beta)
-            fill(x[place], y[place], self.streams.generator("synthetic-test", client=int(client)), own)
+            distribution = draw_distribution(
+                self.streams.generator("synthetic", client=int(client)), self.alpha, self.beta
+            )
+            fill(x[place], y[place], self.streams.generator("synthetic-test", client=int(client)), distribution)
         return Samples(torch.from_numpy(x.reshape(-1, DIM)), torch.from_numpy(y.reshape(-1)))
 
 
 @rule("data")
 class SyntheticOnDemand:
-    """SYNTHETIC(α, β) for as many clients as you like: 60 inputs, 10 classes."""
+    """SYNTHETIC(α, β) for up to millions of clients: 60 inputs, 10 classes."""
 
-    clients: Clients = 1_000_000  # N
-    alpha: NonNegative = 1.0  # α
-    beta: NonNegative = 1.0  # β
-    samples: Count | None = None  # n_k of every client; left out, log-normal
-    max_samples: Annotated[Count, When(samples=None)] = 10_000  # where log-normal sizes are cut
-    test_clients: Clients = 100  # how many clients the test set is drawn from
-    test_samples: Count = 20  # of each of them
+    clients: Clients = 1_000_000  # number of clients N, 1 or more; a million is usual
+    alpha: NonNegative = 1.0  # standard deviation α of the clients' model means u_k, 0 or more; 0, 0.5 or 1 is usual
+    beta: NonNegative = 1.0  # standard deviation β of the clients' input means B_k, 0 or more; 0, 0.5 or 1 is usual
+    # number of samples n_k of every client, 1 or more; none draws log-normal sizes (usual)
+    samples: Count | None = None
+    # upper limit of the log-normal sizes, 1 or more; 10,000 is usual
+    max_samples: Annotated[Count, When(samples=None)] = 10_000
+    test_clients: Clients = 100  # number of clients that the test set is drawn from, 1 or more; 100 is usual
+    test_samples: Count = 20  # number of test samples of each of these clients, 1 or more; 20 is usual
 
     def build(self, streams: Streams) -> Federation:
-        """Return the federation; only the sizes and the test set are made now."""
+        """Return the federation; only the sizes and the test set are computed now."""
         check_memory(32 * self.clients, f"SyntheticOnDemand with {self.clients:,} clients", "Lower data.clients.")
         check_room("SyntheticOnDemand", 1, MEAN_SIZE if self.samples is None else self.samples)
         check_room("SyntheticOnDemand's test set", min(self.test_clients, self.clients), self.test_samples)

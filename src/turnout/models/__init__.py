@@ -1,4 +1,4 @@
-"""Reference models. To add one: one file here, one line below, one test. Any other nn.Module works as it is."""
+"""Reference models. To add one: one file here, one line below, one test. Any other nn.Module works unchanged."""
 
 from typing import Protocol
 
@@ -33,8 +33,8 @@ __all__ = [
 
 
 class ModelRule(Protocol):
-    """What is trained: settings that can build a module for samples of a given shape."""
+    """The settings of a model; they build a module for samples of a given shape."""
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
-        """Return a fresh module; every random weight comes from the generator."""
+        """Return a new module; every random weight comes from the generator."""
         ...

@@ -1,6 +1,6 @@
-"""The convolutional network of the FedAvg paper.
+"""CNN: the convolutional network of the FedAvg paper.
 
-Intuition: two rounds of "look at 5×5 patches, keep the strongest", then one wide layer decides.
+Intuition: two convolutions with pooling extract features, and one wide hidden layer classifies them.
 
     conv 5×5, 32, same → ReLU → pool 2 → conv 5×5, 64, same → ReLU → pool 2 → dense → ReLU → outputs
 
@@ -11,7 +11,7 @@ Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
 import torch
 from torch import nn
 
-from turnout.models.initialise import drawn
+from turnout.models.initialise import build_initialised
 from turnout.models.mlp import perceptron
 from turnout.models.shapes import image_size
 from turnout.settings import Width, rule
@@ -36,9 +36,9 @@ def same_cnn(image: tuple[int, int, int], dense: int, num_outputs: int) -> nn.Se
 class CNN:
     """Two convolutions and one hidden layer."""
 
-    dense: Width = 512  # width of the hidden layer
+    dense: Width = 512  # number of units of the hidden layer, 1 or more; 512 is usual
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for images of this shape."""
         image = image_size("CNN", example_shape, least=4)
-        return drawn(lambda: same_cnn(image, self.dense, num_outputs), generator)
+        return build_initialised(lambda: same_cnn(image, self.dense, num_outputs), generator)

@@ -1,8 +1,8 @@
-"""The convolutional network with dropout that adaptive federated optimisation trained on EMNIST.
+"""EmnistCNN: the convolutional network with dropout of the FedOpt experiments on EMNIST.
 
-Intuition: two convolutions look closely, one pooling step forgets where, and dropout keeps it from learning by heart.
+Intuition: two convolutions extract features, pooling reduces them, and dropout prevents overfitting.
 
-    conv 3×3, 32 → ReLU → conv 3×3, 64 → ReLU → pool 2 → drop ¼ → 128 → ReLU → drop ½ → outputs
+    conv 3×3, 32 → ReLU → conv 3×3, 64 → ReLU → pool 2 → dropout ¼ → 128 → ReLU → dropout ½ → outputs
 
 Reduces to: the same network without dropout at evaluation.
 Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.00295.
@@ -11,7 +11,7 @@ Reference: Reddi et al. Adaptive federated optimization. ICLR 2021. arXiv:2003.0
 import torch
 from torch import nn
 
-from turnout.models.initialise import drawn
+from turnout.models.initialise import build_initialised
 from turnout.models.shapes import image_size
 from turnout.settings import rule
 
@@ -41,4 +41,4 @@ class EmnistCNN:
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for images of this shape."""
         image = image_size("EmnistCNN", example_shape, least=6)
-        return drawn(lambda: dropout_cnn(image, num_outputs), generator)
+        return build_initialised(lambda: dropout_cnn(image, num_outputs), generator)

@@ -1,6 +1,6 @@
-"""A module of the user's own, made under a key: what its constructor draws depends on the key alone.
+"""Builds a user's own module from a keyed seed, so that the random draws of its constructor depend on the key alone.
 
-Its weights are whatever the constructor leaves: its own initialisation, or weights that it reads from a file.
+The weights stay as the constructor leaves them: its own initialisation, or weights that it reads from a file.
 """
 
 import copy
@@ -14,19 +14,24 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from turnout.errors import ConfigError, TurnoutError
-from turnout.models.initialise import Counted
+from turnout.models.initialise import MemoryCheck
 from turnout.untrusted_input import in_brief
 
 
 def made(make: Callable[[], object], called: str, generator: torch.Generator) -> nn.Module:
-    """Return the module that `make` constructs, with the global generators set by this one's seed and put back."""
+    """Return the module that `make` constructs under global generators with the seed of this generator.
+
+    The state of the global generators is restored afterwards.
+    """
     try:
-        with keyed_globals(generator.initial_seed()), Counted():
+        with keyed_globals(generator.initial_seed()), MemoryCheck():
             module = make()
     except TurnoutError:
         raise
-    except Exception as error:  # whatever the user's own code raises
-        raise ConfigError(f"The model {called} cannot be made: {in_brief(error).rstrip('.')}. Change model.") from error
+    except Exception as error:  # the user's code may raise anything
+        raise ConfigError(
+            f"The model {called} cannot be built: {in_brief(error).rstrip('.')}. Change model."
+        ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"model needs a function that returns an nn.Module; {called} returned {module!r:.80}. Change model."
@@ -38,8 +43,8 @@ def made(make: Callable[[], object], called: str, generator: torch.Generator) ->
 
 @contextmanager
 def keyed_globals(seed: int) -> Iterator[None]:
-    """Set the global generators of PyTorch, numpy and Python by a seed, and put them back afterwards."""
-    by_numpy, by_python = np.random.get_state(), random.getstate()  # noqa: NPY002 - what the user may draw from
+    """Seed the global generators of PyTorch, numpy and Python, and restore their states afterwards."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002 - user code may draw from it
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
@@ -47,17 +52,17 @@ def keyed_globals(seed: int) -> Iterator[None]:
         try:
             yield
         finally:
-            np.random.set_state(by_numpy)  # noqa: NPY002
-            random.setstate(by_python)
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
 
 
 def has_lazy(module: nn.Module) -> bool:
-    """Whether a module has parameters or buffers whose shapes are not known yet."""
+    """Whether a module has lazy parameters or buffers, whose shapes are not known yet."""
     return any(map(is_lazy, (*module.parameters(), *module.buffers())))
 
 
 def waiting(section: str, called: str) -> str:
-    """Return what to say of a module with parameters whose shapes are not known yet."""
+    """Return the error message for a module with lazy parameters."""
     return (
         f"{section} needs parameters whose shapes are known; {called} has some that wait for their first input. "
         "Run one sample through it first."

@@ -1,11 +1,11 @@
-"""The layout: a module's parameters as one flat vector, and back.
+"""The layout: maps a module's parameters to one flat vector, and back.
 
-The whole system speaks of a model as one vector. Weight matrices lie in it transposed, (in, out), so that a stack of
-them multiplies a stack of batches without a copy; a module sees them through a transposed view and never knows. Those
-of narrow linear layers, such as a head for ten classes, lie as the module has them, (out, in): products whose rows end
-after ten numbers take two to four times as long as products whose columns do.
-Floating-point buffers (BatchNorm statistics) are a second, shorter vector; integer buffers stay in the module, and so
-do parameters that are frozen (`requires_grad` is false): nobody trains or sends them.
+Outside the module, a model is one flat vector. The vector stores weight matrices transposed, as (in, out), so that a
+stack of them multiplies a stack of batches without a copy; the module gets a transposed view. Weights of narrow linear
+layers, such as a head for ten classes, are stored as (out, in), as in the module: a product with rows of ten numbers
+takes two to four times as long as one with columns of ten numbers.
+Floating-point buffers (BatchNorm statistics) are a second, shorter vector. Integer buffers and frozen parameters
+(`requires_grad` is false) stay in the module: they are neither trained nor sent.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,40 +14,40 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-NARROW = 16  # outputs: a linear layer with fewer is narrow, its rows shorter than two vector registers
+NARROW = 16  # a linear layer with fewer outputs is narrow: its rows are shorter than two vector registers
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One parameter's place in the flat vector."""
+    """The position of one parameter in the flat vector."""
 
-    name: str
-    start: int
-    stop: int
-    shape: tuple[int, ...]  # as the module has it
-    transposed: bool
+    name: str  # name of the parameter in the module
+    start: int  # first position
+    stop: int  # position after the last
+    shape: tuple[int, ...]  # shape in the module
+    transposed: bool  # whether the vector stores the transposed matrix
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape as it lies in the vector."""
+        """Shape in which the vector stores the parameter."""
         return self.shape[::-1] if self.transposed else self.shape or (1,)
 
     def view(self, flat: Tensor) -> Tensor:
-        """Return the parameter, as the module has it, as a view of a flat vector."""
+        """Return the parameter in the module's shape, as a view of a flat vector."""
         stored = flat[self.start : self.stop].view(self.stored_shape)
         return self.seen(stored)
 
     def seen(self, stored: Tensor) -> Tensor:
-        """Return the parameter as the module has it, given as it lies in the vector."""
+        """Return the parameter in the module's shape, as a view of the stored tensor."""
         return stored.t() if self.transposed else stored.view(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each parameter of a module lies in the flat vector."""
+    """The positions of all parameters and buffers of a module in their flat vectors."""
 
-    slots: tuple[Slot, ...]
-    buffers: tuple[Slot, ...]
+    slots: tuple[Slot, ...]  # trainable parameters
+    buffers: tuple[Slot, ...]  # floating-point buffers
 
     @property
     def size(self) -> int:
@@ -61,20 +61,20 @@ class Layout:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The number of each parameter's slot, by name."""
+        """Index of each parameter's slot, by name."""
         return {slot.name: number for number, slot in enumerate(self.slots)}
 
     @classmethod
     def of(cls, module: nn.Module) -> "Layout":
         """Return the layout of a module."""
-        swapped = {
+        transposed = {
             f"{prefix}.{name}" if prefix else name
             for prefix, child in module.named_modules()
             if isinstance(child, nn.LSTM) or (isinstance(child, nn.Linear) and child.out_features >= NARROW)
             for name, parameter in child.named_parameters(recurse=False)
             if parameter.dim() == 2
         }
-        params = [(name, p, name in swapped) for name, p in module.named_parameters() if p.requires_grad]
+        params = [(name, p, name in transposed) for name, p in module.named_parameters() if p.requires_grad]
         floats = [(name, b, False) for name, b in module.named_buffers() if b.is_floating_point()]
         return cls(tuple(_slots(params)), tuple(_slots(floats)))
 
@@ -99,9 +99,9 @@ class Layout:
 
     def load_buffers(self, module: nn.Module, buffers: Tensor) -> None:
         """Write a vector into a module's floating-point buffers, in place."""
-        held = dict(module.named_buffers())
+        targets = dict(module.named_buffers())
         for slot in self.buffers:
-            held[slot.name].copy_(slot.view(buffers))
+            targets[slot.name].copy_(slot.view(buffers))
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return every parameter as a view of a flat vector, by name."""

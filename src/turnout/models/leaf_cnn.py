@@ -1,6 +1,6 @@
-"""The LEAF benchmark's network for FEMNIST: the FedAvg network with a hidden layer of 2048.
+"""LeafCNN: the LEAF benchmark's network for FEMNIST, which is the FedAvg network with 2048 hidden units.
 
-Intuition: sixty-two classes of handwriting want a wider layer before the decision than ten digits do.
+Intuition: 62 classes of handwriting need a wider hidden layer than ten digits.
 
     conv 5×5, 32, same → ReLU → pool 2 → conv 5×5, 64, same → ReLU → pool 2 → 2048 → ReLU → outputs
 
@@ -12,16 +12,16 @@ import torch
 from torch import nn
 
 from turnout.models.cnn import same_cnn
-from turnout.models.initialise import drawn
+from turnout.models.initialise import build_initialised
 from turnout.models.shapes import image_size
 from turnout.settings import rule
 
 
 @rule("model")
 class LeafCNN:
-    """Two convolutions and one hidden layer of 2048. No settings."""
+    """Two convolutions and one hidden layer of 2048 units. No settings."""
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for images of this shape."""
         image = image_size("LeafCNN", example_shape, least=4)
-        return drawn(lambda: same_cnn(image, 2048, num_outputs), generator)
+        return build_initialised(lambda: same_cnn(image, 2048, num_outputs), generator)

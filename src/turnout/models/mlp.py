@@ -1,6 +1,6 @@
-"""A multi-layer perceptron with ReLU on the flattened sample.
+"""MLP: a multi-layer perceptron with ReLU on the flattened sample.
 
-Intuition: the smallest model that is not convex; by default the "2NN" of the FedAvg paper.
+Intuition: the smallest model with a non-convex loss; the default is the "2NN" of the FedAvg paper.
 
     h₀ = vec(x),   h_j = max(0, W_j h_{j−1} + b_j),   z = W h_J + b
 
@@ -13,13 +13,13 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from turnout.models.initialise import drawn
+from turnout.models.initialise import build_initialised
 from turnout.models.shapes import flat_size
 from turnout.settings import Width, rule
 
 
 def perceptron(widths: tuple[int, ...]) -> list[nn.Module]:
-    """Return linear layers through these widths, inputs first, with a ReLU between each two."""
+    """Return linear layers through these widths, inputs first, with a ReLU between two layers."""
     layers: list[nn.Module] = []
     for size, width in pairwise(widths):
         layers += [nn.Linear(size, width), nn.ReLU()]
@@ -30,9 +30,10 @@ def perceptron(widths: tuple[int, ...]) -> list[nn.Module]:
 class MLP:
     """Fully connected layers."""
 
-    hidden: tuple[Width, ...] = (200, 200)  # width of each hidden layer
+    # number of units of each hidden layer, 1 or more; an empty list is softmax regression, 200 and 200 is usual
+    hidden: tuple[Width, ...] = (200, 200)
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for samples of this shape."""
         widths = (flat_size("MLP", example_shape), *self.hidden, num_outputs)
-        return drawn(lambda: nn.Sequential(nn.Flatten(), *perceptron(widths)), generator)
+        return build_initialised(lambda: nn.Sequential(nn.Flatten(), *perceptron(widths)), generator)

@@ -1,13 +1,13 @@
-"""ResNet-18 for small images, with group normalisation.
+"""ResNet18: ResNet-18 for small images, with group normalisation.
 
-Intuition: batch statistics of one client mislead another, so each sample is normalised by itself.
+Intuition: batch statistics differ between clients, so each sample is normalised by itself.
 
-    conv 3×3, 64 → 2 blocks each of 64, 128, 256, 512 maps (all but the first stage halve the image) → pool → outputs
+    conv 3×3, 64 → 2 blocks each of 64, 128, 256, 512 maps (each stage but the first halves the image) → pool → outputs
     block(x) = ReLU( GN(conv 3×3( ReLU(GN(conv 3×3(x))) )) + shortcut(x) )
 
 Reduces to: layer normalisation over channels and pixels when groups = 1.
-Differs from the paper: a 3×3 stem without pooling, for 32×32 images; GroupNorm in place of BatchNorm. The average is
-taken over the whole last map; pooling = "corner" is the FedExP code's, which sees only its top-left 3×3.
+Differs from the paper: a 3×3 stem without pooling, for 32×32 images, and GroupNorm instead of BatchNorm. The average is
+taken over the whole last feature map; pooling = "corner" averages only its top-left 3×3, as the FedExP code does.
 Reference: He, Zhang, Ren, Sun. CVPR 2016. arXiv:1512.03385; Hsieh et al. ICML 2020. arXiv:1910.00189.
 """
 
@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from turnout.errors import ConfigError
-from turnout.models.initialise import drawn
+from turnout.models.initialise import build_initialised
 from turnout.models.shapes import image_size
 from turnout.settings import rule
 
-STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # maps, and the stride of the stage's first block
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # feature maps, and the stride of the stage's first block
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them."""
+    """A residual block: two convolutions and a shortcut."""
 
     def __init__(self, maps_in: int, maps: int, stride: int, groups: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Block(nn.Module):
 
 
 def resnet18(channels: int, num_outputs: int, groups: int, pool: nn.Module) -> nn.Sequential:
-    """Return the stem, eight blocks, this pooling and one linear layer."""
+    """Return the stem, eight blocks, the pooling layer and one linear layer."""
     stem = [nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.GroupNorm(groups, 64), nn.ReLU()]
     blocks, maps_in = [], 64
     for maps, stride in STAGES:
@@ -63,8 +63,9 @@ def resnet18(channels: int, num_outputs: int, groups: int, pool: nn.Module) -> n
 class ResNet18:
     """Eight residual blocks with group normalisation."""
 
-    groups: Literal[1, 2, 4, 8, 16, 32, 64] = 2  # of channels that are normalised together
-    pooling: Literal["global", "corner"] = "global"  # what the last map is averaged over
+    groups: Literal[1, 2, 4, 8, 16, 32, 64] = 2  # number of channel groups of GroupNorm, a power of two from 1 to 64
+    # average pooling of the last feature map: "global" over the whole map (usual), "corner" over its top-left 3×3
+    pooling: Literal["global", "corner"] = "global"
 
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for images of this shape."""
@@ -75,4 +76,4 @@ class ResNet18:
                 'Set model.pooling = "global".'
             )
         pool = nn.AdaptiveAvgPool2d(1) if self.pooling == "global" else nn.AvgPool2d(3)
-        return drawn(lambda: resnet18(channels, num_outputs, self.groups, pool), generator)
+        return build_initialised(lambda: resnet18(channels, num_outputs, self.groups, pool), generator)

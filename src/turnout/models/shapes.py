@@ -1,4 +1,4 @@
-"""What a model needs of its input: one clear message where a shape cannot fit."""
+"""Checks of the input shape of a model."""
 
 from math import prod
 
@@ -8,17 +8,17 @@ Shape = tuple[int, ...]
 
 
 def flat_size(rule: str, example_shape: Shape) -> int:
-    """Return how many numbers a sample holds, for a rule that flattens it."""
+    """Return the number of values of a sample, for a model that flattens it."""
     if not example_shape or prod(example_shape) < 1:
         raise ConfigError(
             f"{rule} needs samples with an axis of at least one number; got example shape {example_shape}. "
-            "Give the inputs the shape (samples, features)."
+            "Reshape the inputs to (samples, features)."
         )
     return prod(example_shape)
 
 
 def image_size(rule: str, example_shape: Shape, least: int) -> tuple[int, int, int]:
-    """Return (channels, height, width), for a rule that needs images of at least so many pixels a side."""
+    """Return (channels, height, width), for a model that needs images of at least `least` pixels a side."""
     if len(example_shape) != 3 or min(example_shape) < 1:
         raise ConfigError(
             f"{rule} needs images of shape (channels, height, width); got example shape {example_shape}. "

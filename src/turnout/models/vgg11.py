@@ -1,13 +1,13 @@
-"""VGG-11 without normalisation, as the FedNova experiments train it on CIFAR-10.
+"""VGG11: VGG-11 without normalisation, the model of the FedNova experiments on CIFAR-10.
 
-Intuition: eight plain convolutions in a row; with nothing to normalise them, large local steps show at once.
+Intuition: eight convolutions in sequence without normalisation, so training is sensitive to large local steps.
 
     64, pool, 128, pool, 256, 256, pool, 512, 512, pool, 512, 512, pool      (3×3, same, ReLU after each)
-    → drop ½ → 512 → ReLU → drop ½ → 512 → ReLU → outputs
+    → dropout ½ → 512 → ReLU → dropout ½ → 512 → ReLU → outputs
     conv weight ~ N(0, 2/(k²·maps_out)), conv bias 0
 
 Reduces to: the same network without dropout at evaluation.
-Differs from the paper: two hidden layers of 512 in place of 4096, for 32×32 images.
+Differs from the paper: two hidden layers of 512 units instead of 4096, for 32×32 images.
 Reference: Simonyan, Zisserman. ICLR 2015. arXiv:1409.1556; Wang et al. (FedNova). NeurIPS 2020. arXiv:2007.07481.
 """
 
@@ -16,11 +16,17 @@ import math
 import torch
 from torch import nn
 
-from turnout.models.initialise import drawn
+from turnout.models.initialise import build_initialised
 from turnout.models.shapes import image_size
 from turnout.settings import rule
 
-STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # a pooling step ends each
+STAGES = (
+    (64,),
+    (128,),
+    (256, 256),
+    (512, 512),
+    (512, 512),
+)  # feature maps of the convolutions; pooling ends each stage
 
 
 def vgg11(image: tuple[int, int, int], num_outputs: int) -> nn.Sequential:
@@ -46,7 +52,7 @@ def vgg11(image: tuple[int, int, int], num_outputs: int) -> nn.Sequential:
 
 
 def draw_convolutions(module: nn.Module, generator: torch.Generator) -> nn.Module:
-    """Draw the convolutions' weights for outputs of even variance, in place, and return the module."""
+    """Draw the weights of the convolutions so that layers preserve the variance, in place, and return the module."""
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, nn.Conv2d):
@@ -64,4 +70,4 @@ class VGG11:
     def build(self, example_shape: tuple[int, ...], num_outputs: int, generator: torch.Generator) -> nn.Module:
         """Return the model for images of this shape."""
         image = image_size("VGG11", example_shape, least=32)
-        return draw_convolutions(drawn(lambda: vgg11(image, num_outputs), generator), generator)
+        return draw_convolutions(build_initialised(lambda: vgg11(image, num_outputs), generator), generator)

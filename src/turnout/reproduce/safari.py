@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.array_types import Floats, Ids
-from turnout.data.partition.splitting import by_label, check_enough, deal, even_sizes
+from turnout.data.partition.splitting import assign, by_label, check_enough, even_sizes
 from turnout.errors import ConfigError
 from turnout.journal.load import Loaded
 from turnout.settings import Count, rule
@@ -24,21 +24,21 @@ class EvenLabels:
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""
         check_enough("EvenLabels", len(labels), num_clients)
-        piles = by_label(labels, rng)
-        if not 1 <= self.labels_per_client <= len(piles) or num_clients % len(piles):
+        by_class = by_label(labels, rng)
+        if not 1 <= self.labels_per_client <= len(by_class) or num_clients % len(by_class):
             raise ConfigError(
-                f"EvenLabels needs 1 <= labels_per_client <= {len(piles)}, the number of labels, and a multiple of it "
-                f"as clients; got {self.labels_per_client} and {num_clients}. Change partition.labels_per_client or "
+                f"EvenLabels needs 1 <= labels_per_client <= {len(by_class)}, the number of labels, and a multiple of "
+                f"it as clients; got {self.labels_per_client} and {num_clients}. Change partition.labels_per_client or "
                 "data.clients."
             )
-        order, clients = rng.permutation(len(piles)), np.arange(num_clients)
-        counts = np.zeros((len(piles), num_clients), dtype=np.int64)
+        order, clients = rng.permutation(len(by_class)), np.arange(num_clients)
+        counts = np.zeros((len(by_class), num_clients), dtype=np.int64)
         for step in range(self.labels_per_client):
-            counts[order[(clients + step) % len(piles)], clients] = 1
-        for label, pile in enumerate(piles):
+            counts[order[(clients + step) % len(by_class)], clients] = 1
+        for label, positions in enumerate(by_class):
             owners = rng.permutation(np.flatnonzero(counts[label]))
-            counts[label, owners] = even_sizes(len(pile), len(owners))
-        return deal(piles, counts)
+            counts[label, owners] = even_sizes(len(positions), len(owners))
+        return assign(by_class, counts)
 
 
 def heard(loaded: Loaded, arm: str, counts: Floats) -> Floats:

@@ -1,7 +1,7 @@
-"""Who holds which samples. To add a rule: one file here, one line below, one test.
+"""Partition rules. To add one: one file here, one line below, one test.
 
-A rule is a pure function of the labels, the number of clients and a generator; it returns one array of sample
-positions per client, disjoint, and says in its docstring which samples it leaves out, if any.
+A partition rule is a pure function of the labels, the number of clients and a generator. It returns one array of sample
+positions per client; the arrays are disjoint. Its docstring says under `Left out:` which samples no client gets.
 """
 
 from typing import Protocol, runtime_checkable
@@ -23,7 +23,7 @@ __all__ = ["Dirichlet", "DirichletClient", "Iid", "KLabels", "OneLabel", "Pareto
 
 @runtime_checkable
 class Partition(Protocol):
-    """How samples are dealt to clients."""
+    """A rule that splits samples across clients."""
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples, one array per client."""

@@ -1,16 +1,16 @@
-"""DirichletClient: every client draws its own mixture of classes.
+"""DirichletClient: every client draws its own distribution of classes.
 
-Intuition: clients have tastes; equal sizes keep taste apart from amount.
+Intuition: clients differ in their class proportions; with balanced = true, they do not differ in size.
 
     q_i ~ Dir(α·1_C) for every client
-    balanced:    again and again, a random client that holds fewer than ⌊n/N⌋ draws a class from q_i, over the classes
-                 that still have samples, and takes one sample of it
-    unbalanced:  client i takes a share q_ic / Σ_j q_jc of class c
+    balanced:    repeat: a random client i with fewer than ⌊n/N⌋ samples draws a class from q_i, among the classes with
+                 samples left, and gets one sample of it
+    unbalanced:  client i gets the fraction q_ic / Σ_j q_jc of class c
 
 Left out: n − N·⌊n/N⌋ samples when balanced; nothing otherwise.
 Reduces to: nearly Iid as α → ∞.
-Differs from the paper: a client whose classes are all used up draws evenly from those that are not; the loop it
-comes from would never end. Redrawing until a class has samples is done in one draw over those that have.
+Differs from the paper: a client whose classes have no samples left draws uniformly from the other classes; the original
+loop would not end. One draw among the classes with samples left replaces repeated draws from all classes.
 Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 """
 
@@ -20,63 +20,72 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.array_types import Floats, Ids
-from turnout.data.partition.splitting import by_label, check_enough, counts_of, deal
+from turnout.data.partition.splitting import assign, by_label, check_enough, counts_of
 from turnout.settings import Positive, rule
 
 
-def equal_counts(tastes: Floats, totals: Ids, rng: np.random.Generator) -> Ids:
-    """Return a (classes, clients) table in which every client holds ⌊n/N⌋ samples; tastes are (clients, classes)."""
-    num_clients, num_classes = tastes.shape
+def equal_counts(mixtures: Floats, totals: Ids, rng: np.random.Generator) -> Ids:
+    """Return a (classes, clients) table of counts in which every client has ⌊n/N⌋ samples.
+
+    Args:
+        mixtures: (clients, classes) table of each client's class proportions q_i.
+        totals: number of samples n_c of each class.
+        rng: generator of the draws.
+    """
+    num_clients, num_classes = mixtures.shape
     size = int(totals.sum()) // num_clients
     left = totals.tolist()
     room = [size] * num_clients
-    waiting = list(range(num_clients))
+    unfilled = list(range(num_clients))
     counts = [[0] * num_clients for _ in range(num_classes)]
-    ladders = _ladders(tastes, totals > 0)
+    cumulative = _cumulative(mixtures, totals > 0)
     who, which = rng.random((2, size * num_clients)).tolist()
     for pick, u in zip(who, which, strict=True):
-        place = int(pick * len(waiting))
-        client = waiting[place]
-        label = bisect_right(ladders[client], u)
+        place = int(pick * len(unfilled))
+        client = unfilled[place]
+        label = bisect_right(cumulative[client], u)
         counts[label][client] += 1
         left[label] -= 1
         room[client] -= 1
         if room[client] == 0:
-            waiting[place] = waiting[-1]
-            waiting.pop()
+            unfilled[place] = unfilled[-1]
+            unfilled.pop()
         if left[label] == 0:
-            ladders = _ladders(tastes, np.array(left) > 0)
+            cumulative = _cumulative(mixtures, np.array(left) > 0)
     return np.array(counts, dtype=np.int64)
 
 
-def _ladders(tastes: Floats, nonempty: NDArray[np.bool_]) -> list[list[float]]:
-    """Return each client's cumulative chances over the classes that have samples; the top rung is above every u."""
+def _cumulative(mixtures: Floats, nonempty: NDArray[np.bool_]) -> list[list[float]]:
+    """Return each client's cumulative probabilities over the classes with samples left; the last exceeds every u."""
     if not nonempty.any():
         return []
-    chances = tastes * nonempty
-    mass = chances.sum(axis=1, keepdims=True)
-    chances = np.where(mass > 0, chances, nonempty.astype(np.float64))
-    ladders = np.cumsum(chances / chances.sum(axis=1, keepdims=True), axis=1)
-    ladders[:, int(np.flatnonzero(nonempty)[-1]) :] = 2.0  # rounding must not reach past the last class
-    rungs: list[list[float]] = ladders.tolist()
-    return rungs
+    probs = mixtures * nonempty
+    mass = probs.sum(axis=1, keepdims=True)
+    probs = np.where(mass > 0, probs, nonempty.astype(np.float64))
+    cumulative = np.cumsum(probs / probs.sum(axis=1, keepdims=True), axis=1)
+    cumulative[:, int(np.flatnonzero(nonempty)[-1]) :] = 2.0  # rounding must not select a class after the last
+    rows: list[list[float]] = cumulative.tolist()
+    return rows
 
 
 @rule("data.partition")
 class DirichletClient:
-    """Client by client, each with its own mixture."""
+    """A distribution of classes for each client."""
 
-    concentration: Positive = 0.5  # α > 0: how alike clients are; 0.1 is far apart, 100 nearly the same
-    balanced: bool = True  # everyone holds ⌊n/N⌋; or what falls to them
+    # concentration α of the Dirichlet, above 0; 0.1 is very heterogeneous, 100 nearly IID
+    concentration: Positive = 0.5
+    balanced: bool = True  # whether every client has ⌊n/N⌋ samples (usual); false leaves the sizes random
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""
         check_enough("DirichletClient", len(labels), num_clients)
-        piles = by_label(labels, rng)
-        totals = np.array([len(pile) for pile in piles], dtype=np.int64)
-        tastes = rng.dirichlet(np.full(len(piles), self.concentration), size=num_clients)
+        by_class = by_label(labels, rng)
+        totals = np.array([len(positions) for positions in by_class], dtype=np.int64)
+        mixtures = rng.dirichlet(np.full(len(by_class), self.concentration), size=num_clients)
         if self.balanced:
-            return deal(piles, equal_counts(tastes, totals, rng))
-        columns = tastes.T + np.finfo(np.float64).tiny  # a class nobody likes goes to everyone
+            return assign(by_class, equal_counts(mixtures, totals, rng))
+        columns = mixtures.T + np.finfo(np.float64).tiny  # all clients share a class in which all proportions are 0
         shares = columns / columns.sum(axis=1, keepdims=True)
-        return deal(piles, np.stack([counts_of(row, int(total)) for row, total in zip(shares, totals, strict=True)]))
+        return assign(
+            by_class, np.stack([counts_of(row, int(total)) for row, total in zip(shares, totals, strict=True)])
+        )

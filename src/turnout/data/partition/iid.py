@@ -1,8 +1,8 @@
-"""Iid: shuffle all samples and deal them out evenly.
+"""Iid: shuffle all samples and split them equally.
 
-Intuition: every client sees the same mixture, so clients differ by chance only.
+Intuition: all clients have the same distribution and differ only by chance.
 
-    n_i = ⌊n/N⌋ or ⌈n/N⌉,   or the sizes asked for
+    n_i = ⌊n/N⌋ or ⌈n/N⌉,   or `sizes`
 
 Left out: nothing; with `sizes` that sum to less than n, the rest.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
@@ -19,9 +19,10 @@ from turnout.settings import Count, rule
 
 @rule("data.partition")
 class Iid:
-    """The same mixture for everyone."""
+    """The same distribution for all clients."""
 
-    sizes: tuple[Count, ...] | None = None  # n_i; left out, as even as can be
+    # number of samples n_i of each client, 1 or more; none is equal sizes (usual)
+    sizes: tuple[Count, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.sizes == ():
@@ -38,6 +39,6 @@ class Iid:
             )
         if sizes.sum() > len(labels):
             raise DataError(
-                f"Iid needs {sizes.sum()} samples for the sizes asked for; got {len(labels)}. Lower partition.sizes."
+                f"Iid needs {sizes.sum()} samples for partition.sizes; got {len(labels)}. Lower partition.sizes."
             )
         return cut(rng.permutation(len(labels)), sizes)

@@ -1,8 +1,6 @@
-"""Natural: clients are the people, devices or writers the samples came from.
+"""Natural partition: each person, device or writer that samples came from is a client.
 
-Intuition: the partition is part of the data, not a choice.
-
-This is not a rule with settings: loaders whose samples carry ids call it.
+This is not a rule of the partition axis and has no settings. Loaders whose samples have client ids call it.
 """
 
 import numpy as np
@@ -12,7 +10,7 @@ from turnout.array_types import Ids
 
 
 def by_id(ids: ArrayLike) -> list[Ids]:
-    """Return the positions of each id's samples, in rising order of id; positions keep their order."""
+    """Return the positions of each id's samples, in ascending order of id; the positions of an id ascend, too."""
     values = np.asarray(ids)
     if len(values) == 0:
         return []

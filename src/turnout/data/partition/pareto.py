@@ -1,14 +1,14 @@
-"""Pareto: the same mixture for everyone, but a few clients hold most of the samples.
+"""Pareto: the same distribution for all clients, but a few clients have most of the samples.
 
-Intuition: most devices are used little, a few all day.
+Intuition: most devices produce little data, and a few produce a lot.
 
     w_i = min( 1 + Pareto(index), cap · median(w) )
     n_i = max( min_size, s·w_i ),   s such that Σ n_i = n
 
 Left out: nothing.
 Reduces to: Iid as index → ∞ (every weight is one).
-Differs from the paper: sizes are capped and have a minimum. With index 0.5 the mean is infinite, and without a cap
-one client of a hundred often holds nine samples in ten.
+Differs from the paper: sizes have a maximum and a minimum. With index 0.5 the mean is infinite, and without a maximum
+one client of a hundred often has 90 % of the samples.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
@@ -23,18 +23,18 @@ from turnout.settings import Count, Positive, Range, rule
 
 
 def pareto_weights(num_clients: int, rng: np.random.Generator, *, index: float = 0.5, cap: float = 20.0) -> Floats:
-    """Return Type-I Pareto weights of at least one, none above `cap` times the median."""
+    """Return Type-I Pareto weights w_i, from 1 to `cap` times their median."""
     weights = 1.0 + rng.pareto(index, num_clients)
     return np.minimum(weights, cap * np.median(weights))
 
 
 def level(weights: Floats, total: int, min_size: int) -> float:
-    """Return s with Σ max(min_size, s·w_i) = total; total is at least min_size for each."""
-    falling = np.sort(weights)[::-1]
-    above = np.arange(1, len(falling) + 1)  # how many hold more than the minimum
-    scales = (total - (len(falling) - above) * min_size) / np.cumsum(falling)
-    valid = np.flatnonzero(scales * falling >= min_size)
-    return float(scales[valid[-1]]) if len(valid) else min_size / float(falling[0])
+    """Return the scale s with Σ_i max(min_size, s·w_i) = total, for a total of at least min_size per client."""
+    descending = np.sort(weights)[::-1]
+    above = np.arange(1, len(descending) + 1)  # number of clients above min_size
+    scales = (total - (len(descending) - above) * min_size) / np.cumsum(descending)
+    valid = np.flatnonzero(scales * descending >= min_size)
+    return float(scales[valid[-1]]) if len(valid) else min_size / float(descending[0])
 
 
 def pareto_sizes(
@@ -46,7 +46,7 @@ def pareto_sizes(
     min_size: int = 10,
     cap: float = 20.0,
 ) -> Ids:
-    """Return sizes that sum to total; none is below min_size or, to within one, above `cap` times the median."""
+    """Return sizes that sum to total, from min_size to `cap` times their median, to within one."""
     check_enough("Pareto", total, num_clients, each=max(min_size, 1))
     weights = pareto_weights(num_clients, rng, index=index, cap=cap)
     extra = np.maximum(level(weights, total, min_size) * weights - min_size, 0.0)
@@ -59,9 +59,10 @@ def pareto_sizes(
 class Pareto:
     """Heavy-tailed sizes."""
 
-    index: Positive = 0.5  # of the tail: the smaller, the more unequal
-    min_size: Count = 10  # samples that each client has at least
-    cap: Annotated[float, Range(least=1)] = 20.0  # times the median
+    index: Positive = 0.5  # tail index of the Pareto distribution, above 0; smaller is more unequal, 0.5 is usual
+    min_size: Count = 10  # smallest number of samples of a client, 1 or more; 10 is usual
+    # largest weight of a client, as a multiple of the median weight, 1 or more; 20 is usual
+    cap: Annotated[float, Range(least=1)] = 20.0
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""

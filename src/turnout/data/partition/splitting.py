@@ -1,4 +1,4 @@
-"""How a pile of positions is cut up; every rule deals with these."""
+"""Functions that split sample positions, shared by the partition rules."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from turnout.errors import DataError
 
 
 def check_enough(rule: str, num_samples: int, num_clients: int, each: int = 1) -> None:
-    """Raise unless there are clients, and `each` samples for every one of them."""
+    """Raise if there are no clients, or fewer than `each` samples per client."""
     if num_clients < 1:
         raise DataError(f"{rule} needs at least one client; got {num_clients}. Set data.clients to 1 or more.")
     if num_samples < num_clients * each:
@@ -19,7 +19,7 @@ def check_enough(rule: str, num_samples: int, num_clients: int, each: int = 1) -
 
 
 def by_label(labels: NDArray[np.int64], rng: np.random.Generator) -> list[Ids]:
-    """Return the positions of each label that occurs, in rising order of label, each pile shuffled."""
+    """Return the shuffled positions of each label's samples, in ascending order of the labels that occur."""
     shuffled = rng.permutation(len(labels))
     sorted_ = shuffled[np.argsort(labels[shuffled], kind="stable")]
     counts = np.unique(labels, return_counts=True)[1]
@@ -27,27 +27,27 @@ def by_label(labels: NDArray[np.int64], rng: np.random.Generator) -> list[Ids]:
 
 
 def even_sizes(total: int, parts: int) -> Ids:
-    """Return sizes that differ by at most one and sum to total; the larger ones come first."""
+    """Return sizes that differ by at most one and sum to total; larger ones first."""
     return total // parts + (np.arange(parts) < total % parts).astype(np.int64)
 
 
-def cut(pile: Ids, sizes: Ids) -> list[Ids]:
-    """Return consecutive pieces of the pile; what is left over belongs to nobody."""
+def cut(positions: Ids, sizes: Ids) -> list[Ids]:
+    """Return consecutive pieces of these sizes; the remaining positions are left out."""
     ends = np.cumsum(sizes)
-    return np.split(pile[: int(ends[-1])], ends[:-1])
+    return np.split(positions[: int(ends[-1])], ends[:-1])
 
 
 def counts_of(shares: Floats, total: int) -> Ids:
-    """Return whole counts that follow the shares and sum to total; shares sum to one."""
+    """Return integer counts in proportion to the shares, which sum to one; the counts sum to total."""
     ends = np.floor(np.cumsum(shares) * total + 1e-9).astype(np.int64)
     ends[-1] = total
     return np.diff(np.minimum(ends, total), prepend=0)
 
 
-def deal(piles: list[Ids], counts: NDArray[np.int64]) -> list[Ids]:
-    """Return the positions of each client: client i takes counts[c, i] from pile c."""
+def assign(by_class: list[Ids], counts: NDArray[np.int64]) -> list[Ids]:
+    """Return the positions of each client: counts[c, i] positions of class c for client i."""
     clients = np.arange(counts.shape[1])
     owner = np.concatenate([np.repeat(clients, row) for row in counts])
-    dealt = np.concatenate([pile[: int(row.sum())] for pile, row in zip(piles, counts, strict=True)])
+    assigned = np.concatenate([pool[: int(row.sum())] for pool, row in zip(by_class, counts, strict=True)])
     order = np.argsort(owner, kind="stable")
-    return cut(dealt[order], counts.sum(axis=0))
+    return cut(assigned[order], counts.sum(axis=0))

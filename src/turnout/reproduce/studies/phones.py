@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.array_types import Floats
-from turnout.data.loading import kept
+from turnout.data.loading import random_subset
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
 from turnout.reproduce.reading import clients, final
@@ -232,7 +232,9 @@ def students(study: Loaded, arm: str) -> Floats:
     seeds = sorted(set(study.runs["seed"]))
     wanted = accuracy.shape[1]
     found = [
-        np.nanmean(mine[kept(WRITERS, wanted, Streams(int(seed)), purpose="clients", what="writers") >= EMPLOYEES])
+        np.nanmean(
+            mine[random_subset(WRITERS, wanted, Streams(int(seed)), purpose="clients", what="writers") >= EMPLOYEES]
+        )
         for seed, mine in zip(seeds, accuracy, strict=True)
     ]
     return 100.0 * np.array(found)
