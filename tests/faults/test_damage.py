@@ -225,7 +225,7 @@ def with_file(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Cal
 
 def forget_controls(tensors: dict[str, Any], runs: dict[str, Any]) -> None:
     for run in runs.values():
-        run["kinds"].pop("local.control", None)
+        run["kinds"].pop("world.store control", None)
 
 
 WAY = {"stacked": True, "block": 4, "workers": 2, "threads": 1, "pixels_last": False}

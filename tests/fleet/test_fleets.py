@@ -154,7 +154,9 @@ class Counting(Sequential):
     seed=st.integers(0, 1000),
     cohort=st.none() | st.integers(1, CLIENTS),
 )
-def test_property_the_journals_counts_equal_what_happened(availability, work, clock, membership, seed, cohort):
+def test_property_the_journals_counts_equal_what_happened(
+    availability, work, clock, membership, turnover, seed, cohort
+):
     sizes, engine = [1, 4, 2, 3, 5, 2], Counting()
     task = quadratic_task([1.0] * CLIENTS, [[float(c), 1.0] for c in range(CLIENTS)], sizes)
     study = Study(
@@ -163,6 +165,7 @@ def test_property_the_journals_counts_equal_what_happened(availability, work, cl
         loss=losses.quadratic,
         local=SGD(lr=0.1, steps=STEPS, batches="full"),
         fleet=Fleet(availability=availability, work=work, clock=clock, membership=membership),
+        turnover=turnover,
         selection=Uniform(cohort_size=cohort),
         rounds=6,
         seeds=(seed,),

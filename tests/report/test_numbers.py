@@ -17,6 +17,7 @@ from turnout.report.contents import contents
 from turnout.report.fairness import edges, jain, ranked, summary
 from turnout.report.figures import _marks, states
 from turnout.report.load_studies import gather
+from turnout.requests import Outcome
 
 ACCURACIES = np.array([0.9, np.nan, 0.2, 0.5, 0.8, 0.1, 0.6, 0.7, 0.3, 0.4, 1.0])
 
@@ -100,7 +101,8 @@ def test_contract_the_ledger_is_the_sum_of_all_rounds(folder: Path) -> None:
 
 def test_golden_a_server_that_does_not_wait_leaves_clients_asked(tmp_path: Path) -> None:
     facts = {"up": [0, 1], "asked": [0, 1, 2], "multiplicity": [1, 1, 1], "answered": [1], "asked_steps": [0, 4, 4]}
-    facts |= {"local_steps": [0, 4, 0], "rejected": {2: "not finite"}}
+    facts |= {"local_steps": [0, 4, 0], "outcomes": [Outcome.AT_WORK, Outcome.COMPLETE, Outcome.REJECTED]}
+    facts |= {"rejected": {2: "not finite"}}
     changes = {name: value if name == "rejected" else np.array(value) for name, value in facts.items()}
     floats = {"coefficients": np.array([0.0, 1.0, 0.0]), "losses": np.array([np.nan, 1.0, np.nan])}
     folder = write(tmp_path / "phones", arms=("A",), seeds=1, rounds=1, num_clients=4, **changes, **floats)

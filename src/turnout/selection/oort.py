@@ -115,7 +115,7 @@ class Oort:
 
     def _seconds_of(self, clients: Ids, ask: Ask) -> Steps[Floats]:
         """Return s_i; all ones if speed has no effect, or the world does not know it."""
-        if self.preferred_seconds is None:
+        if self.preferred_seconds is None or not len(clients):
             return np.ones(len(clients))
         expected: Expected = yield ask.expected(clients)
         return np.ones(len(clients)) if expected.seconds is None else expected.seconds

@@ -122,7 +122,7 @@ def run_study(
     worker.watch.tell(READING)
     notes = notes_on([(place.arm, run_factory.run(0, place)) for place in first])
     data = Data({place: run_factory.digest(place) for place in first}, accept_changed_data, len(places))
-    facts = _facts(worker)
+    facts = _facts(worker, deterministic)
     told = facts | _notes(study, notes)
     journal = Journal.create(folder, study=study.name, config=resolved(study), facts=told, data=data)
     try:
@@ -281,6 +281,6 @@ def _notes(study: Study, notes: list[str]) -> dict[str, Any]:
     return {"notes": told} if told else {}
 
 
-def _facts(engine: Engine) -> dict[str, Any]:
+def _facts(engine: Engine, deterministic: bool) -> dict[str, Any]:
     """Return how and on what the study is run: all that decides in which order numbers are added."""
-    return {"engine": engine.name, **engine.fingerprint()}
+    return {"engine": engine.name, **engine.fingerprint(), "deterministic": deterministic}

@@ -138,8 +138,8 @@ class Vectorised:
         return answers
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return this machine and its software, and whether it runs in the one way that does not depend on cores."""
-        return {**machine_fingerprint(self.device), "deterministic": self.deterministic}
+        """Return this machine and its software; how it runs each kind of work is its tuning."""
+        return machine_fingerprint(self.device)
 
     def tuning(self) -> dict[str, dict[str, Any]]:
         """Return how it chose to run each kind of work."""

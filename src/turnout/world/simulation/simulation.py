@@ -47,6 +47,9 @@ T = TypeVar("T")
 def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
     """Run a plan in simulation from the given state; yields requests to an engine and records, returns the state."""
     world = Simulation(plan=plan, population=population, streams=streams, memory=state.world)
+    kept, mean = plan.local.client_state, state.local.get("shared")
+    if kept is not None and mean is not None and mean.any() and kept.name not in world.store.tables:
+        raise KeyError(kept.name)  # a state that was changed: going on would take every client's row for zeros
     steps = world.serve(coordinate(plan, population, state, streams))
     return (yield from with_adversaries(plan, population, streams, steps))
 
