@@ -10,6 +10,7 @@ from scipy import stats
 from tests.journal.records import add_run, info, journal, record
 from turnout.analysis.compare import compare
 from turnout.analysis.comparison import sparklines
+from turnout.cli.comparison_table import comparison_table
 from turnout.errors import ConfigError, JournalError
 from turnout.journal import Journal, Loaded, frames
 
@@ -89,35 +90,35 @@ def test_golden_the_verdict_admits_a_difference_that_is_not_clear(loaded_from: C
 def test_golden_one_seed_claims_nothing(loaded_from: Callable[..., Loaded]) -> None:
     result = compare(loaded_from({"A": [[0.5]], "B": [[0.7]]}))
     assert result.verdict() == (
-        "B ends 20.0 points above A in the one seed that was run; one seed cannot tell a difference from luck, "
+        "B ends 20.0 points above A in the only seed that was run; one seed cannot tell a difference from chance, "
         "so run more."
     )
     text = result.text()
     assert "50.00 %" in text
     assert "±" not in text
     assert "[–]" not in text
-    assert "one seed shows no spread and no test can be made of it: run more" in text
+    assert "one seed gives neither a spread nor a test: run more" in text
     assert result.rows[1].difference is not None
     assert result.rows[1].difference.corrected_p is None
     assert compare(loaded_from({"A": [[0.5]], "B": [[0.5]]})).verdict() == (
-        "B ends level with A in the one seed that was run."
+        "B ends level with A in the only seed that was run."
     )
     assert compare(loaded_from({"A": [[0.5]]})).verdict() == (
-        "One arm, nothing to compare it with: A ends at 50.00 % in the one seed that was run."
+        "There is only one arm, so nothing to compare: A ends at 50.00 % in the only seed that was run."
     )
 
 
 def test_golden_equal_differences_claim_no_test(loaded_from: Callable[..., Loaded]) -> None:
     result = compare(loaded_from({"A": [[0.5], [0.6]], "B": [[0.7], [0.8]]}))
     assert result.verdict() == (
-        "B ends 20.0 points above A by the same amount in each of 2 seeds, which leaves nothing to test."
+        "B ends 20.0 points above A by the same amount in each of 2 seeds, so no test is possible."
     )
     assert compare(loaded_from({"A": [[0.5]] * 2, "B": [[0.5]] * 2})).verdict() == "B ends level with A over 2 seeds."
 
 
 def test_golden_one_arm(loaded_from: Callable[..., Loaded]) -> None:
     verdict = compare(loaded_from({"A": [[0.5], [0.6]]})).verdict()
-    assert verdict == "One arm, nothing to compare it with: A ends at 55.00 ± 7.07 %."
+    assert verdict == "There is only one arm, so nothing to compare: A ends at 55.00 ± 7.07 %."
 
 
 def test_golden_costs_to_a_given_target(loaded_from: Callable[..., Loaded]) -> None:
@@ -138,8 +139,8 @@ def test_golden_seeds_that_never_reach_the_target_are_said(loaded_from: Callable
     result = compare(loaded_from(PHONES), target={"accuracy": 0.75})
     assert result.rows[0].to_target["round"].reached == 1
     assert result.rows[0].to_target["round"].median is None
-    assert "FedAvg: 2 of 3 never reached it" in result.text()
-    assert "FedNova: 1 of 3 never reached it" in result.text()
+    assert "FedAvg: 2 of 3 seeds never reached the target" in result.text()
+    assert "FedNova: 1 of 3 seeds never reached the target" in result.text()
 
 
 def test_golden_the_default_target_is_a_share_of_the_best_mean_and_said(loaded_from: Callable[..., Loaded]) -> None:
@@ -203,14 +204,14 @@ def test_golden_a_target_an_arm_never_reaches_is_said_in_its_cell(loaded_from: C
     lines = compare(loaded_from({**PHONES, "slow": [[0.1, 0.2]] * 3}), target={"accuracy": 0.75}).text().splitlines()
     assert lines[1].split()[-4:-1] == ["(1/3)", "–", "(1/3)"]
     assert lines[3].split()[-4:-1] == ["never", "never", "never"]
-    assert "in brackets: how many seeds got there" in "\n".join(lines)
+    assert "in brackets: how many seeds reached the target" in "\n".join(lines)
 
 
 def test_contract_the_table_shows_the_cells_of_the_text(loaded_from: Callable[..., Loaded]) -> None:
     result = compare(loaded_from({"[b]FedAvg": PHONES["FedAvg"], "[red]FedNova": PHONES["FedNova"]}))
     shown_on = StringIO()
     console = Console(width=200, file=shown_on)
-    console.print(result.table())
+    console.print(comparison_table(result))
     shown = shown_on.getvalue()
     for wanted in (
         "from [b]FedAvg ",
@@ -224,7 +225,7 @@ def test_contract_the_table_shows_the_cells_of_the_text(loaded_from: Callable[..
 
 def test_golden_a_narrow_terminal_folds_no_line(loaded_from: Callable[..., Loaded]) -> None:
     shown_on = StringIO()
-    Console(width=80, file=shown_on).print(compare(loaded_from(PHONES), target={"accuracy": 0.6}).table())
+    Console(width=80, file=shown_on).print(comparison_table(compare(loaded_from(PHONES), target={"accuracy": 0.6})))
     lines = [line.rstrip() for line in shown_on.getvalue().splitlines()]
     assert lines[:9] == [
         "                                 points from FedAvg",
@@ -246,7 +247,7 @@ def test_contract_as_dict_is_json_with_no_nan(loaded_from: Callable[..., Loaded]
     assert back["rows"][0]["final"] == {"count": 2, "mean": None, "std": None}
     assert back["rows"][1]["difference"] is None
     assert back["rows"][1]["to_target"]["round"]["reached"] == 1  # 0.8, but not 0.7, is above 95 % of 0.75
-    assert back["verdict"] == "A, the baseline, diverged in 1 of 2 seeds; nothing is claimed."
+    assert back["verdict"] == "The baseline A diverged in 1 of 2 seeds, so nothing can be compared."
 
 
 def test_contract_a_run_that_ends_in_nan_is_not_judged_by_an_earlier_round(loaded_from: Callable[..., Loaded]) -> None:
@@ -254,7 +255,7 @@ def test_contract_a_run_that_ends_in_nan_is_not_judged_by_an_earlier_round(loade
     assert result.rows[1].final.mean is None
     assert result.rows[1].diverged == 1
     assert "B: diverged in 1 of 1 seed" in result.text()
-    assert result.verdict() == "Every arm but A diverged; nothing is claimed."
+    assert result.verdict() == "Every arm except the baseline A diverged, so nothing can be compared."
 
 
 def test_contract_only_shared_seeds_are_paired(loaded_from: Callable[..., Loaded]) -> None:
@@ -284,10 +285,10 @@ def test_contract_several_studies_keep_their_arms_apart(loaded_from: Callable[..
 
 def test_error_a_metric_baseline_or_target_that_is_not_there(loaded_from: Callable[..., Loaded]) -> None:
     loaded = loaded_from(PHONES)
-    with pytest.raises(ConfigError, match=r"No metric 'f1' to compare. Choose one of accuracy"):
+    with pytest.raises(ConfigError, match=r"no metric 'f1' that every arm has. Choose one of: accuracy"):
         compare(loaded, metric="f1")
     with pytest.raises(
-        ConfigError, match=r"No finished arm is called 'FedProx'. Choose a baseline of: FedAvg, FedNova"
+        ConfigError, match=r"There is no finished arm 'FedProx'. Choose the baseline from: FedAvg, FedNova"
     ):
         compare(loaded, baseline="FedProx")
     with pytest.raises(ConfigError, match=r"accuracy is a share between 0 and 1; write 0.80"):
@@ -339,7 +340,10 @@ def test_golden_arms_of_other_clients_or_another_split_are_compared_unpaired_and
     assert difference.t_test_p == pytest.approx(expected.pvalue)
     text = result.text()
     assert "+20.0 unpaired [" in text
-    assert f"B: not paired with A, for they differ in data.{key}; Welch's t-test and interval" in text
+    assert "differences are taken between the means over seeds; interval and p: Welch's t-test" in text
+    assert "seed by seed" not in text
+    assert "Student" not in text
+    assert f"B: not paired with A, because they differ in data.{key}; Welch's t-test and interval" in text
     assert result.verdict().startswith(
         "B ends 20.0 points above A, 95 % interval −2.7 to 42.7, not paired; not a clear"
     )
@@ -356,9 +360,9 @@ def test_golden_two_studies_are_paired_only_where_their_data_agree(loaded_from: 
 
 def test_golden_one_unpaired_seed_or_none_of_its_spread_claims_nothing(loaded_from: Callable[..., Loaded]) -> None:
     one = made(loaded_from({"A": [[0.5]], "B": [[0.7]]}), A=HERE, B=FEWER)
-    assert compare(one).verdict().startswith("B ends 20.0 points above A in the one seed that was run")
+    assert compare(one).verdict().startswith("B ends 20.0 points above A in the only seed that was run")
     same = made(loaded_from({"A": [[0.5]] * 2, "B": [[0.7]] * 2}), A=HERE, B=FEWER)
-    assert compare(same).verdict().endswith("by the same amount in each of 2 seeds, which leaves nothing to test.")
+    assert compare(same).verdict().endswith("by the same amount in each of 2 seeds, so no test is possible.")
 
 
 def test_error_different_data_or_losses_are_not_compared(loaded_from: Callable[..., Loaded]) -> None:
@@ -381,13 +385,13 @@ def test_golden_arms_of_different_length_are_compared_at_the_last_common_round(
     result = compare(loaded_from({"A": [[0.1, 0.4], [0.1, 0.6]], "B": long}), target={"accuracy": 0.9})
     short, longer = result.rows
     assert (short.final.mean, longer.final.mean) == pytest.approx((0.5, 0.55))
-    assert "compared at round 1, the last that every run was measured in; the longest went on to 2" in result.text()
+    assert "compared at round 1, the last that every run evaluated; the longest run has 2 rounds" in result.text()
     assert longer.to_target["round"].median == 2  # what it took is counted over all its rounds
     assert len(longer.curve) == 2
 
 
 def test_error_runs_without_a_common_round_are_not_compared(loaded_from: Callable[..., Loaded]) -> None:
-    with pytest.raises(ConfigError, match=r"no common round after round 0, .*the same evaluate.every"):
+    with pytest.raises(ConfigError, match=r"no evaluated round in common after round 0, .*the same evaluate.every"):
         compare(loaded_from({"A": [[0.1]], "B": [[0.1, 0.2]]}))
 
 
@@ -399,7 +403,7 @@ def test_golden_accuracy_is_compared_only_where_every_arm_has_it(journals: list[
         out.write([(run, record(0, metrics=metrics))])
         out.finish(run)
     assert compare(frames(out)).metric == "loss"
-    with pytest.raises(ConfigError, match=r"No metric 'accuracy' to compare. Choose one of loss"):
+    with pytest.raises(ConfigError, match=r"no metric 'accuracy' that every arm has. Choose one of: loss"):
         compare(frames(out), metric="accuracy")
 
 
@@ -409,5 +413,5 @@ def test_golden_of_a_number_that_a_rule_reports_no_value_is_called_better(loaded
     result = compare(loaded, metric="drift")
     assert (result.higher_is_better, result.target) == (None, None)
     assert result.verdict().startswith("B ends with a drift 1.05 below A")  # the one that is farthest from the baseline
-    with pytest.raises(ConfigError, match=r"one whose better values are known, loss or accuracy.*; got 'drift'"):
+    with pytest.raises(ConfigError, match=r"whether higher is better, loss or accuracy.*; got 'drift'"):
         compare(loaded, metric="drift", target={"drift": 1.0})

@@ -13,7 +13,7 @@ from torch import nn
 from tests.conftest import Turnout, blob_federation
 from tests.report.journals import write
 from turnout.analysis.compare import compare
-from turnout.analysis.target import Target, target_of, target_written
+from turnout.analysis.target import Target, parse_target, target_of
 from turnout.coordinator import Cadence
 from turnout.errors import ConfigError
 from turnout.journal import load
@@ -56,7 +56,7 @@ def test_golden_a_target_is_one_value_of_one_metric() -> None:
     assert target_of({"loss": -3.5}) == Target("loss", -3.5)  # a quadratic's loss may lie below zero
     assert target_of({"accuracy": np.float32(0.5)}) == Target("accuracy", 0.5)
     assert target_of(None) is None
-    assert target_written("accuracy=0.85") == Target("accuracy", 0.85)
+    assert parse_target("accuracy=0.85") == Target("accuracy", 0.85)
 
 
 WRONG: list[tuple[Any, str, str]] = [
@@ -117,7 +117,7 @@ def test_identity_a_target_is_written_and_read_back(tmp_path: Path) -> None:
 )
 def test_error_the_commands_form_is_said(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        target_written(text)
+        parse_target(text)
 
 
 def test_golden_a_finished_study_takes_another_target_and_runs_nothing(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from turnout.checkpoint import Checkpoint, CheckpointStore, LastModel, read_model
-from turnout.checkpoint.files import Piece, about_of, opened, tensors_of, verify, write
 from turnout.checkpoint.store import Blocks, clean
+from turnout.checkpoint.tensor_files import Piece, about_of, opened, tensors_of, verify, write
 from turnout.coordinator import State
 from turnout.coordinator.saving import tables_of
 from turnout.errors import ConfigError, JournalError

@@ -100,7 +100,7 @@ def test_contract_a_finished_study_is_told_and_not_run_again(turnout: Turnout) -
     turnout("run", "small.toml")
     said = turnout("run", "small.toml")
     assert said.code == 0
-    assert "\nruns/small already holds this study, finished. To run it anew, choose another folder" in said.out
+    assert "\nruns/small already holds all results of this study. To run it again, choose another folder" in said.out
     assert "points from FedAvg" in said.out
 
 
@@ -134,7 +134,7 @@ def test_error_a_folder_that_holds_another_study_is_left_alone(turnout: Turnout)
         (("check", "bad.toml"), "bad.toml:2: This is not valid TOML"),
         (("ls", "selektion"), "There is no axis selektion. Did you mean selection?"),
         (("show", "unifrom"), "There is nothing called 'unifrom'. Did you mean uniform? See `turnout ls`."),
-        (("compare", "nowhere"), "There is no folder nowhere. Name a folder that turnout run wrote"),
+        (("compare", "nowhere"), "There is no folder nowhere. Name an output folder of turnout run"),
         (("compare", "."), "holds no"),
         (("fly",), "fly"),
     ],
@@ -160,7 +160,7 @@ def test_error_a_fault_while_running_is_not_bad_input(
     monkeypatch.setattr("turnout.study.running.drive", fail)
     with pytest.raises(RuntimeError, match="a fault"):
         main(["run", "small.toml"])  # the interpreter prints the traceback and exits with 1
-    assert "The run failed; what it wrote so far is in runs/small." in capsys.readouterr().err
+    assert "The run failed; the rounds before are in runs/small." in capsys.readouterr().err
 
 
 def test_contract_ctrl_c_is_a_line_and_exit_code_130(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,12 +174,12 @@ def test_contract_ctrl_c_is_a_line_and_exit_code_130(turnout: Turnout, monkeypat
     monkeypatch.setattr(Board, "update", stop)
     said = turnout("run", "small.toml")
     assert said.code == 130
-    assert said.err == ("stopped: its last checkpoint is kept in runs/small. Go on with: turnout resume runs/small\n")
+    assert said.err == ("stopped: the last checkpoint is in runs/small. Resume with: turnout resume runs/small\n")
 
 
 def test_identity_what_check_prints_is_the_study(turnout: Turnout) -> None:
     said = turnout("check", "small.toml")
-    assert said.out.startswith("# 2 arms x 2 seeds: nothing is wrong with it\n")
+    assert said.out.startswith("# 2 arms x 2 seeds: no problems found\n")
     Path("again.toml").write_text(said.out, encoding="utf-8")
     assert load_study("again.toml") == load_study("small.toml")
     assert json.loads(turnout("check", "small.toml", "--json").out) == json.loads(
@@ -336,7 +336,7 @@ def test_contract_a_stopped_study_is_resumed_from_its_folder(turnout: Turnout, m
     assert lines[0] == "small   2 arms x 2 seeds   3 rounds   sequential   runs/small"
     assert [line.split()[1] for line in lines if " 3/3 " in line] == ["3/3", "3/3"]
     assert re.fullmatch(r"done in \d+ s; next: turnout compare runs/small", lines[-1])
-    assert "\nruns/small already holds this study, finished." in turnout("resume", "small").out
+    assert "\nruns/small already holds all results of this study." in turnout("resume", "small").out
 
 
 def test_contract_a_terminal_gets_one_live_line_per_arm(turnout: Turnout) -> None:

@@ -80,9 +80,18 @@ def test_contract_a_run_starts_without_the_packages_that_only_its_comparison_nee
     assert imported_by("import turnout.cli.run_study, turnout.cli.resume", ("scipy", "sklearn")) == []
 
 
-@pytest.mark.parametrize("command", [["run", "no-such-study"], ["resume", "no-such-folder"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["run", "no-such-study"], "no-such-study"),
+        (["resume", "no-such-folder"], "no-such-folder"),
+        (["check", "no-such-study"], "no-such-study"),
+        (["compare", "no-such-folder"], "compare"),
+        (["report", "no-such-folder"], "report"),
+    ],
+)
 def test_contract_a_terminal_shows_what_is_started_before_pytorch_is_imported(
-    command: list[str], tmp_path: Path
+    command: list[str], name: str, tmp_path: Path
 ) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("import os\nos._exit(7)")  # the first import of torch ends it
@@ -95,4 +104,4 @@ def test_contract_a_terminal_shows_what_is_started_before_pytorch_is_imported(
     shown = os.read(ours, 10_000).decode()
     os.close(ours)
     assert done.returncode == 7
-    assert shown == f"starting {command[1]}: loading PyTorch"
+    assert shown == f"starting {name}: loading PyTorch"

@@ -15,14 +15,14 @@ import pytest
 
 from tests.faults.harness import Turnout, contents, differences, turnouts
 from tests.faults.studies import write_study
-from turnout.checkpoint.files import Piece, about_of, opened, tensors_of, write
+from turnout.checkpoint.tensor_files import Piece, about_of, opened, tensors_of, write
 from turnout.errors import JournalError
 from turnout.journal import Journal, load
-from turnout.journal.checksums import checksum_of, seal
+from turnout.journal.checksums import checksum_of, update_checksums
 from turnout.journal.locking import Lock
 from turnout.journal.schema import FILE, VERSION
 from turnout.ui.server import Server
-from turnout.ui.summary import summary_of
+from turnout.ui.study_summary import summary_of
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def forged(folder: Path, table: str, change: str, *values: Any) -> None:
     with closing(sqlite3.connect(folder / FILE)) as database, database:
         database.create_function("checksum_of", -1, checksum_of)
         database.execute(f"UPDATE {table} SET {change}", values)
-        seal(database, table)
+        update_checksums(database, table)
 
 
 def elsewhere(folder: Path) -> None:

@@ -95,7 +95,7 @@ def test_contract_a_signal_lets_the_round_end_saves_and_says_how_to_resume(
     assert ended.code == code, ended.said
     (last,) = [line for line in ended.said.splitlines() if line.startswith("stopped: ")]
     ((_, saved, _, _),) = contents(out)["checkpoint"]
-    assert last == f"stopped: round {saved} is saved in {out}. Go on with: turnout resume {out}"
+    assert last == f"stopped: round {saved} is saved in {out}. Resume with: turnout resume {out}"
     assert max(row[1] for row in contents(out)["round"]) == saved
     assert {row[6] for row in contents(out)["run"]} == {"interrupted"}
     assert turnout.run("resume", out).code == 0

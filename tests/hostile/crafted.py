@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from turnout.journal.checksums import checksum_of, seal
+from turnout.journal.checksums import checksum_of, update_checksums
 from turnout.journal.schema import FILE
 from turnout.study import load_study
 
@@ -147,7 +147,7 @@ def forged(table: str, change: str) -> Craft:
         with closing(sqlite3.connect(folder / FILE)) as database, database:
             database.create_function("checksum_of", -1, checksum_of)
             database.execute(f"UPDATE {table} SET {change}", {"mine": str(mine)} if ":mine" in change else {})
-            seal(database, table)
+            update_checksums(database, table)
 
     return craft
 

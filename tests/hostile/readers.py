@@ -40,9 +40,9 @@ from turnout.report import write_report
 from turnout.row_table import RowTable
 from turnout.study import load_study
 from turnout.ui.events import event
-from turnout.ui.live import so_far
+from turnout.ui.live_study import live_study
 from turnout.ui.pages import list_page, live_page, row
-from turnout.ui.summary import Summary, summary_of
+from turnout.ui.study_summary import StudySummary, summary_of
 
 Reader = Callable[[bytes, Path], object]  # (bytes, an empty folder to write them to)
 
@@ -202,7 +202,7 @@ def _with_changes(data: bytes, folder: Path, show: Callable[[Path], object]) -> 
         shutil.rmtree(mine)
 
 
-def _line(folder: Path) -> Summary:
+def _line(folder: Path) -> StudySummary:
     line = summary_of("theirs", folder)
     list_page(folder, "0", [line])
     event("all", {"rows": [row(line)]})
@@ -210,12 +210,12 @@ def _line(folder: Path) -> Summary:
 
 
 def _live(folder: Path) -> None:
-    found = so_far(folder)
+    found = live_study(folder)
     live_page(summary_of("theirs", folder), found)
     event("look", {"data": found.data})
 
 
-def pages_of(folder: Path) -> Summary:
+def pages_of(folder: Path) -> StudySummary:
     """Show a journal on every page of `turnout ui`, in a comparison and in a report, or refuse to."""
     line = _line(folder)
     with warnings.catch_warnings():

@@ -231,7 +231,7 @@ def test_contract_a_link_in_a_strangers_folder_is_not_written_through(
     (theirs / ".pid").symlink_to(mine)
     said = turnout("report", theirs)
     assert said.code == 2
-    assert "is a link to somewhere else; nothing was written. Name a file with -o." in said.err
+    assert "is a link to another place; nothing was written. Choose a file with -o." in said.err
     turnout("resume", theirs)
     assert mine.read_text() == "precious"
 

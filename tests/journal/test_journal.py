@@ -11,7 +11,7 @@ from turnout.checkpoint import CheckpointStore, LastModel
 from turnout.coordinator import State
 from turnout.errors import JournalError
 from turnout.journal import Journal
-from turnout.journal.opening import open_unwritten
+from turnout.journal.open_database import open_unwritten
 from turnout.journal.schema import FILE, VERSION
 
 
@@ -249,7 +249,8 @@ def test_contract_a_damaged_journal_is_closed_at_once(tmp_path: Path, monkeypatc
     database.close()
     opened: list[sqlite3.Connection] = []
     monkeypatch.setattr(
-        "turnout.journal.opening.open_unwritten", lambda folder: opened.append(open_unwritten(folder)) or opened[-1]
+        "turnout.journal.open_database.open_unwritten",
+        lambda folder: opened.append(open_unwritten(folder)) or opened[-1],
     )
     with pytest.raises(JournalError, match="turnout did not write") as held:
         Journal.open(tmp_path)

@@ -1,5 +1,6 @@
 """Journals for the tests of the report, written by hand: no training. And what a written page holds."""
 
+import base64
 import json
 import re
 import sqlite3
@@ -10,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from turnout.journal import ClientFacts, Journal, RunInfo
+from turnout.report.participation_encoding import NUMBER_TYPES
 from turnout.requests import Costs, Record
 
 FACTS = {"engine": "vectorised", "versions": {"python": "3.11"}, "machine": {"cores": 2}}
@@ -95,6 +98,11 @@ def data_of(page: str) -> dict[str, Any]:
     (text,) = re.findall(r"<script type=application/json id=data>(.*?)</script>", page, flags=re.DOTALL)
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+def unpacked(entry: dict[str, str]) -> NDArray[Any]:
+    """Return the numbers that `participation_encoding.packed` wrote."""
+    return np.frombuffer(base64.b64decode(entry["d"]), dtype=NUMBER_TYPES[entry["t"]])
 
 
 def ask(folder: Path, query: str) -> pd.DataFrame:

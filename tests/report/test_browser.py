@@ -72,8 +72,8 @@ def test_contract_the_switches_of_the_curves_work(browser: Browser, page: Path) 
     tab.run("document.querySelector('[data-part=log]').click()")
     seen.append(drawn(tab, "curves"))
     assert len(set(seen)) == len(seen)
-    assert "bytes, down and up" not in seen[0]
-    assert "bytes, down and up" in seen[4]
+    assert "bytes, down + up" not in seen[0]
+    assert "bytes, down + up" in seen[4]
     assert is_quiet(tab)
 
 
@@ -138,7 +138,7 @@ def test_contract_the_script_reads_the_same_states_as_the_journal(browser: Brows
     from turnout.report.figures import states
     from turnout.report.load_studies import gather
 
-    run = contents(gather([page.parent / "phones"])).attended["FedNova"]
+    run = contents(gather([page.parent / "phones"])).first_runs["FedNova"]
     tab = browser.open(page)
     read = json.loads(
         tab.run("JSON.stringify(Array.from(matrix(data.maps.runs.find(r => r.arm === 2 && r.seed === 0))))")
@@ -167,7 +167,7 @@ def test_contract_a_tip_tells_the_values(browser: Browser, page: Path) -> None:
 def test_contract_many_clients_are_binned(browser: Browser, tmp_path: Path) -> None:
     folder = write(tmp_path / "phones", arms=("A",), seeds=1, rounds=30, num_clients=3000, cohort=30)
     tab = browser.open(write_report([folder], tmp_path / "page.html"))
-    assert tab.run("document.querySelector('[data-part=quantity]').value") == "answered"
+    assert tab.run("document.querySelector('[data-part=quantity]').value") == "used"
     assert "of the clients and rounds in a cell" in tab.run(
         "document.querySelector('[data-picture=map] .legend').textContent"
     )

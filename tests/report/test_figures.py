@@ -14,9 +14,9 @@ from tests.report.journals import write
 from turnout.analysis.compare import compare
 from turnout.journal import load
 from turnout.report import figures, write_all
-from turnout.report.attendance import ANSWERED
 from turnout.report.contents import contents
 from turnout.report.load_studies import gather
+from turnout.report.participation import USED_STATES
 from turnout.report.svg import Axes, Line, line_figure, png, ticks
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -37,7 +37,7 @@ def test_contract_figures_are_svg_and_tables_are_csv_and_latex(tmp_path: Path) -
     ):
         written = write_all([folder], tmp_path / "report.html", tmp_path / "figures")
     names = {file.name for file in written.figures}
-    assert {"curves-accuracy-round.svg", "curves-loss-bytes.svg", "fairness.svg", "differences.svg"} <= names
+    assert {"curves-accuracy-round.svg", "curves-loss-bytes.svg", "accuracies.svg", "differences.svg"} <= names
     assert {"participation-1-a-b.svg", "comparison.csv", "comparison.tex", "costs.csv", "curves.csv"} <= names
     assert all(file.is_file() for file in written.figures)
     for file in written.figures:
@@ -110,11 +110,11 @@ def test_golden_a_png_of_two_pixels() -> None:
 
 def test_contract_cells_of_many_clients_hold_the_share_that_answered(tmp_path: Path) -> None:
     folder = write(tmp_path / "phones", arms=("A",), seeds=1, rounds=30, num_clients=600, cohort=40)
-    run = contents(gather([folder])).attended["A"]
+    run = contents(gather([folder])).first_runs["A"]
     order = np.arange(600)
     cells = figures.binned(run, order)
     assert cells.shape == (120, 30)
-    answered = np.isin(figures.states(run), (ANSWERED, ANSWERED - 1))
+    answered = np.isin(figures.states(run), USED_STATES)
     np.testing.assert_allclose(cells, answered.reshape(120, 5, 30).mean(axis=1))
 
 

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.report.journals import ask, change, data_of, write
-from turnout.journal import load
+from tests.report.journals import CONFIG, FACTS, ask, change, data_of, unpacked, write
+from turnout.journal import Journal, RunInfo, load
 from turnout.report import write_report
-from turnout.report.attendance import ANSWERED, ASKED, AWAY, DROPPED, PARTIAL, UP
-from turnout.report.attendance_encoding import Steps, _run, maps, unpacked
 from turnout.report.contents import contents
 from turnout.report.fairness import edges, jain, ranked, summary
 from turnout.report.figures import _marks, states
 from turnout.report.load_studies import gather
-from turnout.requests import Outcome
+from turnout.report.participation import NOT_ASKED, STATE_OF, STATES, UNAVAILABLE
+from turnout.report.participation_encoding import Steps, _run, maps
+from turnout.requests import Outcome, Record
 
 ACCURACIES = np.array([0.9, np.nan, 0.2, 0.5, 0.8, 0.1, 0.6, 0.7, 0.3, 0.4, 1.0])
 
@@ -66,12 +66,11 @@ def test_contract_the_map_holds_what_each_client_did(folder: Path) -> None:
 
 
 def by_hand(clients: pd.DataFrame, loaded: object, arm: str, seed: int) -> np.ndarray:
-    table = np.full((4, 12), AWAY, dtype=np.uint8)
+    table = np.full((4, 12), UNAVAILABLE, dtype=np.uint8)
     for round in range(1, 5):
-        table[round - 1, loaded.up(arm, seed, round)] = UP  # type: ignore[attr-defined]
+        table[round - 1, loaded.up(arm, seed, round)] = NOT_ASKED  # type: ignore[attr-defined]
     for row in clients[(clients["arm"] == arm) & (clients["seed"] == seed)].itertuples():
-        state = DROPPED if not row.answered else ANSWERED if row.local_steps == row.asked_steps else PARTIAL
-        table[row.round - 1, row.client] = state
+        table[row.round - 1, row.client] = STATES.index(row.outcome)
     return table
 
 
@@ -106,8 +105,44 @@ def test_golden_a_server_that_does_not_wait_leaves_clients_asked(tmp_path: Path)
     changes = {name: value if name == "rejected" else np.array(value) for name, value in facts.items()}
     floats = {"coefficients": np.array([0.0, 1.0, 0.0]), "losses": np.array([np.nan, 1.0, np.nan])}
     folder = write(tmp_path / "phones", arms=("A",), seeds=1, rounds=1, num_clients=4, **changes, **floats)
-    run = contents(gather([folder])).attended["A"]
-    assert states(run)[:, 0].tolist() == [ASKED, ANSWERED, DROPPED, AWAY]
+    run = contents(gather([folder])).first_runs["A"]
+    assert states(run)[:, 0].tolist() == [
+        STATE_OF[Outcome.AT_WORK],
+        STATE_OF[Outcome.COMPLETE],
+        STATE_OF[Outcome.REJECTED],
+        UNAVAILABLE,
+    ]
+
+
+def test_golden_jobs_are_counted_by_outcome_and_one_that_spans_rounds_once(tmp_path: Path) -> None:
+    """Client 0 is late in every round. Client 1 starts a job in round 1 that ends in round 2, and one in round 3."""
+    folder, nothing = tmp_path / "phones", np.zeros(2, dtype=np.int64)
+    ends = [(Outcome.LATE, Outcome.AT_WORK), (Outcome.LATE, Outcome.PARTIAL), (Outcome.LATE, Outcome.AT_WORK)]
+    asked = {"up": np.arange(2), "asked": np.arange(2), "multiplicity": np.ones(2, dtype=np.int64)}
+    facts = {"answered": nothing[:0], "asked_steps": nothing + 4, "local_steps": nothing}
+    numbers = {"coefficients": np.zeros(2), "losses": np.full(2, np.nan)}
+    with Journal.create(folder, study="phones", config=CONFIG, facts=FACTS) as journal:
+        run = journal.begin(RunInfo(arm="A", seed=0, rounds=3, config=CONFIG))
+        for round, end in enumerate(ends, 1):
+            outcomes = {"outcomes": np.array(end), "metrics": {"loss": 1.0}}
+            journal.write([(run, Record(round=round, num_clients=3, **asked, **facts, **numbers, **outcomes))])
+        journal.finish(run)
+    table = contents(gather([folder])).table("outcomes")
+    assert table is not None
+    assert table.headings == ["arm", "jobs", "complete", "partial", "late", "lost", "rejected", "at work"]
+    assert table.rows == [["A", "5", "0 (0.0 %)", "1 (20.0 %)", "3 (60.0 %)", "0 (0.0 %)", "0 (0.0 %)", "1 (20.0 %)"]]
+    assert table.raw["late share"].tolist() == [0.6]
+
+
+def test_contract_the_outcomes_of_each_arm_are_those_of_the_journal(folder: Path) -> None:
+    table, clients = contents(gather([folder])).table("outcomes"), load(folder).clients
+    assert table is not None
+    for row in table.raw.to_dict("records"):
+        ended = clients[clients["arm"] == row["arm"]]["outcome"].value_counts()
+        assert {name: row[name] for name in ended.index} == ended.to_dict()
+        assert row["jobs"] == ended.sum()
+    page = page_of(folder)
+    assert "<h3>How jobs ended</h3>" in page
 
 
 def test_golden_worst_best_and_jain_leave_out_clients_without_a_hold_out() -> None:
@@ -179,7 +214,7 @@ def test_contract_two_studies_with_one_arm_name_keep_both(tmp_path: Path) -> Non
 def test_contract_what_does_not_fit_is_left_out_and_said(tmp_path: Path) -> None:
     folder = write(tmp_path / "phones", arms=("A",), seeds=3, rounds=200, num_clients=100)
     arms = gather([folder]).arms
-    read = {seed: contents(gather([folder])).attended["A"] for seed in (0, 1, 2)}
+    read = {seed: contents(gather([folder])).first_runs["A"] for seed in (0, 1, 2)}
     whole = maps(arms, lambda arm, seed: read[seed], lambda arm, seed: None)
     assert (len(whole["runs"]), whole["left_out"], whole["every_round"]) == (3, 0, 1)
     small = maps(arms, lambda arm, seed: read[seed], lambda arm, seed: None, budget=5_000)
@@ -191,7 +226,7 @@ def test_contract_what_does_not_fit_is_left_out_and_said(tmp_path: Path) -> None
 
 def test_golden_every_other_client_keeps_its_own_bits(tmp_path: Path) -> None:
     folder = write(tmp_path / "phones", arms=("A",), seeds=1, num_clients=9)
-    run = contents(gather([folder])).attended["A"]
+    run = contents(gather([folder])).first_runs["A"]
     entry = _run(run, Steps(clients=2, rounds=3))
     assert entry["clients"] == 5
     assert unpacked(entry["rounds"]).tolist() == [1, 4]

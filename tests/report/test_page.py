@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report.journals import change, data_of, held, write
+from tests.report.journals import change, data_of, held, unpacked, write
 from turnout.analysis.compare import compare
 from turnout.analysis.comparison import NOBODY
 from turnout.cli.report import report
@@ -17,7 +17,6 @@ from turnout.errors import ConfigError, JournalError
 from turnout.journal import load
 from turnout.number_format import amount_of_bytes, number, ranges, seconds
 from turnout.report import write_report
-from turnout.report.attendance_encoding import unpacked
 from turnout.report.tables import latex_text
 
 NASTY = "<script>alert(1)</script>"
@@ -97,18 +96,18 @@ def test_contract_ten_thousand_clients_stay_small(tmp_path: Path) -> None:
 def test_contract_one_seed_is_said_in_words_and_shows_no_spread(tmp_path: Path, arms: tuple[str, ...]) -> None:
     page = page_of(write(tmp_path / "phones", arms=arms, seeds=1, client_accuracy=np.linspace(0, 1, 12)))
     text = text_of(page)
-    assert "in the one seed that was run" in text
-    assert "One seed shows no spread: run more before believing it." in text
+    assert "in the only seed that was run" in text
+    assert "One seed does not show how much results vary: run more seeds." in text
     assert "One seed, so no band." in text
     shown = text.replace("± std over seeds", "")  # an entry of a list that is hidden
     assert "±" not in shown
     assert "[–]" not in shown
-    assert "Every test of these differences" not in text
+    assert "All statistical tests" not in text
 
 
 def test_contract_every_test_is_in_a_table_of_its_own(tmp_path: Path) -> None:
     folder = write(tmp_path / "phones")
-    page = text_of(page_of(folder)).partition("Every test of these differences")[2].partition("Curves")[0]
+    page = text_of(page_of(folder)).partition("All statistical tests")[2].partition("Training curves")[0]
     row = compare(load(folder)).rows[1]
     assert row.difference is not None
     assert f"{number(row.difference.effect_size)}" in page
@@ -125,20 +124,20 @@ def test_contract_fairness_and_rules_have_pictures_over_rounds(tmp_path: Path) -
     assert "data-picture=fairness" in full
     assert "data-picture=rules" in full
     groups = {each["label"]: each["group"] for each in data_of(full)["metrics"]}
-    assert groups["server learning rate"] == "from the rules"
+    assert groups["server learning rate"] == "metrics of the rules"
     assert groups["Jain's index of client accuracies"] == "fairness"
 
 
 def test_contract_clients_measured_once_are_not_drawn_over_rounds(tmp_path: Path) -> None:
     folder = write(tmp_path / "phones", rounds=1, client_accuracy=np.linspace(0, 1, 12))
     page = page_of(folder)
-    assert "Clients were measured once; with evaluate.clients_every the same goes over rounds." in text_of(page)
+    assert "Clients were evaluated once. Set evaluate.clients_every to see their accuracy over rounds." in text_of(page)
     assert "data-picture=fairness" not in page.partition("<script")[0]
 
 
 def test_contract_one_arm_has_nothing_to_compare_with(tmp_path: Path) -> None:
     page = page_of(write(tmp_path / "phones", arms=("FedAvg",), seeds=1))
-    assert "One arm, nothing to compare it with" in text_of(page)
+    assert "There is only one arm, so nothing to compare" in text_of(page)
     assert "data-picture=forest" not in page.partition("<script")[0]
 
 
@@ -146,18 +145,18 @@ def test_contract_nobody_came_is_said_first(tmp_path: Path) -> None:
     page = page_of(write(tmp_path / "phones", events=("nobody was up",), **NOBODY_AT_ALL))
     text = text_of(page)
     assert NOBODY in text
-    assert "No client's answer counted" not in text, "once is enough"
+    assert "No client's update was used" not in text, "once is enough"
     assert "No client was asked in any round." in text
     assert "nobody was up 1–4 every arm 6" in text
 
 
-def test_golden_answers_that_were_not_believed_are_counted_by_reason(tmp_path: Path) -> None:
-    liars = {1: "the update is not finite", 2: "its change is 3.5 long, and 1 is believed"}
+def test_golden_rejected_updates_are_counted_by_reason(tmp_path: Path) -> None:
+    liars = {1: "the update is not finite", 2: "update norm 3.5 exceeds trust.max_norm = 1"}
     folder = write(tmp_path / "phones", arms=("FedAvg",), seeds=2, rounds=3, rejected=liars)
     text = text_of(page_of(folder))
     assert "FedAvg the update is not finite 6" in text  # two seeds, three rounds
-    assert "FedAvg its change is … long, and … is believed 6" in text
-    assert "Answers that were not believed" not in text_of(page_of(write(tmp_path / "honest")))
+    assert "FedAvg update norm … exceeds trust.max_norm = … 6" in text
+    assert "Rejected updates" not in text_of(page_of(write(tmp_path / "honest")))
 
 
 def test_contract_twelve_arms_all_have_a_row_and_a_look_of_their_own(tmp_path: Path) -> None:
@@ -182,7 +181,7 @@ def test_contract_a_study_without_a_test_set_is_shown(tmp_path: Path) -> None:
     change(folder, "UPDATE round SET loss = NULL, accuracy = NULL, evaluated = 0")
     page = page_of(folder)
     assert "Nothing was measured" in text_of(page)
-    assert [each["group"] for each in data_of(page)["metrics"]] == ["who took part"] * 3
+    assert [each["group"] for each in data_of(page)["metrics"]] == ["participation"] * 3
 
 
 def test_contract_a_study_with_no_run_yet_is_shown(tmp_path: Path) -> None:
@@ -198,24 +197,24 @@ def test_contract_shortages_of_all_sizes_are_one_event(tmp_path: Path) -> None:
 
 def test_contract_who_holds_what_is_in_the_journal(tmp_path: Path) -> None:
     found = data_of(page_of(write(tmp_path / "known", holdings=held())))["maps"]
-    assert [run["held"] for run in found["runs"]] == [0, 0, 1, 1, 2, 2]  # each seed deals anew
+    assert [run["holdings"] for run in found["runs"]] == [0, 0, 1, 1, 2, 2]  # each seed deals anew
     for seed in range(3):
         wanted = held()(seed)
-        np.testing.assert_array_equal(unpacked(found["held"][seed]["sizes"]), wanted.sizes)
-        np.testing.assert_allclose(unpacked(found["held"][seed]["seconds"]), wanted.seconds_per_step, rtol=1e-6)
-        labels = unpacked(found["held"][seed]["labels"]).reshape(12, 3) / 255
+        np.testing.assert_array_equal(unpacked(found["holdings"][seed]["sizes"]), wanted.sizes)
+        np.testing.assert_allclose(unpacked(found["holdings"][seed]["seconds"]), wanted.seconds_per_step, rtol=1e-6)
+        labels = unpacked(found["holdings"][seed]["labels"]).reshape(12, 3) / 255
         np.testing.assert_allclose(labels, wanted.label_counts / wanted.sizes[:, None], atol=1 / 500)
 
 
 def test_contract_a_journal_that_was_not_told_who_holds_what_says_so(tmp_path: Path) -> None:
     page = page_of(write(tmp_path / "unknown"))
-    assert {run["held"] for run in data_of(page)["maps"]["runs"]} == {None}
-    assert "How much data each client holds is not in the journal." in text_of(page)
+    assert {run["holdings"] for run in data_of(page)["maps"]["runs"]} == {None}
+    assert "The journal does not say how much data each client holds." in text_of(page)
 
 
 def test_contract_the_study_can_be_run_again_from_the_page(tmp_path: Path) -> None:
     page = page_of(write(tmp_path / "phones", config={"data": {"use": "digits", "clients": 12}}))
-    assert "save the study below as phones.toml and run turnout run phones.toml" in text_of(page).replace(" .", ".")
+    assert "save the settings below as phones.toml and run turnout run phones.toml" in text_of(page).replace(" .", ".")
     assert "use     = &quot;digits&quot;" in page
 
 

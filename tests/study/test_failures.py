@@ -202,4 +202,4 @@ def test_contract_the_command_exits_with_1_where_every_run_fails(turnout: Turnou
     Fragile.breaks = (1, UpdateError)
     code, _, err = turnout("run", "two.toml", "--allow-code")
     assert code == 1
-    assert "a mistake of one's own\nThe run stopped. Go on with: turnout resume runs/two" in err
+    assert "a mistake of one's own\nThe run stopped. Resume with: turnout resume runs/two" in err

@@ -20,7 +20,7 @@ import turnout as to
 from tests.conftest import Turnout, models_of
 from turnout.errors import ConfigError, JournalError
 from turnout.journal import Journal
-from turnout.journal.opening import open_for_writing
+from turnout.journal.open_database import open_for_writing
 from turnout.models.initialise import build_initialised
 from turnout.models.keyed import made
 from turnout.report import write_report

@@ -16,14 +16,14 @@ from tests.faults.harness import contents, differences
 from turnout import load
 from turnout.aggregation import FedAvg, FedVARP
 from turnout.checkpoint import Checkpoint
-from turnout.checkpoint.files import Piece, about_of, write
+from turnout.checkpoint.tensor_files import Piece, about_of, write
 from turnout.data import Digits, Federation
 from turnout.engine import Engine, EngineWrapper, Sequential, Vectorised
 from turnout.engine.task import Question
 from turnout.engine.vectorised.autotune import Execution
 from turnout.errors import ConfigError, JournalError, RunsFailed
-from turnout.journal.checksums import seal
-from turnout.journal.opening import open_for_writing
+from turnout.journal.checksums import update_checksums
+from turnout.journal.open_database import open_for_writing
 from turnout.local import SGD
 from turnout.models import Softmax
 from turnout.reproduce.timing import Timed
@@ -115,11 +115,14 @@ def test_error_a_model_that_is_not_there(tmp_path: Path) -> None:
     study = Study(**SMALL)
     with pytest.raises(KeyboardInterrupt):
         study.run(tmp_path / "out", on_progress=stopping_at(0, 3))
-    with pytest.raises(JournalError, match=r"no finished run of arm 'FedAvg' with seed 0. Finished are FedVARP"):
+    with pytest.raises(JournalError, match=r"no finished run of arm 'FedAvg' with seed 0. Finished runs: FedVARP"):
         load(tmp_path / "out").state_dict("FedAvg", 0)
     in_memory = Study(**{**SMALL, "rounds": 1, "arms": ()}).run()
-    with pytest.raises(JournalError, match=r"in memory, holds no finished run .* Finished are study with seed 0, 1, 2"):
+    with pytest.raises(JournalError, match=r"in memory, holds no .* Finished runs: study with seed 0, 1, 2"):
         in_memory.state_dict("study", 99)
+    for seed in ("x", "0", None, 0.5):
+        with pytest.raises(ConfigError, match=r"A seed must be a whole number; got .*\. See \.runs for the seeds"):
+            in_memory.module("study", seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -299,10 +302,10 @@ def forged(folder: Path, *, of_state: dict[str, Any], of_journal: int | None = N
             rest.update(of_state)
         stored = write(folder, name, [Piece.of(key, tensor) for key, tensor in tensors.items()], about)
         database.execute("UPDATE file SET sha256 = ?, bytes = ? WHERE name = ?", (stored.sha256, stored.bytes, name))
-        seal(database, "file")
+        update_checksums(database, "file")
         if of_journal is not None:
             database.execute("UPDATE checkpoint SET round = ?", (of_journal,))
-            seal(database, "checkpoint")
+            update_checksums(database, "checkpoint")
 
 
 @pytest.mark.parametrize(

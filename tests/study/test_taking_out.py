@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 import turnout as to
 from tests.conftest import Turnout
-from turnout.checkpoint.files import Piece, about_of, opened, tensors_of, write
+from turnout.checkpoint.tensor_files import Piece, about_of, opened, tensors_of, write
 from turnout.data.federation import Federation
 from turnout.errors import JournalError
 from turnout.journal import Journal, Loaded
-from turnout.journal.checksums import seal
-from turnout.journal.opening import open_for_writing
+from turnout.journal.checksums import update_checksums
+from turnout.journal.open_database import open_for_writing
 from turnout.requests import Record
 from turnout.study import Result, Study
 
@@ -184,7 +184,7 @@ def trained(turnout: Turnout, tmp_path: Path) -> Study:
 def test_contract_export_writes_pytorchs_names(trained: Study, turnout: Turnout) -> None:
     said = turnout("export", "out", "--arm", "FedExP", "--seed", 1, "-o", "model.safetensors")
     assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("model.safetensors holds the last model of FedExP, seed 1: 14 tensors, ")
+    assert said.out.startswith("Wrote the last model of FedExP, seed 1, to model.safetensors: 14 tensors, ")
     found, expected = load_file("model.safetensors"), to.load("out").state_dict("FedExP", 1)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
@@ -198,10 +198,10 @@ def test_contract_export_writes_pytorchs_names(trained: Study, turnout: Turnout)
     [
         (
             ("-o", "m.safetensors", "--seed", "1"),
-            "out holds several runs that fit. Choose one with --arm and --seed. "
-            "Finished are FedAvg with seed 0, 1; FedExP with seed 0, 1.",
+            "out holds several runs that match. Choose one with --arm and --seed. "
+            "Finished runs: FedAvg with seed 0, 1; FedExP with seed 0, 1.",
         ),
-        (("-o", "m.safetensors", "--arm", "Fed"), "out holds no finished run that fits."),
+        (("-o", "m.safetensors", "--arm", "Fed"), "out holds no finished run that matches."),
         (("-o", "m.pt", "--arm", "FedAvg", "--seed", "0"), "export writes .safetensors files, which run no code"),
         (
             ("-o", "there.safetensors", "--arm", "FedAvg", "--seed", "0"),
@@ -238,7 +238,7 @@ def replaced(folder: Path, about: dict[str, Any], tensors: dict[str, Tensor]) ->
     stored = write(folder, name, [Piece.of(*each) for each in tensors.items()], about)
     database = open_for_writing(folder)
     database.execute("UPDATE file SET sha256 = ?, bytes = ? WHERE name = ?", (stored.sha256, stored.bytes, name))
-    seal(database, "file")
+    update_checksums(database, "file")
     database.close()
 
 

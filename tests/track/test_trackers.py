@@ -254,11 +254,11 @@ class Broken:
 def test_contract_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from turnout.track import opening
+    from turnout.track import open_trackers
 
-    monkeypatch.setitem(opening.TRACKERS, "broken", Broken)
+    monkeypatch.setitem(open_trackers.TRACKERS, "broken", Broken)
     with pytest.warns(
-        UserWarning, match=r"broken takes no more numbers \(OSError: no route\); the run goes on"
+        UserWarning, match=r"broken failed and gets no more numbers \(OSError: no route\). The run continues"
     ) as told:
         study("broken").run(tmp_path)
     assert len(told) == 1
@@ -275,9 +275,9 @@ def test_error_a_tracker_that_is_not_there() -> None:
 def test_error_a_package_that_is_not_installed_is_told_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from turnout.track import opening
+    from turnout.track import open_trackers
 
-    monkeypatch.setattr(opening, "find_spec", lambda name: None)
+    monkeypatch.setattr(open_trackers, "find_spec", lambda name: None)
     message = r"track asks for mlflow and wandb, which are not installed; nothing was run. Install with: pip install"
     with pytest.raises(ConfigError, match=message):
         study("mlflow", "wandb").run(tmp_path / "out")
@@ -285,9 +285,9 @@ def test_error_a_package_that_is_not_installed_is_told_before_anything_is_writte
 
 
 def test_error_a_study_in_memory_has_no_place_for_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnout.track import opening
+    from turnout.track import open_trackers
 
-    monkeypatch.setattr(opening, "find_spec", lambda name: object())
+    monkeypatch.setattr(open_trackers, "find_spec", lambda name: object())
     with pytest.raises(ConfigError, match=r"track \(tensorboard\) needs a folder.*Give run a folder"):
         study("tensorboard").run()
 

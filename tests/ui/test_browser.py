@@ -88,7 +88,7 @@ def test_contract_ticking_two_runs_puts_them_side_by_side(browser: Browser, serv
     tab = visit(browser, server.url)
     assert tab.run("document.querySelector('.compare').hidden")
     tab.run("document.querySelectorAll('tbody input').forEach(box => box.click())")
-    assert text(tab, "[data-part=ticked]") == "2 runs ticked"
+    assert text(tab, "[data-part=ticked]") == "2 runs selected"
     click(tab, "[data-part=go]")
     wait_for(lambda: "turnout report" in tab.run("document.title") and is_ready(tab))
     arms = tab.run("[...document.querySelectorAll('#comparison table')][0].innerText")
@@ -110,7 +110,7 @@ def test_contract_the_list_can_be_searched_and_sorted(browser: Browser, server: 
     assert tab.run(names) == ["small"]
     look_for(tab, "nothing like it")
     assert tab.run(names) == []
-    assert text(tab, "[data-part=none]") == "No run is like that."
+    assert text(tab, "[data-part=none]") == "No run matches."
 
 
 @pytest.mark.slow

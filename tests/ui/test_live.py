@@ -18,7 +18,7 @@ from turnout.errors import JournalError
 from turnout.journal import Journal, RunInfo
 from turnout.journal.schema import FILE
 from turnout.ui import Server
-from turnout.ui.live import SoFar, so_far
+from turnout.ui.live_study import LiveStudy, live_study
 
 
 class Study:
@@ -50,7 +50,7 @@ def study(tmp_path: Path) -> Iterator[Study]:
         yield made
 
 
-def compared(found: SoFar) -> str:
+def compared(found: LiveStudy) -> str:
     return next((markup for anchor, _, markup in found.sections if anchor == "comparison"), "")
 
 
@@ -62,21 +62,21 @@ def test_golden_before_any_run_ends_arms_are_compared_at_the_last_round_that_all
         study.folder,
         "SELECT arm, avg(accuracy) AS mean FROM round JOIN run ON run.id = round.run WHERE round = 3 GROUP BY arm",
     ).set_index("arm")["mean"]
-    shown = compared(so_far(study.folder))
+    shown = compared(live_study(study.folder))
     assert ">round 3: accuracy</th>" in shown
     assert "final" not in shown
-    assert "This is a look before the end, and one of many: no test holds for it." in shown
+    assert "The study is still running. Values will change, and intervals and p-values are not valid yet." in shown
     for arm in ("FedAvg", "FedNova"):
         assert f"<td>{100 * means[arm]:.2f} ± " in shown
     assert "target" not in shown
 
 
 def test_contract_nothing_is_compared_before_a_model_has_moved(study: Study) -> None:
-    assert compared(so_far(study.folder)) == ""
+    assert compared(live_study(study.folder)) == ""
     study.go_on()
-    assert compared(so_far(study.folder)) == ""
+    assert compared(live_study(study.folder)) == ""
     study.go_on()
-    assert compared(so_far(study.folder)) != ""
+    assert compared(live_study(study.folder)) != ""
 
 
 def test_golden_once_runs_have_ended_those_are_compared(study: Study) -> None:
@@ -84,7 +84,7 @@ def test_golden_once_runs_have_ended_those_are_compared(study: Study) -> None:
         study.go_on()
     for arm in ("FedAvg", "FedNova"):
         study.journal.finish(study.ids[arm, 0])
-    shown = compared(so_far(study.folder))
+    shown = compared(live_study(study.folder))
     assert "final accuracy" in shown
     assert "unfinished runs left out: 2" in shown
 
@@ -94,7 +94,7 @@ def test_golden_the_curve_is_the_mean_of_the_seeds_that_have_the_round(study: St
         study.go_on()
     study.go_on(("FedAvg", 1))
     study.journal.finish(study.ids["FedAvg", 1])
-    (metric,) = (each for each in so_far(study.folder).data["metrics"] if each["label"] == "accuracy")
+    (metric,) = (each for each in live_study(study.folder).data["metrics"] if each["label"] == "accuracy")
     expected = ask_journal(
         study.folder,
         "SELECT avg(accuracy) AS mean FROM round JOIN run ON run.id = round.run WHERE arm = 'FedAvg' GROUP BY round "
@@ -107,13 +107,13 @@ def test_golden_the_curve_is_the_mean_of_the_seeds_that_have_the_round(study: St
 def test_contract_a_round_more_is_other_numbers_in_the_same_shape(study: Study) -> None:
     for _ in range(3):
         study.go_on()
-    before = so_far(study.folder)
+    before = live_study(study.folder)
     study.go_on()
-    after = so_far(study.folder)
+    after = live_study(study.folder)
     assert after.data != before.data
     assert after.shape == before.shape
     study.go_on(metrics={"loss": 1.0, "accuracy": 0.5, "server_lr": 2.0})  # a picture more
-    assert so_far(study.folder).shape != before.shape
+    assert live_study(study.folder).shape != before.shape
 
 
 def events_of(server: Server, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -125,7 +125,7 @@ def events_of(server: Server, name: str) -> Iterator[tuple[str, dict[str, Any]]]
 
 def test_contract_a_page_hears_each_round_and_the_end(study: Study) -> None:
     with serving(study.folder.parent) as server:
-        server.shelf.refresh()
+        server.cache.refresh()
         events = events_of(server, "phones")
         assert next(events)[1]["done"] == 0
         assert next(events)[0] == "look"
@@ -146,7 +146,7 @@ def test_contract_a_page_hears_each_round_and_the_end(study: Study) -> None:
 def test_error_a_study_in_progress_that_cannot_be_shown_is_one_message(study: Study) -> None:
     study.go_on()
     with serving(study.folder.parent) as server:
-        server.shelf.refresh()
+        server.cache.refresh()
         with closing(sqlite3.connect(study.folder / FILE)) as stranger, stranger:
             stranger.execute("UPDATE round SET num_clients = -1")
         assert [kind for kind, _ in events_of(server, "phones")] == ["progress", "ended"]
@@ -157,35 +157,35 @@ def test_error_a_study_in_progress_that_cannot_be_shown_is_one_message(study: St
 
 def test_error_a_study_that_is_taken_away_is_one_message(study: Study) -> None:
     with serving(study.folder.parent) as server:
-        server.shelf.refresh()
-        line = server.shelf.lines()[1]["phones"]
+        server.cache.refresh()
+        line = server.cache.lines()[1]["phones"]
         shutil.rmtree(study.folder)
-        server.shelf.refresh()
+        server.cache.refresh()
         with pytest.raises(JournalError, match="phones is no longer there"):
-            server.source.so_far(line)
+            server.source.live_study(line)
 
 
 def test_contract_all_who_look_at_one_study_share_one_look(study: Study) -> None:
     study.go_on()
     with serving(study.folder.parent) as server:
-        server.shelf.refresh()
-        line = server.shelf.lines()[1]["phones"]
-        assert server.source.so_far(line) is server.source.so_far(line)
+        server.cache.refresh()
+        line = server.cache.lines()[1]["phones"]
+        assert server.source.live_study(line) is server.source.live_study(line)
 
 
 def test_contract_a_study_whose_writer_is_gone_is_interrupted_and_one_that_failed_says_so(study: Study) -> None:
     study.go_on()
     with serving(study.folder.parent) as server:
-        server.shelf.refresh()
-        assert server.shelf.lines()[1]["phones"].state == "running"
+        server.cache.refresh()
+        assert server.cache.lines()[1]["phones"].state == "running"
         study.journal.close()
-        server.shelf.refresh()
-        assert server.shelf.lines()[1]["phones"].state == "interrupted"
+        server.cache.refresh()
+        assert server.cache.lines()[1]["phones"].state == "interrupted"
     with Journal.create(study.folder, study="phones", config=_config(study), facts=FACTS) as again:
         again.finish(1, "failed")
     with serving(study.folder.parent) as server:
-        server.shelf.refresh()
-        assert server.shelf.lines()[1]["phones"].state == "failed"
+        server.cache.refresh()
+        assert server.cache.lines()[1]["phones"].state == "failed"
 
 
 def _config(study: Study) -> dict[str, Any]:
@@ -197,13 +197,13 @@ def _config(study: Study) -> dict[str, Any]:
 def test_contract_nobody_is_watched_for_and_connections_are_let_go(study: Study) -> None:
     study.go_on()
     with serving(study.folder.parent) as server:
-        server.shelf.refresh()
+        server.cache.refresh()
         events = events_of(server, "phones")
         next(events)
         study.go_on()
         while next(events)[0] != "progress":
             pass
-        assert len(server.watcher.held) == 1
+        assert len(server.watcher.connections) == 1
         events.close()
-        while server.watcher.held:
+        while server.watcher.connections:
             pass

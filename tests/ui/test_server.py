@@ -65,7 +65,7 @@ def test_golden_the_list_holds_every_study_below_the_folder(server: Server) -> N
 
 def test_golden_the_last_accuracy_is_the_mean_over_seeds_from_the_worst_arm_to_the_best(server: Server) -> None:
     query = "SELECT avg(accuracy) FROM round JOIN run ON run.id = round.run WHERE round = 3 GROUP BY arm ORDER BY 1"
-    with closing(sqlite3.connect(server.shelf.root / "small" / FILE)) as database:
+    with closing(sqlite3.connect(server.cache.root / "small" / FILE)) as database:
         low, high = (accuracy for (accuracy,) in database.execute(query))
     shown = rows(ask(server, "/"))["small"]
     assert shown["accuracy"] == f"{100 * low:.1f}–{100 * high:.1f} %"
@@ -74,7 +74,7 @@ def test_golden_the_last_accuracy_is_the_mean_over_seeds_from_the_worst_arm_to_t
 
 def test_identity_the_page_of_two_runs_is_the_report_of_two_runs(server: Server, tmp_path: Path) -> None:
     shown = ask(server, "/show?run=small&run=more/phones")
-    folders = [server.shelf.root / "small", server.shelf.root / "more" / "phones"]
+    folders = [server.cache.root / "small", server.cache.root / "more" / "phones"]
     written = write_report(folders, tmp_path / "page.html").read_text(encoding="utf-8")
     assert shown.text.count("<header><nav><a href=/>All runs</a></nav></header>\n") == 1
     same = shown.text.replace("<header><nav><a href=/>All runs</a></nav></header>\n", "")
@@ -109,7 +109,7 @@ def test_contract_head_is_get_without_a_body(server: Server) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "WHATEVER"])
 def test_error_nothing_but_get_and_head_is_answered(server: Server, method: str) -> None:
     answer = ask(server, "/", method)
-    assert (answer.status, answer.text) == (405, "405: Only GET and HEAD are answered: nothing here can be changed\n")
+    assert (answer.status, answer.text) == (405, "405: Only GET and HEAD are allowed: this server is read-only\n")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_error_too_many_runs_or_none_are_not_put_on_one_page(tmp_path: Path) -> 
         for names, got in ((range(31), 31), (range(0), 0)):
             answer = ask(server, "/show?" + "&".join(f"run={name}" for name in names))
             assert answer.status == 400
-            assert f"A page shows 1 to 30 runs; got {got}. Tick fewer, or some." in answer.text
+            assert f"A page shows 1 to 30 runs; got {got}. Select at least one and at most that many." in answer.text
 
 
 def test_contract_a_thousand_studies_are_each_opened_once(tmp_path: Path) -> None:

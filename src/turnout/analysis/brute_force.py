@@ -1,8 +1,8 @@
-"""Every subset of a few clients: how close a filter came to the best one there is.
+"""Compare a filter with the best of all subsets of a few clients, by brute force.
 
     best = max_{∅≠S} R(S),   R(S) = C₀ − F_V(x − mean_{i∈S} Δ_i)
-    reward ratio  R(kept) / best         what the paper reports; it depends on C₀
-    loss ratio    min_S F_V / F_V(kept)  plain, and harder: C₀ hides nothing
+    reward ratio  R(kept) / best         as in the paper; depends on C₀
+    loss ratio    min_S F_V / F_V(kept)  independent of C₀, and stricter
 
 Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini. FilFL. ECAI 2024. arXiv:2302.06599 (Figure 11).
 """

@@ -1,12 +1,12 @@
-"""Arms side by side: how good they end, how sure that is, and what it took to get to a target."""
+"""Compare arms: their final values, the differences with intervals and tests, and their costs to reach a target."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from turnout.analysis.comparison import Comparison, Row, of
-from turnout.analysis.pairing import Config, check_comparable, unshared
+from turnout.analysis.comparable_arms import Config, check_comparable, unshared
+from turnout.analysis.comparison import Comparison, Row, never_reached_note, of
 from turnout.analysis.statistics import (
     Difference,
     Reached,
@@ -26,20 +26,20 @@ from turnout.streams import Streams
 
 __all__ = ["Comparison", "Row", "compare", "names_of_arms", "recorded_target"]
 
-SHARE = 0.95  # of the way to the best arm, for a target nobody gave
+DEFAULT_SHARE = 0.95  # the default target is this share of the way to the best arm's final mean
 COSTS = {
     "round": "round",
     "bytes": "cumulative_bytes",
     "gradient_evaluations": "cumulative_gradient_evaluations",
     "sim_seconds": "cumulative_sim_seconds",
 }
-POINTS = 12  # of a curve on the way
+POINTS = 12  # of a curve in blocks
 
 Curves = dict[int, pd.DataFrame]  # by seed: the measured rounds, with the metric as "value"
 
 
 def recorded_target(studies: Sequence[Loaded]) -> Target | None:
-    """Return the target that a study's journal names; of several studies, none."""
+    """Return the target in a study's journal; None if there is none, or if there are several studies."""
     return target_of(studies[0].study["config"].get("target")) if len(studies) == 1 else None
 
 
@@ -53,11 +53,11 @@ def compare(
     """Compare the arms of one study, or of several, over their finished runs.
 
     Args:
-        loaded: what `turnout.load` returned.
-        metric: what to compare; accuracy where it was measured, else loss.
-        baseline: the arm that the others are held against; the first.
-        target: the value to be reached, {"accuracy": 0.8} for example; by default 95 % of the best arm's final mean
-            (of a loss: 95 % of the way from the first measurement to it).
+        loaded: one or several studies that `turnout.load` returned.
+        metric: the metric to compare; by default accuracy if it was measured, else loss.
+        baseline: the arm that the others are compared with; by default the first.
+        target: the value up to which costs are counted, for example {"accuracy": 0.8}; by default 95 % of the best
+            arm's final mean (for a loss: 95 % of the way from the first evaluation to it).
     """
     studies = [loaded] if isinstance(loaded, Loaded) else list(loaded)
     measured = metric_named(_metric(studies, metric))
@@ -97,20 +97,20 @@ def _row(arm: str, curves: Curves, difference: Difference | None, costs: dict[st
         absent=sum(int(curve["answers"].iloc[0]) == 0 for curve in curves.values()),
         difference=difference,
         to_target=costs,
-        curve=_on_the_way(curves),
+        curve=_few_points(curves),
     )
 
 
 def _differences(arms: Mapping[str, Curves], configs: Mapping[str, Config], baseline: str) -> dict[str, Difference]:
-    """Return each arm's difference from the baseline, corrected for how many of them can be tested."""
+    """Return each arm's difference from the baseline, corrected for the number of differences that can be tested."""
 
     def all_of(comparisons: int) -> dict[str, Difference]:
-        found = {
+        differences = {
             arm: _difference(curves, arms[baseline], unshared(configs[arm], configs[baseline]) is None, comparisons)
             for arm, curves in arms.items()
             if arm != baseline
         }
-        return {arm: difference for arm, difference in found.items() if difference is not None}
+        return {arm: difference for arm, difference in differences.items() if difference is not None}
 
     tested = sum(difference.t_test_p is not None for difference in all_of(1).values())
     return all_of(max(tested, 1))
@@ -135,20 +135,24 @@ def _metric(studies: Sequence[Loaded], metric: str | None) -> str:
     if metric is None:
         metric = "accuracy" if "accuracy" in shared else "loss"
         if metric not in shared:
-            raise JournalError("Nothing was measured that every study has. Let a round be measured, or name a metric.")
+            raise JournalError(
+                "Nothing was measured in every arm that could be compared. Wait for the first evaluation, or name "
+                "a metric."
+            )
     if metric not in shared:
-        raise ConfigError(f"No metric {metric!r} to compare. Choose one of {', '.join(sorted(shared)) or 'none'}.")
+        names = ", ".join(sorted(shared)) or "none"
+        raise ConfigError(f"There is no metric {metric!r} that every arm has. Choose one of: {names}.")
     return metric
 
 
 def _measured(study: Loaded) -> set[str]:
-    """Return the metrics that every arm of a study has; an accuracy is never NaN where it was measured."""
+    """Return the metrics that every arm of a study has; a measured accuracy is never NaN."""
     with_accuracy = study.rounds.groupby("arm")["accuracy"].count() > 0
     return set(study.metrics) - (set() if with_accuracy.all() else {"accuracy"})
 
 
 def _arms(studies: Sequence[Loaded], metric: str) -> tuple[dict[str, Curves], list[str]]:
-    """Return each arm's finished curves, under a name of its own."""
+    """Return the finished curves of each arm, by unique name, and a note on unfinished runs."""
     arms: dict[str, Curves] = {}
     unfinished = 0
     for study, names in zip(studies, names_of_arms(studies), strict=True):
@@ -162,12 +166,12 @@ def _arms(studies: Sequence[Loaded], metric: str) -> tuple[dict[str, Curves], li
                 arm, seed = curve["arm"].iloc[0], int(curve["seed"].iloc[0])
                 arms.setdefault(names[arm], {})[seed] = curve.assign(value=curve[metric], answers=answers)
     if not arms:
-        raise JournalError("No run is finished, so there is nothing to compare yet. Wait, or run the study again.")
+        raise JournalError("No run is finished, so nothing can be compared yet. Wait, or resume the study.")
     return arms, [f"unfinished runs left out: {unfinished}"] if unfinished else []
 
 
 def names_of_arms(studies: Sequence[Loaded]) -> list[dict[str, str]]:
-    """Return what each study's arms are called: by the study too where two studies share an arm's name."""
+    """Return, per study, the unique name of each arm; it includes the study's name if another study has the arm."""
     everywhere = [arm for study in studies for arm in study.arms]
     taken: dict[str, int] = {}
     names = []
@@ -185,23 +189,22 @@ def _baseline(arms: Mapping[str, Curves], baseline: str | None) -> str:
     if baseline is None:
         return next(iter(arms))
     if baseline not in arms:
-        raise ConfigError(f"No finished arm is called {baseline!r}. Choose a baseline of: {', '.join(arms)}.")
+        raise ConfigError(f"There is no finished arm {baseline!r}. Choose the baseline from: {', '.join(arms)}.")
     return baseline
 
 
 def _configs(studies: Sequence[Loaded], arms: Mapping[str, Curves]) -> dict[str, Config]:
     """Return the settings that each arm was run with."""
-    named = zip(studies, names_of_arms(studies), strict=True)
-    found = {
+    configs = {
         name: study.runs[study.runs["arm"] == arm]["config"].iloc[0]
-        for study, names in named
+        for study, names in zip(studies, names_of_arms(studies), strict=True)
         for arm, name in names.items()
     }
-    return {arm: found[arm] for arm in arms}
+    return {arm: configs[arm] for arm in arms}
 
 
 def _until_common_round(arms: Mapping[str, Curves], metric: str) -> tuple[dict[str, Curves], list[str]]:
-    """Return the curves up to the last round that was measured in every run, and a note where some went on."""
+    """Return the curves up to the last round that every run evaluated, and a note if some runs are longer."""
     rounds = [set(curve["round"]) for curves in arms.values() for curve in curves.values()]
     common = set.intersection(*rounds) if metric in EVALUATED else {min(map(max, rounds))}
     last, longest = max(common, default=0), max(map(max, rounds))
@@ -209,15 +212,15 @@ def _until_common_round(arms: Mapping[str, Curves], metric: str) -> tuple[dict[s
         return dict(arms), []
     if last == 0 and metric in EVALUATED:
         raise ConfigError(
-            "These runs were measured in no common round after round 0, so nothing can be compared. "
+            "These runs have no evaluated round in common after round 0, so nothing can be compared. "
             "Run them for the same number of rounds, or with the same evaluate.every."
         )
     cut = {arm: {seed: _cut(curve, last) for seed, curve in curves.items()} for arm, curves in arms.items()}
-    return cut, [f"compared at round {last}, the last that every run was measured in; the longest went on to {longest}"]
+    return cut, [f"compared at round {last}, the last that every run evaluated; the longest run has {longest} rounds"]
 
 
 def _cut(curve: pd.DataFrame, last: int) -> pd.DataFrame:
-    """Return a curve up to a round; one that ends in a value that is not finite diverged, and does so here."""
+    """Return a curve up to a round; a curve whose last value is not finite diverged, and its cut ends in NaN too."""
     shorter = curve[curve["round"] <= last]
     if np.isfinite(curve["value"].iloc[-1]):
         return shorter
@@ -232,8 +235,8 @@ def _summary(curves: Curves) -> Summary:
     return summarise(_array(_finals(curves)))
 
 
-def _on_the_way(curves: Curves) -> tuple[float | None, ...]:
-    """Return the mean over seeds at a few rounds, the first and the last among them."""
+def _few_points(curves: Curves) -> tuple[float | None, ...]:
+    """Return the mean over seeds at a few rounds, with the first and the last."""
     table = pd.concat([curve.set_index("round")["value"] for curve in curves.values()], axis=1)
     means = table.mean(axis=1, skipna=False).sort_index().to_numpy()
     places = np.unique(np.linspace(0, len(means) - 1, min(len(means), POINTS)).round().astype(np.int64))
@@ -241,41 +244,43 @@ def _on_the_way(curves: Curves) -> tuple[float | None, ...]:
 
 
 def _default_target(arms: Mapping[str, Curves], metric: Metric) -> tuple[Target | None, str]:
-    """Return a target that the best arm reaches, and where it comes from; none where no client ever took part."""
-    learnt = [curves for curves in arms.values() if any(curve["answers"].iloc[0] for curve in curves.values())]
-    means = [mean for mean in (_summary(curves).mean for curves in learnt) if mean is not None]
+    """Return a target that the best arm reaches, and its origin in words; None if no client took part."""
+    trained = [curves for curves in arms.values() if any(curve["answers"].iloc[0] for curve in curves.values())]
+    means = [mean for mean in (_summary(curves).mean for curves in trained) if mean is not None]
     if not means or metric.higher_is_better is None:
         return None, ""
-    share = f"{100 * SHARE:.0f} %"
+    share = f"{100 * DEFAULT_SHARE:.0f} %"
     if metric.higher_is_better:
         best = max(means)
-        return (Target(metric.name, SHARE * best), f"{share} of the best arm's final mean") if best > 0 else (None, "")
+        origin = f"{share} of the best arm's final mean"
+        return (Target(metric.name, DEFAULT_SHARE * best), origin) if best > 0 else (None, "")
     best = min(means)
     start = float(np.mean([curve["value"].iloc[0] for curves in arms.values() for curve in curves.values()]))
     if not np.isfinite(start) or start <= best:
         return None, ""
     way = f"{share} of the way from the start to the best arm's final mean"
-    return Target(metric.name, start - SHARE * (start - best)), way
+    return Target(metric.name, start - DEFAULT_SHARE * (start - best)), way
 
 
 def _costs_by_arm(
     studies: Sequence[Loaded], arms: Mapping[str, Curves], metric: str, target: Target
 ) -> dict[str, dict[str, Reached]]:
-    """Return what it took each arm to reach the target, over all its rounds."""
+    """Return the costs of each arm to reach the target, over all its rounds."""
     curves = arms if target.metric == metric else _arms(studies, _metric(studies, target.metric))[0]
     higher = metric_named(target.metric).higher_is_better
     if higher is None:
         raise ConfigError(
-            f"The target's metric must be one whose better values are known, {' or '.join(METRICS)}; "
-            f"got {target.metric!r:.40}. Change the target."
+            f"The target's metric must be one of which it is known whether higher is better, "
+            f"{' or '.join(METRICS)}; got {target.metric!r:.40}. Change the target."
         )
     return {arm: _costs(curves.get(arm, {}), target.value, higher) for arm in arms}
 
 
 def _costs(curves: Curves, target: float, higher: bool) -> dict[str, Reached]:
-    """Return what it took to reach the target: the round and every cost up to it."""
+    """Return the round in which the target was reached, and every cost up to it."""
     firsts = [first_reached(curve["value"].to_numpy(), target, higher_is_better=higher) for curve in curves.values()]
-    places = [-1 if first is None else first for first in firsts]  # one that never got there was stopped at its end
+    places = [-1 if first is None else first for first in firsts]  # −1: the last round of a seed that never reached it
+
     return {
         name: to_target(
             [float(curve[column].iloc[place]) for curve, place in zip(curves.values(), places, strict=True)],
@@ -286,18 +291,17 @@ def _costs(curves: Curves, target: float, higher: bool) -> dict[str, Reached]:
 
 
 def _study_notes(studies: Sequence[Loaded]) -> list[str]:
-    """Return what studies of several seeds noted of how they were set up: that bears on their spread."""
+    """Return the remarks of studies of several seeds on their set-up, which affects the spread over seeds."""
     return list(dict.fromkeys(note for study in studies if study.runs["seed"].nunique() > 1 for note in study.notes))
 
 
 def _row_notes(rows: Sequence[Row]) -> list[str]:
     notes = []
     for row in rows:
-        reached = row.to_target.get("round")
-        if reached is not None and reached.reached < reached.seeds:
-            notes.append(f"{row.arm}: {reached.seeds - reached.reached} of {reached.seeds} never reached it")
+        if (never_reached := never_reached_note(row)) is not None:
+            notes.append(never_reached)
         if row.absent:
-            notes.append(f"{row.arm}: no client ever took part in {of(row.absent, row.final.count)}")
+            notes.append(f"{row.arm}: no client took part in {of(row.absent, row.final.count)}")
         if row.diverged:
             notes.append(f"{row.arm}: diverged in {of(row.diverged, row.final.count)}")
         if row.difference is not None and row.difference.is_paired and row.difference.seeds < row.final.count:
@@ -306,9 +310,9 @@ def _row_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _unpaired_notes(rows: Sequence[Row], configs: Mapping[str, Config], baseline: str) -> list[str]:
-    apart = [row.arm for row in rows if row.difference is not None and not row.difference.is_paired]
+    not_paired = [row.arm for row in rows if row.difference is not None and not row.difference.is_paired]
     return [
-        f"{arm}: not paired with {baseline}, for they differ in {unshared(configs[arm], configs[baseline])}; "
+        f"{arm}: not paired with {baseline}, because they differ in {unshared(configs[arm], configs[baseline])}; "
         "Welch's t-test and interval"
-        for arm in apart
+        for arm in not_paired
     ]

@@ -1,12 +1,8 @@
-"""A comparison of arms as a value, and how it is told: in a sentence, as a table, as plain values."""
+"""The result of comparing arms: as a sentence, as a text table, and as plain values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
-
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from turnout import number_format
 from turnout.analysis.statistics import LEVEL, Difference, Reached, Summary
@@ -14,7 +10,7 @@ from turnout.analysis.target import Target
 from turnout.metrics import metric_named
 from turnout.number_format import MISSING, Say
 
-CLEAR = 0.05  # a corrected p-value below this is called clear
+CLEAR = 0.05  # a difference with a corrected p-value below this is called clear
 SURE = f"{100 * LEVEL:.0f} %"
 BLOCKS = "▁▂▃▄▅▆▇█"
 TO_TARGET: Mapping[str, tuple[str, Say]] = {
@@ -23,12 +19,12 @@ TO_TARGET: Mapping[str, tuple[str, Say]] = {
     "gradient_evaluations": ("gradients to target", number_format.number),
     "sim_seconds": ("simulated time to target", number_format.seconds),
 }
-METHODS = (
-    "mean ± standard deviation over seeds; differences are taken seed by seed; interval: Student's t; p: t-test; "
-    "intervals and p-values hold for all arms together (Bonferroni's correction)"
-)
-NOBODY = "No client ever took part, in any arm or seed: nothing was learnt from clients, nothing is claimed."
-ONE_SEED = "one seed shows no spread and no test can be made of it: run more, with --seeds 5 for example"
+SPREAD = "mean ± standard deviation over seeds"
+PAIRED = "differences are taken seed by seed; interval: Student's t; p: t-test"
+UNPAIRED = "differences are taken between the means over seeds; interval and p: Welch's t-test"
+CORRECTION = "intervals and p-values hold for all arms together (Bonferroni's correction)"
+NOBODY = "No client took part in any arm or seed, so nothing was learnt and nothing can be compared."
+ONE_SEED = "one seed gives neither a spread nor a test: run more seeds, for example with --seeds 5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +34,14 @@ class Row:
     arm: str
     final: Summary
     diverged: int  # seeds that did not end with a finite value
-    absent: int = 0  # seeds in which no client ever took part
+    absent: int = 0  # seeds in which no client took part
     difference: Difference | None  # from the baseline; None for the baseline itself
     to_target: Mapping[str, Reached]  # by "round", "bytes", "gradient_evaluations", "sim_seconds"; empty: no target
-    curve: tuple[float | None, ...] = ()  # the mean over seeds on the way, a few points; None where one diverged
+    curve: tuple[float | None, ...] = ()  # the mean over seeds at a few rounds; None where a seed diverged
 
 
 class Shown(NamedTuple):
-    """A comparison as text: the first column names the arm."""
+    """A comparison as a table of text; the first column names the arm."""
 
     headings: list[str]
     rows: list[list[str]]
@@ -57,33 +53,17 @@ class Comparison:
     """Arms compared on one metric."""
 
     metric: str
-    higher_is_better: bool | None  # None: it is not declared which values are better
+    higher_is_better: bool | None  # None: not known for this metric
     baseline: str
     rows: tuple[Row, ...]
     target: Target | None
     target_origin: str  # where the target comes from
-    notes: tuple[str, ...]  # what a reader should know
-
-    def table(self) -> Group:
-        """Return the comparison for a terminal: where arms end, with their curves, and below it what it took them.
-
-        Both fit into 80 columns where names are short.
-        """
-        shown = self.shown()
-        costs = len(self._costs_shown())
-        lines = [[*row[: len(row) - costs], line] for row, line in zip(shown.rows, self._curves(), strict=True)]
-        above = [heading.replace(f" [{SURE}]", f"\n[{SURE}]") for heading in shown.headings]
-        parts: list[Table | Text] = [_columns([*above[: len(above) - costs], ""], lines)]
-        if costs:
-            headings = [heading.removesuffix(" to target") for heading in shown.headings[-costs:]]
-            parts += [Text(), _columns(["to target", *headings], [[row[0], *row[-costs:]] for row in shown.rows])]
-        notes = [*shown.notes, f"blocks: {self.metric} over rounds, on one scale"]
-        return Group(*parts, Text(), Text("\n".join(notes), style="italic dim"))
+    notes: tuple[str, ...]  # remarks on single arms, shown below the table
 
     def text(self) -> str:
-        """Return the comparison as plain lined-up columns, the last of them each arm's curve."""
+        """Return the comparison as aligned columns of plain text; the last column is each arm's curve."""
         shown = self.shown()
-        curves = [f"{self.metric} over rounds", *self._curves()]
+        curves = [f"{self.metric} over rounds", *self.sparklines()]
         lines = [[*cells, curve] for cells, curve in zip([shown.headings, *shown.rows], curves, strict=True)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         last = len(widths) - 1
@@ -96,19 +76,20 @@ class Comparison:
         ]
         return "\n".join([*columns, *shown.notes])
 
-    def _curves(self) -> list[str]:
+    def sparklines(self) -> list[str]:
+        """Return the curve of each arm as blocks of eight heights, on one scale for all."""
         return sparklines([row.curve for row in self.rows])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain values, None where nothing can be said."""
-        plain = {**asdict(self), "verdict": self.verdict()}
-        for row in plain["rows"]:
-            del row["curve"]  # a picture's few points; every point is in the journal
-        return plain
+        """Return everything as plain values; None for what is not known."""
+        values = {**asdict(self), "verdict": self.verdict()}
+        for row in values["rows"]:
+            del row["curve"]  # a few points for a sparkline; the journal has all of them
+        return values
 
     def shown(self) -> Shown:
-        """Return the table as text, column by column, and the notes under it."""
-        used = self._costs_shown()
+        """Return the cells of the table as text, and the notes below it."""
+        used = self.costs_shown()
         unit = "points" if self.in_points else "difference"
         pairs = [f"{unit} from {self.baseline} [{SURE}]", "p"] if len(self.rows) > 1 else []
         rows = [
@@ -122,54 +103,55 @@ class Comparison:
             for row in self.rows
         ]
         headings = ["arm", "seeds", f"final {self.metric}", *pairs, *(heading for heading, _ in used.values())]
-        return Shown(headings, rows, self._remarks())
+        return Shown(headings, rows, self._notes())
 
     def verdict(self) -> str:
-        """Return the outcome in one sentence, with no more claimed than the seeds allow."""
+        """Return the outcome in one sentence that claims no more than the seeds allow."""
         if all(row.absent == row.final.count for row in self.rows):
             return NOBODY
         base = next(row for row in self.rows if row.arm == self.baseline)
         if len(self.rows) == 1:
-            one = " in the one seed that was run" if base.final.count == 1 and base.final.mean is not None else ""
-            return f"One arm, nothing to compare it with: {base.arm} ends at {self.final(base)}{one}."
-        lost = [row for row in self.rows if row.final.mean is None]
+            one = " in the only seed that was run" if base.final.count == 1 and base.final.mean is not None else ""
+            return f"There is only one arm, so nothing to compare: {base.arm} ends at {self.final(base)}{one}."
+        diverged = [row for row in self.rows if row.final.mean is None]
         if base.final.mean is None:
-            return f"{base.arm}, the baseline, diverged in {of(base.diverged, base.final.count)}; nothing is claimed."
-        ranked = sorted((row for row in self.rows if row not in (*lost, base)), key=self._rank)
+            where = of(base.diverged, base.final.count)
+            return f"The baseline {base.arm} diverged in {where}, so nothing can be compared."
+        ranked = sorted((row for row in self.rows if row not in (*diverged, base)), key=self._rank)
         if not ranked:
-            return f"Every arm but {base.arm} diverged; nothing is claimed."
+            return f"Every arm except the baseline {base.arm} diverged, so nothing can be compared."
         return self._sentence(ranked[-1], base)
 
     @property
     def in_points(self) -> bool:
-        """Whether differences are told in percentage points."""
+        """Whether differences are in percentage points."""
         return metric_named(self.metric).is_share
 
     def final(self, row: Row) -> str:
-        """Return an arm's final value, mean ± standard deviation; one seed has no spread."""
+        """Return an arm's final value as mean ± standard deviation; with one seed, the value alone."""
         if row.final.mean is None:
             return f"diverged in {row.diverged} of {row.final.count}"
         say = number_format.spread_percent if self.in_points else number_format.spread
         return say(row.final.mean, row.final.std, 2 if self.in_points else 4)
 
     def amount(self, value: float, sign: str = "") -> str:
-        """Return a difference in the metric's own measure."""
+        """Return a difference in the unit of the metric: points, or the metric itself."""
         return number_format.signed(f"{100 * value:{sign}z.1f}" if self.in_points else f"{value:{sign}z.3g}")
 
     def _sentence(self, row: Row, base: Row) -> str:
         difference = row.difference
         if difference is None:
-            return f"{row.arm} and {base.arm} share no seed; nothing is claimed."
+            return f"{row.arm} and {base.arm} have no seed in common, so nothing can be compared."
         if difference.mean == 0:
-            over = f"over {difference.seeds} seeds" if difference.seeds > 1 else "in the one seed that was run"
+            over = f"over {difference.seeds} seeds" if difference.seeds > 1 else "in the only seed that was run"
             return f"{row.arm} ends level with {base.arm} {over}."
         better = self.higher_is_better in (None, difference.mean > 0)
         opening = row.arm if better else f"No arm ends better than {base.arm}: {row.arm}, the next best,"
         verb = f"{opening} ends {self._distance(difference.mean)} {base.arm if better else 'it'}"
         if difference.seeds == 1:
-            return f"{verb} in the one seed that was run; one seed cannot tell a difference from luck, so run more."
+            return f"{verb} in the only seed that was run; one seed cannot tell a difference from chance, so run more."
         if difference.low is None or difference.high is None:
-            return f"{verb} by the same amount in each of {difference.seeds} seeds, which leaves nothing to test."
+            return f"{verb} by the same amount in each of {difference.seeds} seeds, so no test is possible."
         sign = 1 if difference.mean > 0 else -1
         low, high = sorted((sign * difference.low, sign * difference.high))
         interval = f"{SURE} interval {self.amount(low)} to {self.amount(high)}"
@@ -185,31 +167,39 @@ class Comparison:
         return amount if self.in_points else f"with a {self.metric} {amount}"
 
     def _rank(self, row: Row) -> float:
-        """Return how far up an arm stands; where no value is better, how far from the baseline."""
+        """Return a number that is larger for a better arm; by the size of the difference if better is not defined."""
         mean = row.final.mean
         assert mean is not None
         if self.higher_is_better is None:
             return 0.0 if row.difference is None else abs(row.difference.mean)
         return mean if self.higher_is_better else -mean
 
-    def _difference(self, told: Difference | None) -> str:
-        if told is None:
+    def _difference(self, difference: Difference | None) -> str:
+        if difference is None:
             return MISSING
-        mean = self.amount(told.mean, "+") + ("" if told.is_paired else " unpaired")
-        if told.low is None or told.high is None:  # one pair, or the same in each
+        mean = self.amount(difference.mean, "+") + ("" if difference.is_paired else " unpaired")
+        if difference.low is None or difference.high is None:  # one pair, or the same difference in each
             return mean
-        return f"{mean} [{self.amount(told.low)}, {self.amount(told.high)}]"
+        return f"{mean} [{self.amount(difference.low)}, {self.amount(difference.high)}]"
 
-    def _costs_shown(self) -> dict[str, tuple[str, Say]]:
-        """Return the costs to the target, without a clock that never moved."""
+    def costs_shown(self) -> dict[str, tuple[str, Say]]:
+        """Return the costs to the target that the table shows; simulated time only if the fleet has a clock."""
         if self.target is None:
             return {}
-        ticked = any((row.to_target["sim_seconds"].median or 0) > 0 for row in self.rows)
-        return {name: told for name, told in TO_TARGET.items() if ticked or name != "sim_seconds"}
+        has_clock = any((row.to_target["sim_seconds"].median or 0) > 0 for row in self.rows)
+        return {name: column for name, column in TO_TARGET.items() if has_clock or name != "sim_seconds"}
 
-    def _remarks(self) -> list[str]:
+    def _method(self) -> str:
+        """Return how differences were computed: seed by seed, between means, or some in each way."""
+        is_paired = {row.difference.is_paired for row in self.rows if row.difference is not None}
+        if not is_paired:
+            return SPREAD
+        method = UNPAIRED if is_paired == {False} else PAIRED  # of some of both, notes name the unpaired
+        return f"{SPREAD}; {method}; {CORRECTION}"
+
+    def _notes(self) -> list[str]:
         several = any(row.final.count > 1 for row in self.rows)
-        remarks = [ONE_SEED] if not several else [METHODS if len(self.rows) > 1 else METHODS.partition(";")[0]]
+        remarks = [self._method() if several else ONE_SEED]
         if self.target is not None:
             metric, value = self.target.metric, self.target.value
             shown = number_format.percent(value, 2) if metric_named(metric).is_share else number_format.number(value, 4)
@@ -217,20 +207,10 @@ class Comparison:
             remarks.append(f"target: {metric} {shown} ({self.target_origin}){medians}")
             if any(0 < row.to_target["round"].reached < row.to_target["round"].seeds for row in self.rows):
                 remarks.append(
-                    "in brackets: how many seeds got there; the median allows for the others, which were stopped "
-                    "before they did (Kaplan and Meier), and is a dash where it lies beyond"
+                    "in brackets: how many seeds reached the target; the median takes the others, which ended before "
+                    "they reached it, into account (Kaplan-Meier), and is a dash if it lies beyond the rounds run"
                 )
         return [*remarks, *self.notes]
-
-
-def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return lined-up columns, the first to the left; Text, for brackets in a name or an interval are no markup."""
-    table = Table(box=None, pad_edge=False)
-    for place, heading in enumerate(headings):
-        table.add_column(Text(heading), justify="right" if place else "left", overflow="fold", vertical="bottom")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
 
 
 def _corrected_p(difference: Difference | None) -> str:
@@ -238,12 +218,20 @@ def _corrected_p(difference: Difference | None) -> str:
 
 
 def of(count: int, seeds: int) -> str:
-    """Return so many of so many seeds."""
+    """Return a text such as "3 of 5 seeds"."""
     return f"{count} of {number_format.plural(seeds, 'seed')}"
 
 
+def never_reached_note(row: Row) -> str | None:
+    """Return a note on the seeds of an arm that never reached the target; None if all did."""
+    reached = row.to_target.get("round")
+    if reached is None or reached.reached == reached.seeds:
+        return None
+    return f"{row.arm}: {of(reached.seeds - reached.reached, reached.seeds)} never reached the target"
+
+
 def sparklines(curves: Sequence[Sequence[float | None]]) -> list[str]:
-    """Return each curve as blocks of eight heights on one scale for all; a gap is where a seed diverged."""
+    """Return each curve as blocks of eight heights, on one scale for all; a gap means that a seed diverged."""
     known = [value for curve in curves for value in curve if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     step = (high - low) / (len(BLOCKS) - 1) or 1.0

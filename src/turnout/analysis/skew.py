@@ -1,6 +1,6 @@
-"""Selection skew: how much harder than average the clients are that a selection rule asks.
+"""Selection skew: how much higher than average the loss of the selected clients is.
 
-Intuition: ρ > 1 means the cohort sees more loss than the objective does; that speeds training up and biases its end.
+Intuition: ρ > 1 means that selected clients have a higher loss than average; this speeds up training but biases it.
 
     ρ(S, x') = E_S[(1/|S|) Σ_{k∈S} (F_k(x') − F_k*)] / (F(x') − Σ_k p_k F_k*)
     ρ̄ = min ρ over rounds and points x'      the larger, the faster
@@ -78,7 +78,7 @@ def expected_shares(
     gradients: Tensor | None = None,
     times: int = 100,
 ) -> Floats:
-    """Return each client's mean share of the cohort when a rule is drawn many times in one round.
+    """Return each client's mean share of the cohort when a rule selects many times in one round.
 
     The rule's questions are answered with `losses` (by client; the noise of mini-batches is left out) and
     `gradients` (a row per client). The draws are keyed by the view's seed and round, and are not those of the run.
@@ -89,8 +89,8 @@ def expected_shares(
     totals = np.zeros(view.population.num_clients)
     memory = {name: value for name, value in view.memory.items() if not isinstance(value, RowTable)}
     for key in view.streams.keys("skew", view.round, np.arange(times)):
-        seen = replace(view, streams=Streams(int(key)), memory=memory)
-        choice = _settled(selection, pool, seen, losses, gradients)
+        draw_view = replace(view, streams=Streams(int(key)), memory=memory)
+        choice = _choose(selection, pool, draw_view, losses, gradients)
         if len(choice.clients):
             totals[choice.clients] += choice.multiplicity / choice.multiplicity.sum()
     return totals / times
@@ -126,7 +126,7 @@ class _Questions:
         )
 
 
-def _settled(selection: Selection, pool: Ids, view: View, losses: Floats, gradients: Tensor | None) -> Choice:
+def _choose(selection: Selection, pool: Ids, view: View, losses: Floats, gradients: Tensor | None) -> Choice:
     result = selection.choose(pool, view, _Questions(view))
     if not isinstance(result, Generator):
         return result

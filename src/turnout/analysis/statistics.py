@@ -8,13 +8,14 @@
                 d = d̄ / √((s_a² + s_b²) / 2)
     m arms      p̃ = min(1, m · p), intervals at 1 − 0.05 / m      Bonferroni
     Holm        p̃_(i) = max_{j≤i} min(1, (m − j + 1) · p_(j))
-    to target   S(c) = Π_{c_k ≤ c} (1 − d_k / n_k)       d_k seeds get there at cost c_k, n_k had not stopped before
+    to target   S(c) = Π_{c_k ≤ c} (1 − d_k / n_k)       d_k of the n_k seeds that ran so far reach it at cost c_k
 
-Bonferroni's correction gives p-values and intervals that agree: an interval leaves out zero exactly where its corrected
-p-value is below 0.05. (Holm's is used where there are no intervals: it rejects more, but its intervals say less.)
+Bonferroni's correction gives p-values and intervals that agree: an interval excludes zero exactly if its corrected
+p-value is below 0.05. (Holm's correction is used where there are no intervals: it rejects more, but its intervals are
+wider.)
 
-What cannot be said is None, never NaN: nothing with fewer than two seeds, and no interval or test where every seed
-gives the same difference, because then the seeds are not evidence of their own.
+A value that cannot be computed is None, never NaN: there is no spread with fewer than two seeds, and no interval or
+test if every seed gives the same difference, because then the seeds are not independent evidence.
 """
 
 import math
@@ -28,12 +29,12 @@ from turnout.streams import Streams
 
 LEVEL = 0.95
 RESAMPLES = 9999
-SAME = 1e-12  # differences that spread by less than this share of the values differ only by rounding
+SAME = 1e-12  # differences whose range is below this share of the values differ by rounding only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The values of one arm over seeds."""
+    """Mean and spread of one arm's values over seeds."""
 
     count: int
     mean: float | None
@@ -61,15 +62,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What it took to reach a target, over seeds; one that never did was stopped before, and says no more than that."""
+    """The cost to reach a target, over seeds; a seed that never reached it is a censored observation."""
 
     seeds: int
     reached: int
-    median: float | None  # None where it lies beyond what was run
+    median: float | None  # None if it lies beyond the rounds that were run
 
 
 def summarise(values: Floats) -> Summary:
-    """Return mean and standard deviation over seeds; neither if one of them is not finite."""
+    """Return mean and standard deviation over seeds; None for both if a value is not finite."""
     count = len(values)
     if not count or not np.isfinite(values).all():
         return Summary(count=count, mean=None, std=None)
@@ -77,13 +78,13 @@ def summarise(values: Floats) -> Summary:
 
 
 def paired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int = 1) -> Difference | None:
-    """Return how two arms differ, seed by seed; None where there is no pair or a value is not finite.
+    """Return the difference of two arms, taken seed by seed; None if there is no pair or a value is not finite.
 
     Args:
         ours: one value per seed.
-        theirs: the other arm's, of the same seeds.
-        streams: for the bootstrap.
-        comparisons: how many differences are tested together (m).
+        theirs: the other arm's values, of the same seeds.
+        streams: random streams for the bootstrap.
+        comparisons: number m of differences that are tested together.
     """
     from scipy import stats  # two seconds to import: only where it is used
 
@@ -117,7 +118,7 @@ def paired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int =
 
 
 def unpaired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int = 1) -> Difference | None:
-    """Return how two arms that share no randomness differ; None where one has no value or one that is not finite.
+    """Return the difference of two arms that share no randomness; None if a value is missing or not finite.
 
     Reference: Welch. The generalization of "Student's" problem. Biometrika 34, 1947.
     """
@@ -148,12 +149,12 @@ def unpaired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int
 
 
 def bonferroni(p: float, comparisons: int) -> float:
-    """Return a p-value corrected for the number of differences that are tested together."""
+    """Return a p-value, corrected for the number of differences that are tested together."""
     return min(1.0, comparisons * p)
 
 
 def _level(comparisons: int) -> float:
-    """Return the level of each interval so that all of them together hold at LEVEL."""
+    """Return the confidence level of each interval so that all of them together have the level LEVEL."""
     return 1 - (1 - LEVEL) / comparisons
 
 
@@ -168,8 +169,8 @@ def _rounded(mean: float, rounding: float) -> float:
 def signed_rank_p(difference: Floats) -> float:
     """Return the two-sided p-value of Wilcoxon's signed-rank test, exact with ties too; zeros are left out.
 
-    Every pattern of signs is equally likely if neither arm is better, so the chance of each rank sum is counted.
-    (scipy's own falls back on the normal approximation where there are ties, far off for a handful of seeds.)
+    Under the null hypothesis every pattern of signs is equally likely, so the probability of each rank sum is counted.
+    (With ties, scipy uses the normal approximation, which is far off for a handful of seeds.)
     """
     from scipy import stats  # two seconds to import: only where it is used
 
@@ -189,7 +190,7 @@ def bootstrap_interval(
     """Return the percentile interval of a mean, or of the difference of two means, over keyed resamples."""
     from scipy import stats  # two seconds to import: only where it is used
 
-    found = stats.bootstrap(
+    resampled = stats.bootstrap(
         (ours,) if theirs is None else (ours, theirs),
         np.mean if theirs is None else _difference_of_means,
         n_resamples=RESAMPLES,
@@ -197,7 +198,7 @@ def bootstrap_interval(
         method="percentile",
         random_state=streams.generator("bootstrap"),
     )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    return float(resampled.confidence_interval.low), float(resampled.confidence_interval.high)
 
 
 def _difference_of_means(ours: Floats, theirs: Floats, axis: int = -1) -> Floats:
@@ -205,7 +206,7 @@ def _difference_of_means(ours: Floats, theirs: Floats, axis: int = -1) -> Floats
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values corrected for their number by Holm's method; None stays None and is not counted.
+    """Return p-values, corrected for their number by Holm's method; None stays None and is not counted.
 
     Reference: Holm. A simple sequentially rejective multiple test procedure. Scand. J. Statist. 6, 1979.
     """
@@ -219,17 +220,17 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def first_reached(values: Floats, target: float, *, higher_is_better: bool) -> int | None:
-    """Return the first place at which the values are as good as the target; None if never."""
+    """Return the first index at which the value reaches the target; None if none does."""
     good = values >= target if higher_is_better else values <= target
     return int(good.argmax()) if good.any() else None
 
 
 def to_target(costs: Sequence[float], got_there: Sequence[bool]) -> Reached:
-    """Return the median cost of reaching a target, one cost per seed, by the estimate of Kaplan and Meier.
+    """Return the median cost to reach a target, one cost per seed, by the Kaplan-Meier estimate.
 
     Args:
-        costs: what a seed had spent when it reached the target, or in all if it never did.
-        got_there: whether it did.
+        costs: the cost of a seed when it reached the target, or its total cost if it never did.
+        got_there: whether the seed reached the target.
     """
     from scipy import stats  # two seconds to import: only where it is used
 

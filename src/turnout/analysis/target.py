@@ -1,4 +1,4 @@
-"""A target: the value of a metric that costs are measured to. It changes no run."""
+"""A target: the value of a metric up to which costs are counted. It changes no run."""
 
 import math
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ FORM = 'Write target = { accuracy = 0.80 } in a study file, target={"accuracy": 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A value of a metric."""
+    """The value of a metric that arms are to reach."""
 
     metric: str
     value: float
 
     def __post_init__(self) -> None:
-        given: Any = self
-        metric, value = given.metric, given.value
+        untyped: Any = self
+        metric, value = untyped.metric, untyped.value
         if not isinstance(metric, str) or isinstance(value, bool) or not isinstance(value, Real):
             raise ConfigError(f"A target is a metric and a number; got {metric!r:.40}: {value!r:.40}. {FORM}")
         try:
@@ -38,27 +38,28 @@ class Target:
             raise ConfigError(f"The target for {self.metric} must be finite; got {self.value}. Change target.")
 
     def as_dict(self) -> dict[str, float]:
-        """Return the target as a study file has it."""
+        """Return the target in the form of a study file."""
         return {self.metric: self.value}
 
 
-def target_of(given: Any) -> Target | None:
-    """Return the target that a study, a study file or a journal names; None: there is none."""
-    if given is None or isinstance(given, Target):
-        return given
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"A target names its metric; got {given!r:.60}. {FORM}")
-    if len(given) != 1:
-        raise ConfigError(f"A target has exactly one metric; got {len(given)}. {FORM}")
-    ((metric, value),) = given.items()
+def target_of(setting: Any) -> Target | None:
+    """Return the target of a study, a study file or a journal; None if it has none."""
+    if setting is None or isinstance(setting, Target):
+        return setting
+    if not isinstance(setting, Mapping):
+        raise ConfigError(f"A target names its metric; got {setting!r:.60}. {FORM}")
+    if len(setting) != 1:
+        raise ConfigError(f"A target has exactly one metric; got {len(setting)}. {FORM}")
+    ((metric, value),) = setting.items()
     return Target(metric, value)
 
 
-def target_written(text: str) -> Target:
-    """Return the target of the command's form, METRIC=VALUE."""
-    metric, is_given, value = text.partition("=")
+def parse_target(text: str) -> Target:
+    """Return the target that --target writes as METRIC=VALUE."""
+    metric, separator, value = text.partition("=")
     try:
         return Target(metric.strip(), float(value))
     except ValueError:
-        needs = "a number" if is_given else "its metric"
+        needs = "a number" if separator else "its metric"
+
         raise ConfigError(f"--target needs {needs}; got {text!r:.60}. Write --target accuracy=0.85.") from None

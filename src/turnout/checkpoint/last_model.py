@@ -1,4 +1,4 @@
-"""The last model of a run as PyTorch has it: the names, shapes and order of the module's own state dict."""
+"""The last model of a run as a PyTorch state dict: names, shapes and order are those of the module."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from turnout.checkpoint.files import DTYPES, Piece, about_of, opened, tensors_of
+from turnout.checkpoint.tensor_files import DTYPES, Piece, about_of, opened, tensors_of
 from turnout.coordinator.plan import State
 from turnout.models.layout import Layout
 from turnout.untrusted_input import as_written, count_of
@@ -18,7 +18,7 @@ MOST_AXES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastModel:
-    """The model that was measured last, and what a model rule needs to build its module again."""
+    """The model that was evaluated last, and the shapes that a model rule needs to build its module again."""
 
     tensors: Mapping[str, Tensor]  # the module's state dict, in its order
     example_shape: tuple[int, ...]  # of one sample
@@ -28,30 +28,30 @@ class LastModel:
     def of(cls, module: nn.Module, state: State, example_shape: tuple[int, ...], num_outputs: int) -> "LastModel":
         """Return the model that the state's last evaluation measured.
 
-        Parameters and running statistics are the state's; integer buffers and frozen parameters are the module's.
+        Parameters and running statistics come from the state, integer buffers and frozen parameters from the module.
         """
-        held = copy.deepcopy(module)
+        loaded = copy.deepcopy(module)
         measured = state.model if state.measured is None else state.measured
-        Layout.of(module).load(held, measured, state.buffers)
-        tensors = {name: value for name, value in held.state_dict().items() if isinstance(value, Tensor)}
-        plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        return cls(tensors=plain, example_shape=example_shape, num_outputs=num_outputs)
+        Layout.of(module).load(loaded, measured, state.buffers)
+        tensors = {name: value for name, value in loaded.state_dict().items() if isinstance(value, Tensor)}
+        on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        return cls(tensors=on_cpu, example_shape=example_shape, num_outputs=num_outputs)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return a copy of the state dict."""
         return {name: value.clone() for name, value in self.tensors.items()}
 
     def put_into(self, module: nn.Module) -> nn.Module:
-        """Load the state dict into a module that was built as this one's was; return it in evaluation mode.
+        """Load the state dict into a module of the same architecture; return the module in evaluation mode.
 
-        What a file cannot hold (extra state, numbers of other kinds) is not trained and stays the module's own.
+        Values that a file cannot hold (extra state, other dtypes) are not trained; the module keeps its own.
         """
-        rest = {name: value for name, value in module.state_dict().items() if not _is_kept(value)}
+        rest = {name: value for name, value in module.state_dict().items() if not _can_be_stored(value)}
         module.load_state_dict({**rest, **self.tensors}, strict=True)
         return module.eval()
 
 
-def _is_kept(value: Any) -> bool:
+def _can_be_stored(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in DTYPES
 
 
@@ -59,15 +59,15 @@ def pieces_of(models: Mapping[int, LastModel]) -> Iterator[Piece]:
     """Yield the tensors of a file that holds these models, by the run's id."""
     for run, last in models.items():
         for name, value in last.tensors.items():
-            if _is_kept(value):
+            if _can_be_stored(value):
                 yield Piece.of(f"{run}/{name}", value)
 
 
-def described(models: Mapping[int, LastModel]) -> dict[str, Any]:
-    """Return what the file says of its models: the names in order, and what they were built for."""
+def describe_models(models: Mapping[int, LastModel]) -> dict[str, Any]:
+    """Return the JSON value of a file of models: the names in order, and the shapes they were built for."""
     return {
         str(run): {
-            "names": [name for name, value in last.tensors.items() if _is_kept(value)],
+            "names": [name for name, value in last.tensors.items() if _can_be_stored(value)],
             "example_shape": list(last.example_shape),
             "num_outputs": last.num_outputs,
         }
@@ -76,12 +76,12 @@ def described(models: Mapping[int, LastModel]) -> dict[str, Any]:
 
 
 def read_model(folder: Path, name: str, run: int) -> LastModel:
-    """Return the model of one run; a file may come from a stranger, and what cannot be one is refused."""
+    """Return the model of one run; the file is untrusted, so malformed contents are refused."""
     with opened(folder, name) as file, as_written(str(folder / name)):
-        told = about_of(file)["runs"][str(run)]
+        about = about_of(file)["runs"][str(run)]
     tensors = tensors_of(folder, name, f"{run}/")
     with as_written(str(folder / name)):
-        names, shape = told["names"], told["example_shape"]
+        names, shape = about["names"], about["example_shape"]
         if not isinstance(names, list) or len(names) != len(tensors) or set(names) != set(tensors):
             raise ValueError("names that are not those of its tensors")
         if not isinstance(shape, list) or len(shape) > MOST_AXES:
@@ -89,5 +89,5 @@ def read_model(folder: Path, name: str, run: int) -> LastModel:
         return LastModel(
             tensors={each: tensors[each] for each in names},
             example_shape=tuple(count_of(size, "the shape of a sample") for size in shape),
-            num_outputs=count_of(told["num_outputs"], "the number of outputs"),
+            num_outputs=count_of(about["num_outputs"], "the number of outputs"),
         )

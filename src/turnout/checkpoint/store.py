@@ -1,10 +1,11 @@
-"""Saving the runs that advance together, and taking them up again.
+"""Save and restore the checkpoint of a run group: runs that advance together.
 
-One file holds the state of all of them. Of a table of rows only those that have changed since the last file are
-written; the files before it then still count, oldest first. When all of them together would take twice what a whole
-one takes, or a table has been replaced, a whole one is written and the others go.
+One file holds the state of all runs of the group. Of a table of rows, a new file holds only the rows that changed since
+the last file; the earlier files are then still needed, oldest first. A full file replaces them when all of them
+together would take twice the bytes of a full file, or when a table has been replaced.
 
-Nothing that counts is ever overwritten: a new file is written, the journal is told, and only then do the old ones go.
+A file that is needed is never overwritten: the new file is written, the journal records it, and only then are the old
+files deleted.
 """
 
 import weakref
@@ -18,8 +19,8 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Ids
-from turnout.checkpoint.files import DTYPES, NAME, Piece, Stored, about_of, located, opened, write
-from turnout.checkpoint.last_model import LastModel, described, pieces_of
+from turnout.checkpoint.last_model import LastModel, describe_models, pieces_of
+from turnout.checkpoint.tensor_files import DTYPES, NAME, Piece, Stored, about_of, located, opened, write
 from turnout.coordinator.plan import State
 from turnout.coordinator.saving import restored, saved, tables_of
 from turnout.row_table import RowTable
@@ -33,34 +34,34 @@ MOST_FILES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
-    """What the journal is told of a save."""
+    """What the journal records of a checkpoint."""
 
-    party: int
+    run_group: int
     round: int
-    files: tuple[Stored, ...]  # what is needed to go on, oldest first; none when all runs have ended
-    models: Stored | None = None  # the last models of the runs that have just ended
-    ended: tuple[int, ...] = ()
+    files: tuple[Stored, ...]  # that are needed to resume, oldest first; empty if all runs have ended
+    models: Stored | None = None  # the file with the last models of the runs that have just ended
+    ended: tuple[int, ...] = ()  # ids of those runs
 
 
 class CheckpointStore:
-    """Keeps one party of runs: those that advance together."""
+    """Saves and restores one run group."""
 
-    def __init__(self, folder: Path, party: int, files: Sequence[Stored] = ()) -> None:
-        self.folder, self.party, self.files = folder, party, tuple(files)
-        self._known: dict[str, weakref.ref[RowTable]] = {}  # the tables as the files have them
-        self._written: dict[str, RowTable] = {}
+    def __init__(self, folder: Path, run_group: int, files: Sequence[Stored] = ()) -> None:
+        self.folder, self.run_group, self.files = folder, run_group, tuple(files)
+        self._known: dict[str, weakref.ref[RowTable]] = {}  # the tables whose rows the files hold
+        self._written: dict[str, RowTable] = {}  # the tables of the save that the journal has yet to record
 
     def save(self, round: int, going_on: Mapping[int, State], ended: Mapping[int, LastModel]) -> Save:
-        """Write the states of the runs that go on, and the models of those that have ended; by the run's id."""
+        """Write the states of the runs that continue and the models of those that ended, both by run id."""
         models = None
         if ended:
-            name, about = _name(MODELS, self.party, round), {"runs": described(ended)}
+            name, about = _name(MODELS, self.run_group, round), {"runs": describe_models(ended)}
             models = write(self.folder, name, list(pieces_of(ended)), about)
         files: tuple[Stored, ...] = ()
         self._written = _all_tables(going_on)
         if going_on:
             files = self._write(round, going_on)
-        return Save(party=self.party, round=round, files=files, models=models, ended=tuple(ended))
+        return Save(run_group=self.run_group, round=round, files=files, models=models, ended=tuple(ended))
 
     def _write(self, round: int, states: Mapping[int, State]) -> tuple[Stored, ...]:
         pieces, about = [], {}
@@ -69,33 +70,33 @@ class CheckpointStore:
             pieces += [Piece.of(f"{run}/{name}", tensor) for name, tensor in tensors.items()]
         whole = [piece for name, table in self._written.items() for piece in _row_pieces(name, table, table.seen)]
         part = [piece for name, table in self._written.items() for piece in _row_pieces(name, table, table.changed)]
-        small, name = sum(piece.bytes for piece in pieces), _name(FOLDER, self.party, round)
+        small, name = sum(piece.bytes for piece in pieces), _name(FOLDER, self.run_group, round)
         before = self.files if self._can_add(small + _bytes(part), small + _bytes(whole)) else ()
         new = write(self.folder, name, [*pieces, *(part if before else whole)], {"round": round, "runs": about})
         return (*before, new)
 
     def _can_add(self, part: int, whole: int) -> bool:
-        """Whether the changes can be added to the files there are."""
+        """Return whether a file of changed rows can be added to the existing files."""
         same = all(name in self._known and self._known[name]() is table for name, table in self._written.items())
         room = len(self.files) < MOST_FILES and sum(file.bytes for file in self.files) + part < 2 * whole
         return bool(self.files and self._written) and same and room
 
     def settle(self, save: Save) -> None:
-        """Let go of what the journal no longer needs; called once it has been told."""
+        """Delete the files that are no longer needed; called once the journal has recorded the save."""
         for table in self._written.values():
             table.changed[:] = False
         self._known = {name: weakref.ref(table) for name, table in self._written.items()}
         self._written = {}
-        kept = {file.name for file in save.files}
+        needed = {file.name for file in save.files}
         for file in self.files:
-            if file.name not in kept:
+            if file.name not in needed:
                 located(self.folder, file.name).unlink(missing_ok=True)
         self.files = save.files
 
     def restore(self, starts: Mapping[int, State]) -> dict[int, State]:
-        """Return the states that were saved last, by the run's id; `starts` has what each run began with.
+        """Return the states that were saved last, by run id; `starts` has the initial state of each run.
 
-        A file may come from a stranger who has signed it in the journal: what could not follow that start is refused.
+        Files and journal may both be untrusted, so a state that does not fit the initial state is refused.
         """
         last = self.files[-1].name
         with as_written(str(self.folder / last)):
@@ -122,7 +123,7 @@ class CheckpointStore:
 
 
 def clean(folder: Path, wanted: set[str]) -> None:
-    """Remove what a killed process left behind: files of turnout's that the journal does not know, and links."""
+    """Remove what a killed process left behind: checkpoint files and links that the journal does not refer to."""
     for inner in (FOLDER, MODELS):
         if not is_own_folder(folder / inner):
             continue
@@ -133,8 +134,8 @@ def clean(folder: Path, wanted: set[str]) -> None:
                 path.unlink()
 
 
-def _name(folder: str, party: int, round: int) -> str:
-    return f"{folder}/{party}-{round}.safetensors"
+def _name(folder: str, run_group: int, round: int) -> str:
+    return f"{folder}/{run_group}-{round}.safetensors"
 
 
 def _bytes(pieces: Sequence[Piece]) -> int:
@@ -153,7 +154,7 @@ def _row_pieces(name: str, table: RowTable, which: Ids) -> Iterator[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Rows, a block at a time; may be gone through more than once."""
+    """Rows of a table, one block at a time; can be iterated more than once."""
 
     ids: Ids
     row_bytes: int
@@ -165,7 +166,7 @@ class Blocks:
 
 
 def _fill(tables: Mapping[str, RowTable], file: Any) -> None:
-    """Put the rows of a file into their tables, a block at a time."""
+    """Copy the rows of a file into their tables, one block at a time."""
     for name, table in tables.items():
         if f"{name}.ids" in file.keys():  # noqa: SIM118
             ids, rows = file.get_tensor(f"{name}.ids").numpy().copy(), file.get_slice(f"{name}.rows")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnout.cli.error_messages import printable, said_plainly, starting
+from turnout.cli.error_messages import clear_errors, printable, starting
 from turnout.cli.json_output import json_text
 from turnout.cli.trace import trace_app
 from turnout.cli.ui import ui
@@ -23,7 +23,7 @@ from turnout.errors import ConfigError
 
 app = typer.Typer(
     name="turnout",
-    help="Federated learning with whoever turns up.",
+    help="Federated learning with clients that come and go.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -35,32 +35,38 @@ app.command()(ui)
 
 StudyName = Annotated[str, typer.Argument(metavar="FILE|NAME", help="a study file, or a name of `turnout ls studies`")]
 TargetText = Annotated[
-    str | None, typer.Option("--target", metavar="METRIC=VALUE", help="what costs are measured to: accuracy=0.85")
+    str | None,
+    typer.Option("--target", metavar="METRIC=VALUE", help="count costs up to this value"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
-def _found_here(allowed: bool) -> bool:
-    """Where code is allowed, find a module in the folder the command is run from; elsewhere nothing there is run."""
+def _allow_imports_from_here(allowed: bool) -> bool:
+    """If code is allowed, let modules in the current folder be imported; otherwise no code there runs."""
     if allowed:
         sys.path.append(os.getcwd())
     return allowed
 
 
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", callback=_found_here, help="let the study name code, as package.module:Name")
+    bool,
+    typer.Option(
+        "--allow-code", callback=_allow_imports_from_here, help="allow code that the study names as package.module:Name"
+    ),
 ]
 
 AllowNetwork = Annotated[
-    bool, typer.Option("--allow-network", help="let the study's track send numbers over the network; --track does too")
+    bool,
+    typer.Option("--allow-network", help="let the study's trackers send numbers over the network"),
 ]
 AcceptChangedData = Annotated[
-    bool, typer.Option("--accept-changed-data", help="go on where the data changed since the study began; it is noted")
+    bool,
+    typer.Option("--accept-changed-data", help="resume although the data changed; the journal records it"),
 ]
 
 Deterministic = Annotated[
     bool,
-    typer.Option("--deterministic", help="run in one fixed way: the same bits on any number of cores, but slower"),
+    typer.Option("--deterministic", help="give bit-identical results on any number of cores; slower"),
 ]
 
 
@@ -86,7 +92,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
-    """Federated learning with whoever turns up."""
+    """Federated learning with clients that come and go."""
 
 
 @app.command()
@@ -96,7 +102,7 @@ def run(
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="change a setting; may be repeated")
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="repeat with seeds 0 to N-1")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="where it goes; runs/NAME if left out")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="the output folder; runs/NAME by default")] = None,
     engine: Annotated[str, typer.Option("--engine", help="vectorised or sequential")] = "vectorised",
     track: Annotated[
         list[str] | None, typer.Option("--track", help="tensorboard, mlflow or wandb; may be repeated")
@@ -106,8 +112,8 @@ def run(
     allow_network: AllowNetwork = False,
     accept_changed_data: AcceptChangedData = False,
 ) -> None:
-    """Run a study: every arm with every seed, then the comparison."""
-    with said_plainly():
+    """Run a study: every arm with every seed, then compare the arms."""
+    with clear_errors():
         with starting(study):
             from turnout.cli.run_study import carry_out
             from turnout.study import load_study
@@ -121,34 +127,35 @@ def run(
 
 @app.command()
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="DIR", help="a folder that turnout run wrote")],
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="an output folder of turnout run")],
     deterministic: Deterministic = False,
     allow_code: AllowCode = False,
     allow_network: AllowNetwork = False,
     accept_changed_data: AcceptChangedData = False,
 ) -> None:
-    """Go on with a study that was stopped, killed or cut off: it ends as if it never had been."""
-    with said_plainly():
+    """Resume a study that was stopped or killed; the results are the same as without the interruption."""
+    with clear_errors():
         with starting(str(run)):
-            from turnout.cli.resume import go_on
+            from turnout.cli.resume import resume_study
 
         allowed = {"allow_code": allow_code, "allow_network": allow_network}
-        go_on(_folder(run), **allowed, deterministic=deterministic, accept_changed_data=accept_changed_data)
+        resume_study(_folder(run), **allowed, deterministic=deterministic, accept_changed_data=accept_changed_data)
 
 
 @app.command()
 def check(study: StudyName, as_json: AsJson = False, allow_code: AllowCode = False) -> None:
-    """Read a study and print it with every setting; no data is loaded."""
-    from turnout.study import load_study, outlooks, resolved, to_toml
+    """Check a study and print it with all settings; no data is loaded."""
+    with clear_errors():
+        with starting(study):
+            from turnout.study import load_study, outlooks, resolved, to_toml
 
-    with said_plainly():
-        value = load_study(study, allow_code=allow_code, allow_network=True)  # it is only read
+        value = load_study(study, allow_code=allow_code, allow_network=True)  # nothing is run
         plain_study = resolved(value)
         if as_json:
             typer.echo(json_text(plain_study))
         else:
             arms, seeds = len(value.versions()), len(value.all_seeds)
-            typer.echo(f"# {arms} arm{'s'[: arms > 1]} x {seeds} seed{'s'[: seeds > 1]}: nothing is wrong with it")
+            typer.echo(f"# {arms} arm{'s'[: arms > 1]} x {seeds} seed{'s'[: seeds > 1]}: no problems found")
             for line in outlooks(value):
                 typer.echo(printable(f"# {line}"))
             typer.echo(to_toml(plain_study), nl=False)
@@ -157,14 +164,14 @@ def check(study: StudyName, as_json: AsJson = False, allow_code: AllowCode = Fal
 @app.command()
 def ls(
     axis: Annotated[
-        str | None, typer.Argument(help="an axis, or settings, algorithms, losses, studies; all if left out")
+        str | None, typer.Argument(help="an axis, or settings, algorithms, losses, studies; all by default")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what there is to choose from."""
+    """List the rules of each axis, and the algorithms, losses, settings and studies."""
     from turnout.cli.listing import listed, listing_text
 
-    with said_plainly():
+    with clear_errors():
         found = listed(axis)
         typer.echo(json_text(found) if as_json else listing_text(found))
 
@@ -176,83 +183,95 @@ def show(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a rule or algorithm says of itself: formula, settings, reference; or a setting, a loss or a study."""
+    """Show a rule or algorithm with its formula, settings and reference; or a setting, a loss or a study."""
     from turnout.cli.listing import found, shown_text
 
-    with said_plainly():
-        _found_here(":" in name)
+    with clear_errors():
+        _allow_imports_from_here(":" in name)
         known = found(name)
         typer.echo(json_text(known) if as_json else "\n\n".join(map(shown_text, known)))
 
 
 @app.command(name="compare")
 def compare_runs(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders that turnout run wrote")],
-    metric: Annotated[str | None, typer.Option("--metric", help="what to compare; accuracy, else loss")] = None,
-    baseline: Annotated[str | None, typer.Option("--baseline", help="the arm others are held against")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="output folders of turnout run")],
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="the metric to compare; accuracy by default, else loss")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="the arm to compare with; the first by default")
+    ] = None,
     target: TargetText = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the arms of one study, or of several."""
-    from turnout.analysis.compare import compare, recorded_target
-    from turnout.analysis.target import target_written
-    from turnout.cli.run_study import print_comparison
-    from turnout.journal import load
+    with clear_errors():
+        with starting("compare"):
+            from turnout.analysis.compare import compare, recorded_target
+            from turnout.analysis.target import parse_target
+            from turnout.cli.run_study import print_comparison
+            from turnout.journal import load
 
-    with said_plainly():
         loaded = [load(_folder(run)) for run in runs]
-        goal = recorded_target(loaded) if target is None else target_written(target)
-        found = compare(loaded, metric=metric, baseline=baseline, target=goal)
+        goal = recorded_target(loaded) if target is None else parse_target(target)
+        comparison = compare(loaded, metric=metric, baseline=baseline, target=goal)
         if as_json:
-            typer.echo(json_text(found.as_dict()))
+            typer.echo(json_text(comparison.as_dict()))
         else:
-            print_comparison(found)
+            print_comparison(comparison)
 
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders that turnout run wrote")],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="the file; report.html in the folder")] = None,
-    figures: Annotated[Path | None, typer.Option("--figures", help="a folder for figures and tables as files")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="output folders of turnout run")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="the HTML file; report.html in the run's folder by default")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="also write figures and tables as files to this folder")
+    ] = None,
     target: TargetText = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one page that says what happened, in words first."""
-    from turnout.analysis.target import target_written
-    from turnout.cli.report import report as write_report
+    """Write the HTML report."""
+    with clear_errors():
+        with starting("report"):
+            from turnout.analysis.target import parse_target
+            from turnout.cli.report import report as write_report
 
-    with said_plainly():
-        goal = None if target is None else target_written(target)
+        goal = None if target is None else parse_target(target)
         write_report([_folder(run) for run in runs], out, figures, goal, as_json=as_json)
 
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a folder that turnout run wrote")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="the file, NAME.safetensors")],
-    arm: Annotated[str | None, typer.Option("--arm", help="whose model; may be left out if there is one arm")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="of which seed; may be left out if there is one")] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="an output folder of turnout run")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the file to write, NAME.safetensors")],
+    arm: Annotated[str | None, typer.Option("--arm", help="the arm; not needed if there is only one")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="the seed; not needed if there is only one")] = None,
     force: Annotated[bool, typer.Option("--force", help="overwrite the file if it exists")] = False,
 ) -> None:
-    """Write a run's last model as PyTorch has it, for module.load_state_dict."""
+    """Write a run's last model as a safetensors file, for module.load_state_dict."""
     from turnout.cli.export import export as write_model  # PyTorch is imported only when asked for
 
-    with said_plainly():
+    with clear_errors():
         write_model(_folder(run), arm, seed, out, force=force)
 
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="a shipped study; lists them all if left out")] = None,
+    name: Annotated[str | None, typer.Argument(help="the study to reproduce; lists all by default")] = None,
     scale: Annotated[str, typer.Option("--scale", help="smoke, small or paper")] = "small",
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="repeat with seeds 0 to N-1")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="where it goes; runs/reproduce/NAME-SCALE")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="the output folder; runs/reproduce/NAME-SCALE by default")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study of a paper and say which claims held; exit 3 if a tested one did not."""
+    """Reproduce a paper's study and print which claims hold; exit with 3 if a tested claim does not."""
     from turnout.cli.reproduce import list_studies, run_one
 
-    with said_plainly():
+    with clear_errors():
         if name is None:
             list_studies(as_json=as_json)
         else:
@@ -265,4 +284,4 @@ def _folder(run: Path) -> Path:
     inside = Path("runs") / run
     if inside.is_dir():
         return inside
-    raise ConfigError(f"There is no folder {run}. Name a folder that turnout run wrote, such as runs/demo.")
+    raise ConfigError(f"There is no folder {run}. Name an output folder of turnout run, such as runs/demo.")

@@ -1,4 +1,4 @@
-"""What a user can act on is a message and an exit code, never a traceback."""
+"""Turn errors that a user can act on into a message and an exit code instead of a traceback."""
 
 import os
 import sys
@@ -13,13 +13,13 @@ STOPPED = 130  # what a shell reports after Ctrl-C
 
 
 def printable(text: str) -> str:
-    """Return a text with what would steer a terminal written out: a message may quote a stranger's file."""
+    """Return a text with control characters escaped: a message may quote an untrusted file."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 @contextmanager
 def starting(what: str) -> Iterator[None]:
-    """At a terminal, show what is being started until it has: PyTorch alone takes seconds to import."""
+    """At a terminal, show what is being started until the block ends: importing PyTorch takes seconds."""
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         yield
         return
@@ -28,13 +28,13 @@ def starting(what: str) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stdout.write("\r\x1b[2K")  # the header takes its place
+        sys.stdout.write("\r\x1b[2K")  # clears the line
         sys.stdout.flush()
 
 
 @contextmanager
-def said_plainly() -> Iterator[None]:
-    """Turn what a user can act on into a message and exit code 2, and Ctrl-C into 130."""
+def clear_errors() -> Iterator[None]:
+    """Turn errors that a user can act on into a message and exit code 2, and Ctrl-C into exit code 130."""
     try:
         yield
     except TurnoutError as error:

@@ -1,4 +1,4 @@
-"""What `turnout export` does: one run's last model as a safetensors file with PyTorch's names."""
+"""`turnout export`: write a run's last model as a safetensors file with PyTorch's names."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from turnout.errors import ConfigError
 from turnout.journal import Loaded, load
-from turnout.journal.rebuild_model import told_runs
+from turnout.journal.rebuild_model import finished_runs_text
 
 SUFFIX = ".safetensors"
 
@@ -18,19 +18,19 @@ def export(folder: Path, arm: str | None, seed: int | None, out: Path, *, force:
     """Write the last model of one run."""
     _check_name(out, force=force)
     loaded = load(folder)
-    arm, seed = _chosen(loaded, arm, seed, folder)
+    arm, seed = _select(loaded, arm, seed, folder)
     tensors = loaded.state_dict(arm, seed)
     _write(out, tensors)
     numbers = sum(tensor.numel() for tensor in tensors.values())
-    typer.echo(f"{out} holds the last model of {arm}, seed {seed}: {len(tensors)} tensors, {numbers:,} numbers.")
+    typer.echo(f"Wrote the last model of {arm}, seed {seed}, to {out}: {len(tensors)} tensors, {numbers:,} numbers.")
     typer.echo(f'In PyTorch: module.load_state_dict(safetensors.torch.load_file("{out}"))')
 
 
 def _check_name(out: Path, *, force: bool) -> None:
     if out.suffix != SUFFIX:
         raise ConfigError(
-            f"export writes {SUFFIX} files, which run no code when they are read; got {out}. "
-            f"Write -o {out.with_suffix(SUFFIX)}; torch.save makes another kind of file of what you load from it."
+            f"export writes {SUFFIX} files, which run no code when they are loaded; got {out}. "
+            f"Write -o {out.with_suffix(SUFFIX)}; to get another format, load that file and use torch.save."
         )
     if out.is_dir():
         raise ConfigError(f"{out} is a folder. Name a file with -o.")
@@ -40,17 +40,19 @@ def _check_name(out: Path, *, force: bool) -> None:
         )
 
 
-def _chosen(loaded: Loaded, arm: str | None, seed: int | None, folder: Path) -> tuple[str, int]:
-    """Return the one finished run that is meant."""
-    fits = [run for run in loaded.finished if arm in (None, run[0]) and seed in (None, run[1])]
-    if len(fits) != 1:
-        which = "several runs that fit" if fits else "no finished run that fits"
-        raise ConfigError(f"{folder} holds {which}. Choose one with --arm and --seed. {told_runs(loaded.finished)}")
-    return fits[0]
+def _select(loaded: Loaded, arm: str | None, seed: int | None, folder: Path) -> tuple[str, int]:
+    """Return the one finished run that --arm and --seed select."""
+    matches = [run for run in loaded.finished if arm in (None, run[0]) and seed in (None, run[1])]
+    if len(matches) != 1:
+        which = "several runs that match" if matches else "no finished run that matches"
+        raise ConfigError(
+            f"{folder} holds {which}. Choose one with --arm and --seed. {finished_runs_text(loaded.finished)}"
+        )
+    return matches[0]
 
 
 def _write(out: Path, tensors: dict[str, Tensor]) -> None:
-    """Write the file under another name first: it is whole or not there."""
+    """Write the file under another name first, so that it is complete or absent."""
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         try:

@@ -1,4 +1,4 @@
-"""What `turnout ls` and `turnout show` print. Nothing of it imports PyTorch, but a rule of the user's own may."""
+"""`turnout ls` and `turnout show`. Neither imports PyTorch, but a rule of the user's own may."""
 
 import textwrap
 import tomllib
@@ -63,7 +63,7 @@ def listing_text(found: Listing) -> str:
 
 
 def found(name: str) -> list[Facts]:
-    """Return what is known of everything a name can mean: all that `turnout ls` lists, or a class by its address."""
+    """Return the facts of everything with this name: all that `turnout ls` lists, or a class as package.module:Name."""
     if ":" in name:
         rule = find(name)
         if not isinstance(rule, type):
@@ -126,8 +126,8 @@ def _study_facts() -> dict[str, Facts]:
 OTHERS: dict[str, tuple[str, Callable[[], dict[str, Facts]]]] = {
     "settings": ("settings of the study itself", study_settings),
     "algorithms": ("named algorithms, each one choice per axis; recipe names one", _algorithm_facts),
-    "losses": ("what is minimised", _loss_facts),
-    "studies": ("studies that come with turnout", _study_facts),
+    "losses": ("loss functions", _loss_facts),
+    "studies": ("studies that are shipped with turnout", _study_facts),
 }
 
 

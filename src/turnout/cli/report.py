@@ -1,4 +1,4 @@
-"""What `turnout report` does."""
+"""`turnout report`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,24 +21,24 @@ def report(
     *,
     as_json: bool = False,
 ) -> None:
-    """Write the report of some studies and say where it is and what it says.
+    """Write the report of some studies, and print its verdict and its path.
 
     Args:
-        folders: what `turnout run` wrote.
-        out: the file; None is report.html, in the study's folder if there is one study, else here.
-        figures: where figures and tables go as files of their own; None writes none.
-        target: what costs are measured to; None is what the study says.
+        folders: output folders of `turnout run`.
+        out: the file; None is report.html, in the study's folder if there is one study, else in this folder.
+        figures: a folder for figures and tables as files; None writes none.
+        target: the value up to which costs are counted; None takes the study's own.
         as_json: print JSON.
     """
     page = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
-    if out is None and page.is_symlink():  # a stranger's folder must not choose what is overwritten
-        raise ConfigError(f"{page} is a link to somewhere else; nothing was written. Name a file with -o.")
+    if out is None and page.is_symlink():  # an untrusted folder must not choose which file is overwritten
+        raise ConfigError(f"{page} is a link to another place; nothing was written. Choose a file with -o.")
     written = write_all(folders, page, figures, target)
     if as_json:
-        drawn = [str(file) for file in written.figures]
-        typer.echo(json_text({"report": str(written.page), "verdict": written.verdict, "figures": drawn}))
+        figure_files = [str(file) for file in written.figures]
+        typer.echo(json_text({"report": str(written.page), "verdict": written.verdict, "figures": figure_files}))
         return
     typer.echo(written.verdict)
     if figures is not None:
-        typer.echo(f"{len(written.figures)} figures and tables are in {figures}")
+        typer.echo(f"wrote {len(written.figures)} figures and tables to {figures}")
     typer.echo(f"open {written.page}")

@@ -1,4 +1,4 @@
-"""What `turnout reproduce` does."""
+"""`turnout reproduce`."""
 
 import shutil
 import time
@@ -17,12 +17,12 @@ from turnout.study.interruption import Stopped
 from turnout.study.progress import duration
 
 NOT_REPRODUCED = 3
-WIDEST = 120  # columns that a line is read in
+WIDEST = 120  # columns of a line of text
 PLACE = Path("runs", "reproduce")
 
 
 def list_studies(*, as_json: bool) -> None:
-    """Say which studies there are."""
+    """Print the studies that can be reproduced."""
     rows = [_row(study) for study in shipped().values()]
     if as_json:
         typer.echo(json_text(rows))
@@ -34,7 +34,7 @@ def list_studies(*, as_json: bool) -> None:
         needs = f" Needs {', '.join(row['needs'])}." if row["needs"] else ""
         text = f"{row['what']} {row['paper']}.{needs}"
         typer.echo(fill(text, columns, initial_indent=start, subsequent_indent=" " * len(start)))
-    typer.echo("\nThe times are those of --scale small on two cores. Next: turnout reproduce NAME")
+    typer.echo("\nTimes are for --scale small on two cores. Next: turnout reproduce NAME")
 
 
 def _row(study: Shipped) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _row(study: Shipped) -> dict[str, Any]:
 
 
 def run_one(name: str, scale: str, seeds: int | None, out: Path | None, *, as_json: bool) -> None:
-    """Run one study, say which claims held, and exit 3 if a tested one did not."""
+    """Run one study and print which claims hold; exit with 3 if a tested claim does not."""
     study = shipped_named(name)
     folder = out or PLACE / f"{name}-{scale}{'' if seeds is None else f'-{seeds}'}"
     started = time.monotonic()
@@ -64,21 +64,21 @@ def run_one(name: str, scale: str, seeds: int | None, out: Path | None, *, as_js
     try:
         verdict = reproduce(study, scale, folder, seeds=seeds, on_cell=on_cell)
     except KeyboardInterrupt as error:
-        typer.echo(f"stopped: what is finished is kept in {folder}; the same command does the rest.", err=True)
+        typer.echo(f"stopped: finished runs are kept in {folder}. Run the same command again to do the rest.", err=True)
         raise typer.Exit(error.exit_code if isinstance(error, Stopped) else STOPPED) from error
     if as_json:
         typer.echo(json_text(verdict.as_dict()))
     else:
-        _say(verdict, folder)
+        _print(verdict, folder)
     if not verdict.all_hold:
         raise typer.Exit(NOT_REPRODUCED)
 
 
-def _say(verdict: Verdict, folder: Path) -> None:
+def _print(verdict: Verdict, folder: Path) -> None:
     typer.echo(f"\n{verdict.paper}: {verdict.what}\n\n{verdict.text()}\n")
     for note in [*(claim.statement.note for claim in verdict.claims), *verdict.notes]:
         if note:
             typer.echo(f"note: {note}")
     held = tally([claim.outcome for claim in verdict.claims])
     run = f"{verdict.seeds} seeds, scale {verdict.scale}"
-    typer.echo(f"claims that held: {held}; {run}; all of it is in {folder}")
+    typer.echo(f"claims that held: {held}; {run}; results are in {folder}")

@@ -1,4 +1,4 @@
-"""Carrying out a study at the command: the rounds as they come, the comparison, and what comes next."""
+"""Run a study at the command line: show progress, then print the comparison and the next command."""
 
 import time
 import warnings
@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from turnout.cli.comparison_table import comparison_table
 from turnout.cli.error_messages import STOPPED, printable
 from turnout.errors import JournalError, RunsFailed, TurnoutError
 from turnout.journal import Journal
@@ -22,19 +23,21 @@ FAILED = 1
 def carry_out(
     study: Study, folder: Path, engine: str, *, deterministic: bool = False, accept_changed_data: bool = False
 ) -> None:
-    """Run what the folder does not hold yet, and print what was found."""
+    """Run the rounds that the folder does not hold yet, and print the comparison."""
     started = time.monotonic()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RunsFailed)  # told at the end
+        warnings.simplefilter("ignore", RunsFailed)  # printed at the end instead
         result = _run(study, folder, engine, deterministic, accept_changed_data)
     if result.was_finished:
-        typer.echo(f"{folder} already holds this study, finished. To run it anew, choose another folder with --out.")
+        typer.echo(
+            f"{folder} already holds all results of this study. To run it again, choose another folder with --out."
+        )
     try:
         print_comparison(result.comparison())
     except TurnoutError as error:  # a study without a test set has nothing to compare
         typer.echo(str(error))
         if not result.loaded.rounds["answered"].any():
-            typer.echo("No client ever took part.")
+            typer.echo("No client took part in any round.")
     took = "" if result.was_finished else f"done in {duration(time.monotonic() - started)}; "
     typer.echo(f"{took}next: turnout compare {folder}")
     if result.failures:
@@ -53,37 +56,37 @@ def _run(study: Study, folder: Path, engine: str, deterministic: bool, accept_ch
             how: dict[str, Any] = {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
             return study.run(folder, engine=worker, on_progress=on_progress, progress=False, **how)
     except Stopped as error:
-        typer.echo(f"stopped: {error.saved} in {folder}. Go on with: turnout resume {folder}", err=True)
+        typer.echo(f"stopped: {error.saved} in {folder}. Resume with: turnout resume {folder}", err=True)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
-        told = f"its last checkpoint is kept in {folder}. Go on with: turnout resume {folder}"
-        typer.echo(f"stopped: {told if board.started else 'nothing was run'}", err=True)
+        kept = f"the last checkpoint is in {folder}. Resume with: turnout resume {folder}"
+        typer.echo(f"stopped: {kept if board.started else 'nothing was run'}", err=True)
         raise typer.Exit(STOPPED) from error
     except TurnoutError as error:
         if board.started is None:
             raise
-        typer.echo(printable(f"{error}\nThe run stopped. Go on with: turnout resume {folder}"), err=True)
+        typer.echo(printable(f"{error}\nThe run stopped. Resume with: turnout resume {folder}"), err=True)
         raise typer.Exit(FAILED) from error
     except Exception:
-        typer.echo(f"The run failed; what it wrote so far is in {folder}.", err=True)
+        typer.echo(f"The run failed; the rounds before are in {folder}.", err=True)
         raise
 
 
 def _finished_rounds(folder: Path) -> int:
-    """Return how many rounds the finished runs of a folder have."""
+    """Return the number of rounds of all finished runs in a folder; 0 if there is no journal."""
     try:
         with Journal.open(folder) as journal:
-            return int(journal.read("SELECT coalesce(sum(rounds), 0) FROM run WHERE status = 'finished'")[0][0])
-    except JournalError:  # nothing there yet; or what is wrong with it is said by the run itself
+            return journal.finished_rounds()
+    except JournalError:  # there is no journal yet; if it is damaged, the run itself raises
         return 0
 
 
-def print_comparison(found: Comparison) -> None:
-    """Print the table, and the verdict in words."""
+def print_comparison(comparison: Comparison) -> None:
+    """Print the comparison's table and its verdict."""
     console = Console()
     typer.echo()
     if console.is_terminal:
-        console.print(found.table())
+        console.print(comparison_table(comparison))
     else:
-        typer.echo(found.text())
-    typer.echo(f"\n{found.verdict()}\n")
+        typer.echo(comparison.text())
+    typer.echo(f"\n{comparison.verdict()}\n")

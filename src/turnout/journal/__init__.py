@@ -1,4 +1,4 @@
-"""What survives: one SQLite database per output folder, one transaction a round."""
+"""The journal: everything a study records, in one SQLite database per output folder, one transaction per round."""
 
 from turnout.journal.changed_data import Data
 from turnout.journal.client_facts import ClientFacts

@@ -1,4 +1,4 @@
-"""Checksums: each row carries one over its other values, so that a flipped bit is seen before a run goes on."""
+"""Checksums of rows: each row stores a checksum of its other values, so that damage is found before a run resumes."""
 
 import math
 import sqlite3
@@ -6,35 +6,36 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-SEALED = ("study", "arm", "file", "checkpoint", "run", "round")
+TABLES_WITH_CHECKSUMS = ("study", "arm", "file", "checkpoint", "run", "round")
 
 
 def checksum_of(*values: Any) -> bytes:
-    """Return a checksum of a row's values; the same for values given to SQLite and those it gives back."""
-    return blake2b(b"\x1f".join(map(_told, values)), digest_size=8).digest()
+    """Return the checksum of a row's values; SQLite's round trip (ints for whole floats, NULL for NaN) keeps it."""
+    return blake2b(b"\x1f".join(map(_as_bytes, values)), digest_size=8).digest()
 
 
-def _told(value: Any) -> bytes:
+def _as_bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return b"%d:%b" % (len(value), value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return b"none"  # SQLite keeps NaN as NULL
+        return b"none"  # SQLite stores NaN as NULL
     if isinstance(value, float) and not value.is_integer():
         return repr(value).encode()
     return b"%d" % value if isinstance(value, int | float) else f"={value}".encode()
 
 
-def seal(database: sqlite3.Connection, table: str, where: str = "1", values: Sequence[Any] = ()) -> None:
-    """Bring the checksums of some rows up to date."""
+def update_checksums(database: sqlite3.Connection, table: str, where: str = "1", values: Sequence[Any] = ()) -> None:
+    """Compute and store the checksums of the rows that match a condition."""
     database.execute(f"UPDATE {table} SET checksum = checksum_of({_columns(database, table)}) WHERE {where}", values)
 
 
-def broken(database: sqlite3.Connection) -> str | None:
-    """Return what is damaged in a database; None if nothing is."""
-    ((found,),) = database.execute("PRAGMA integrity_check(1)").fetchall()
-    if found != "ok":
-        return str(found)
-    for table in SEALED:
+def find_damage(database: sqlite3.Connection) -> str | None:
+    """Return a description of the first damage found in a database; None if it is sound."""
+    ((finding,),) = database.execute("PRAGMA integrity_check(1)").fetchall()
+    if finding != "ok":
+        return str(finding)
+
+    for table in TABLES_WITH_CHECKSUMS:
         query = f"SELECT count(*) FROM {table} WHERE checksum IS NOT checksum_of({_columns(database, table)})"
         ((count,),) = database.execute(query).fetchall()
         if count:

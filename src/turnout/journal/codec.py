@@ -1,13 +1,13 @@
-"""How a round's facts become a few bytes: who was up, and what each client that was asked did.
+"""Encode a round's facts as a few bytes: which clients were up, and what each asked client did.
 
-Who was up is whichever is smallest of
+The set of clients that were up is stored in the smallest of these forms:
 
     everyone    one byte
     up, down    the gaps between the ids that are up (or down, if those are fewer), in the narrowest width that fits
-    bitmap      one bit a client
+    bitmap      one bit per client
 
-and every body above a few hundred bytes is compressed if that makes it smaller. The first byte of a blob says which:
-bits 0 and 1 the kind, bits 2 and 3 the width, bit 4 whether the body is compressed.
+A body above a few hundred bytes is compressed if that makes it smaller. The first byte of a blob is the tag: bits 0
+and 1 the form, bits 2 and 3 the width, bit 4 whether the body is compressed.
 """
 
 import zlib
@@ -28,14 +28,15 @@ WIDTHS = ("<u1", "<u2", "<u4", "<i8")
 ZIPPED = 16
 WORTH_ZIPPING = 200  # bytes; below this, compressing costs more than it saves
 MOST_CLIENTS = 1 << 25
-MOST_BYTES = 8 * MOST_CLIENTS  # of a body, unpacked, where nothing else says how many numbers it holds
+MOST_BYTES = 8 * MOST_CLIENTS  # of an unpacked body whose length is not known from elsewhere
 INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps")
+OUTCOMES = tuple(outcome.name.lower().replace("_", " ") for outcome in Outcome)  # as people read them
 USED = (Outcome.COMPLETE, Outcome.PARTIAL)  # outcomes of jobs whose update was used
-MOST_ENTRY_BYTES = 8 * len(INTEGERS) + 1 + 2 * 8  # of a client that was asked
+MOST_ENTRY_BYTES = 8 * len(INTEGERS) + 1 + 2 * 8  # per client that was asked
 
 
 def pack(tag: int, body: bytes) -> bytes:
-    """Return a blob: the tag, and the body, compressed where that helps."""
+    """Return a blob: the tag, then the body, compressed if that makes it smaller."""
     if len(body) > WORTH_ZIPPING:
         zipped = zlib.compress(body, 1)
         if len(zipped) < len(body):
@@ -44,7 +45,7 @@ def pack(tag: int, body: bytes) -> bytes:
 
 
 def unpack(blob: bytes, most_bytes: int = MOST_BYTES) -> tuple[int, bytes]:
-    """Return the tag, without the mark of compression, and the body as it was; a longer one is not unpacked."""
+    """Return the tag, without the compression bit, and the unpacked body; raise if it is longer than `most_bytes`."""
     tag, body = blob[0], blob[1:]
     if not tag & ZIPPED:
         return tag, body
@@ -57,7 +58,7 @@ def unpack(blob: bytes, most_bytes: int = MOST_BYTES) -> tuple[int, bytes]:
 
 @contextmanager
 def _decoding() -> Iterator[None]:
-    """Turn whatever a body that turnout did not write leads to into one message."""
+    """Turn every error that decoding a malformed body can raise into one message."""
     try:
         yield
     except (ValueError, IndexError, TypeError, OverflowError, MemoryError, zlib.error) as error:
@@ -68,7 +69,7 @@ def _decoding() -> Iterator[None]:
 
 
 def width_of(values: NDArray[Any]) -> int:
-    """Return the place in WIDTHS of the narrowest width that holds the values."""
+    """Return the index in WIDTHS of the narrowest width that holds the values."""
     if not values.size:
         return 0
     low, high = int(values.min()), int(values.max())
@@ -122,7 +123,7 @@ def decode_mask(blob: bytes, num_clients: int) -> NDArray[np.bool_]:
 
 
 def encode_clients(record: Record) -> bytes | None:
-    """Return what each asked client did as bytes; None if nobody was asked."""
+    """Return the facts of each asked client as bytes; None if no client was asked."""
     if not len(record.asked):
         return None
     numbers = np.array((record.asked, record.multiplicity, record.asked_steps, record.local_steps))
@@ -137,12 +138,12 @@ def encode_clients(record: Record) -> bytes | None:
 
 
 def decode_clients(blob: bytes, num_clients: int, count: int) -> dict[str, NDArray[Any]]:
-    """Return what `encode_clients` packed: one array per fact, one entry per client that was asked.
+    """Return the facts that `encode_clients` packed: one array per fact, one entry per client that was asked.
 
     Args:
-        blob: what was packed.
-        num_clients: how many there are; ids that are none of theirs are refused.
-        count: how many were asked; a blob of more, or of fewer, is refused before it is unpacked any further.
+        blob: the packed facts.
+        num_clients: number of clients in the round; ids outside 0 to num_clients − 1 are refused.
+        count: number of clients asked; a blob of more or fewer is refused before it is unpacked further.
     """
     with _decoding():
         if not 0 <= count <= MOST_CLIENTS:
@@ -156,7 +157,7 @@ def decode_clients(blob: bytes, num_clients: int, count: int) -> dict[str, NDArr
         floats = np.frombuffer(rest[count:], dtype="<f8").reshape(2, count)
         outcomes = np.frombuffer(rest, dtype=np.uint8, count=count)
         if count and outcomes.max() > max(Outcome):
-            raise ValueError("an outcome of a job that there is not")
+            raise ValueError("an unknown outcome of a job")
         if count and not 0 <= numbers[0].min() <= numbers[0].max() < num_clients:
             raise ValueError(f"ids that are not those of {num_clients} clients")
     return {
@@ -178,10 +179,10 @@ def decode_counts(blob: bytes, most: int = MOST_CLIENTS) -> Ids:
     """Return the whole numbers that `encode_counts` packed, in one row; more than `most` are refused."""
     with _decoding():
         tag, body = unpack(blob, 8 * most)
-        found = np.frombuffer(body, dtype=WIDTHS[tag >> 2])
-        if len(found) > most:
+        counts = np.frombuffer(body, dtype=WIDTHS[tag >> 2])
+        if len(counts) > most:
             raise ValueError(f"more than {most} numbers")
-        return found.astype(np.int64)
+        return counts.astype(np.int64)
 
 
 def encode_floats(values: Floats | None) -> bytes | None:
@@ -190,14 +191,14 @@ def encode_floats(values: Floats | None) -> bytes | None:
 
 
 def decode_floats(blob: bytes, count: int) -> Floats:
-    """Return the numbers that `encode_floats` packed; another number of them than `count` is refused."""
+    """Return the numbers that `encode_floats` packed; raise unless there are `count` of them."""
     with _decoding():
         if not 0 <= count <= MOST_CLIENTS:
             raise ValueError(f"{count} numbers")
-        found = np.frombuffer(unpack(blob, 8 * count)[1], dtype="<f8").astype(np.float64)
-        if len(found) != count:
-            raise ValueError(f"{len(found)} numbers in place of {count}")
-        return found
+        values = np.frombuffer(unpack(blob, 8 * count)[1], dtype="<f8").astype(np.float64)
+        if len(values) != count:
+            raise ValueError(f"{len(values)} numbers in place of {count}")
+        return values
 
 
 def encode_texts(texts: Sequence[str] | None) -> bytes | None:
@@ -206,7 +207,7 @@ def encode_texts(texts: Sequence[str] | None) -> bytes | None:
 
 
 def decode_texts(blob: bytes, count: int) -> tuple[str, ...]:
-    """Return so many texts that `encode_texts` packed."""
+    """Return the texts that `encode_texts` packed; raise unless there are `count` of them."""
     with _decoding():
         texts = tuple(name_of(text) for text in unpack(blob, 4 * count * (MOST_LETTERS + 1))[1].decode().split("\n"))
         if len(texts) != count:
@@ -215,7 +216,7 @@ def decode_texts(blob: bytes, count: int) -> tuple[str, ...]:
 
 
 def _outcomes(record: Record) -> Ids:
-    """Return how the job of each asked client ended; a record that does not say has them from who answered."""
+    """Return the outcome of each asked client's job; a record without outcomes gets them from who answered."""
     if len(record.outcomes) == len(record.asked):
         return record.outcomes
     ended = np.where(record.local_steps < record.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)

@@ -1,4 +1,4 @@
-"""A study's journal as pandas frames; a study that is still running gives what it has written so far."""
+"""Read a study's journal as pandas frames; a study that is still running gives the rounds written so far."""
 
 import json
 from collections.abc import Iterator
@@ -12,43 +12,43 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
-from turnout.array_types import Ids
+from turnout.array_types import Floats, Ids
 from turnout.checkpoint import LastModel, Stored, read_model, verify
-from turnout.errors import JournalError
-from turnout.journal.client_facts import HELD, ClientFacts
-from turnout.journal.codec import INTEGERS, MOST_CLIENTS, decode_clients, decode_floats, decode_ids
+from turnout.errors import ConfigError, JournalError
+from turnout.journal.client_facts import CLIENT_ARRAYS, ClientFacts
+from turnout.journal.codec import INTEGERS, MOST_CLIENTS, OUTCOMES, decode_clients, decode_floats, decode_ids
 from turnout.journal.journal import MEASURED, UNKNOWN, Journal
-from turnout.journal.rebuild_model import rebuilt, told_runs
+from turnout.journal.read_rounds import RoundClients, read_client_accuracy, read_clients
+from turnout.journal.rebuild_model import finished_runs_text, rebuild_module
 from turnout.journal.schema import VERSION
-from turnout.journal.size_limits import FRAME_BYTES, check_expansion, check_held
+from turnout.journal.size_limits import FRAME_BYTES, check_expansion, check_num_clients
 from turnout.metrics import can_be_metric
-from turnout.requests import Outcome
 from turnout.untrusted_input import as_written, name_of
 
 COSTS = ("bytes_down", "bytes_up", "gradient_evaluations", "probe_evaluations", "sim_seconds", "wall_seconds")
 FLOATS = ("loss", "accuracy", "sim_seconds", "wall_seconds")
 TEXTS = ("events", "rejected", "metrics")
 COUNTS = {"up_count": "up", "asked_count": "asked", "answered_count": "answered"}
-KEYS = ("arm", "seed", "round")
+KEYS = ("arm", "seed", "round")  # of a row of `rounds`
 RUN_COLUMNS = ("id", "arm", "seed", "rounds", "status", "started", "ended", "config", "facts")
 ROUND_COLUMNS = ("evaluated", *MEASURED, "num_clients", *COUNTS, *COSTS)
 CLIENT_COLUMNS = (*INTEGERS, "outcome", "answered", "coefficient", "loss")
-OUTCOMES = [outcome.name.lower().replace("_", " ") for outcome in Outcome]  # as people read them
-YEARS = (1970, 9998)  # of a run; pandas reads others that cannot be written as a date
+YEARS = (1970, 9998)  # in which a run may start or end; pandas cannot write other years that it reads
 MOST_METRICS = 1000
-MOST_NOTES, MOST_IN_A_NOTE = 100, 10_000  # and letters
-MOST_SPENT = 1e15  # bytes, steps or seconds of a round: sums of a thousand such still fit
+MOST_NOTES, MOST_NOTE_LETTERS = 100, 10_000
+MOST_COST = 1e15  # bytes, steps or seconds of one round: the sum of a thousand such costs still fits
 IN_ORDER = "FROM run JOIN arm ON run.arm = arm.name"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Loaded:
-    """Everything a journal holds; the large frames are read when they are first asked for.
+    """Everything a journal holds; the large frames are read at the first access.
 
-    `rounds` has one row per run and round: what was measured (`evaluated` says whether it was: a NaN in such a row is
-    a model that diverged), how many were up, asked and answered, what the round cost, and the cost so far as
-    `cumulative_…`. Byte counts also come summed, as `bytes`. `rejected` holds a {"client", "reason"} per answer that
-    was not used.
+       `rounds` has one row per run and round: the metrics, the number of clients that were up, asked and answered, the
+       costs of the round, and the costs so far as `cumulative_…`. `evaluated` says whether the model was evaluated; NaN
+       in such a row means that the model diverged.
+    `bytes` is the sum of both byte counts. `rejected` holds a
+       {"client", "reason"} for each rejected update.
     """
 
     study: dict[str, Any]  # name, config, facts, version
@@ -71,14 +71,14 @@ class Loaded:
     def failures(self) -> dict[tuple[str, int], str]:
         """Why runs failed, by arm and seed."""
         failed = self.runs[self.runs["status"] == "failed"]
-        found = zip(failed["arm"], failed["seed"], failed["facts"], strict=True)
-        return {(arm, int(seed)): str(facts.get("failure", UNKNOWN)) for arm, seed, facts in found}
+        rows = zip(failed["arm"], failed["seed"], failed["facts"], strict=True)
+        return {(arm, int(seed)): str(facts.get("failure", UNKNOWN)) for arm, seed, facts in rows}
 
     @cached_property
     def clients(self) -> pd.DataFrame:
-        """One row per client asked in a round: what it was asked and did, how its job ended, its loss and coefficient.
+        """One row per round and client asked: its steps, the outcome of its job, its loss and its coefficient.
 
-        Clients of data that has names or groups have them in the columns `name` and `group`.
+        If the data names or groups its clients, the columns `name` and `group` hold them.
         """
         keys, facts = [], []
         for arm, seed, round, num_clients, asked, blob in self._blobs("clients"):
@@ -88,15 +88,15 @@ class Loaded:
             name: np.concatenate([fact[name] for fact in facts]) if facts else [] for name in CLIENT_COLUMNS
         }
         columns["outcome"] = pd.Categorical(
-            np.array(OUTCOMES)[np.asarray(columns["outcome"], dtype=np.int64)], OUTCOMES
+            np.array(OUTCOMES)[np.asarray(columns["outcome"], dtype=np.int64)], list(OUTCOMES)
         )
-        return self._named(_long(keys, [len(fact["client"]) for fact in facts], columns))
+        return self._with_names(_long(keys, [len(fact["client"]) for fact in facts], columns))
 
     @cached_property
     def client_accuracy(self) -> pd.DataFrame:
-        """One row per client and measured round: its accuracy on its own hold-out, NaN where it has none.
+        """One row per client and evaluated round: the accuracy on the client's own hold-out, NaN if it has none.
 
-        Clients of data that has names or groups have them in the columns `name` and `group`.
+        If the data names or groups its clients, the columns `name` and `group` hold them.
         """
         keys, values = [], []
         for arm, seed, round, num_clients, _, blob in self._blobs("client_accuracy"):
@@ -108,54 +108,69 @@ class Loaded:
             "client": np.concatenate([np.arange(length) for length in lengths]) if values else [],
             "accuracy": np.concatenate(values) if values else [],
         }
-        return self._named(_long(keys, lengths, columns))
+        return self._with_names(_long(keys, lengths, columns))
 
-    def _named(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def _with_names(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a frame of clients with their names and groups, in runs whose data has them."""
-        texts = {key: self._texts(*key) for key in zip(self.runs["arm"], self.runs["seed"], strict=True)}
+        texts = {key: self._names_and_groups(*key) for key in zip(self.runs["arm"], self.runs["seed"], strict=True)}
         rows: dict[Any, Any] = dict(frame.groupby(["arm", "seed"], sort=False).indices) if len(frame) else {}
         for place, column in enumerate(("name", "group")):
-            if any(own[place] is not None for own in texts.values()):
+            if any(of_run[place] is not None for of_run in texts.values()):
                 values = np.full(len(frame), None, dtype=object)
-                for key, mine in rows.items():
-                    if (known := texts[key][place]) is not None:
-                        values[mine] = np.array(known, dtype=object)[frame["client"].to_numpy()[mine]]
+                for key, run_rows in rows.items():
+                    if (by_client := texts[key][place]) is not None:
+                        values[run_rows] = np.array(by_client, dtype=object)[frame["client"].to_numpy()[run_rows]]
                 frame[column] = values
         return frame
 
-    def _texts(self, arm: str, seed: int) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-        held = self.holdings(arm, seed)
-        return (None, None) if held is None else (held.client_names, held.client_groups)
+    def _names_and_groups(self, arm: str, seed: int) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+        facts = self.holdings(arm, seed)
+        return (None, None) if facts is None else (facts.client_names, facts.client_groups)
+
+    def round_clients(self, arm: str, seed: int) -> Iterator[RoundClients]:
+        """Yield the clients of each round of a run, in order, as far as this was loaded; they are still encoded."""
+        with _reading(self.source) as journal:
+            yield from read_clients(journal, arm, seed, self._last_round(arm, seed))
+
+    def round_accuracy(self, arm: str, seed: int) -> Iterator[tuple[int, Floats]]:
+        """Yield (round, accuracy by client) of each round of a run that evaluated every client, in order."""
+        with _reading(self.source) as journal:
+            yield from read_client_accuracy(journal, arm, seed, self._last_round(arm, seed))
+
+    def _last_round(self, arm: str, seed: int) -> int:
+        """Return the last round of a run that this was loaded with; −1 if there is none."""
+        rounds = self.rounds[(self.rounds["arm"] == arm) & (self.rounds["seed"] == seed)]["round"]
+        return -1 if rounds.empty else int(rounds.max())
 
     def up(self, arm: str, seed: int, round: int) -> Ids:
         """Return the clients that were up, ascending."""
         with _reading(self.source) as journal:
-            found = journal.read(
+            rows = journal.read(
                 "SELECT up, num_clients FROM round JOIN run ON run.id = round.run WHERE arm = ? AND seed = ? "
                 "AND round = ?",
-                (arm, int(seed), int(round)),
+                (arm, _whole_seed(seed), int(round)),
             )
-        if not found:
+        if not rows:
             raise JournalError(
                 f"The journal holds no round {round} of arm {arm!r} with seed {seed}. "
                 f"It has the arms {', '.join(self.arms)}; see .runs for their seeds and .rounds for their rounds."
             )
-        return decode_ids(*found[0])
+        return decode_ids(*rows[0])
 
     def holdings(self, arm: str, seed: int) -> ClientFacts | None:
-        """Return what a run's clients hold and how fast they are; None where the journal was not told."""
-        columns = ", ".join(f"(SELECT body FROM array WHERE array.id = run.{name})" for name in HELD)
+        """Return the facts of a run's clients (data sizes, label counts, speed, names); None if none are stored."""
+        columns = ", ".join(f"(SELECT body FROM array WHERE array.id = run.{name})" for name in CLIENT_ARRAYS)
         with _reading(self.source) as journal:
-            found = journal.read(f"SELECT {columns} FROM run WHERE arm = ? AND seed = ?", (arm, int(seed)))
-        if not found:
+            rows = journal.read(f"SELECT {columns} FROM run WHERE arm = ? AND seed = ?", (arm, _whole_seed(seed)))
+        if not rows:
             raise JournalError(
                 f"The journal holds no run of arm {arm!r} with seed {seed}. "
                 f"It has the arms {', '.join(self.arms)}; see .runs for their seeds."
             )
-        if found[0][0] is None:
+        if rows[0][0] is None:
             return None
         with as_written(f"The journal in {self.source}"):
-            return ClientFacts.decoded(*found[0])
+            return ClientFacts.decoded(*rows[0])
 
     def state_dict(self, arm: str, seed: int) -> dict[str, Tensor]:
         """Return the last model of a finished run as PyTorch has it, for `module.load_state_dict`.
@@ -169,7 +184,7 @@ class Loaded:
         """Return the last model of a finished run as a module in evaluation mode; for models that turnout ships."""
         last = self.last_model(arm, seed)
         (config,) = self.runs.query("arm == @arm and seed == @seed")["config"]
-        return rebuilt(config, last, self._where)
+        return rebuild_module(config, last, self._where)
 
     @property
     def finished(self) -> tuple[tuple[str, int], ...]:
@@ -179,7 +194,7 @@ class Loaded:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the study noted of its own set-up, such as that every seed starts from the same weights."""
+        """Remarks on the study's set-up, such as that every seed starts from the same weights."""
         return tuple(self.study["facts"].get("notes", ()))
 
     @property
@@ -193,12 +208,11 @@ class Loaded:
             "WHERE arm = ? AND seed = ? AND status = 'finished'"
         )
         with _reading(self.source) as journal:
-            found = journal.read(query, (arm, int(seed)))
-        if not found:
-            raise JournalError(
-                f"{self._where} holds no finished run of arm {arm!r} with seed {seed}. {told_runs(self.finished)}"
-            )
-        ((run, *stored),) = found
+            rows = journal.read(query, (arm, _whole_seed(seed)))
+        if not rows:
+            known = finished_runs_text(self.finished)
+            raise JournalError(f"{self._where} holds no finished run of arm {arm!r} with seed {seed}. {known}")
+        ((run, *stored),) = rows
         if isinstance(self.source, Journal):
             return self.source.last_models[run]
         if stored[0] is None:
@@ -207,9 +221,9 @@ class Loaded:
         return read_model(self.source, stored[0], run)
 
     def _blobs(self, column: str) -> Iterator[tuple[str, int, int, int, int, bytes]]:
-        """Yield the blobs of the rounds this was loaded with, and of no later ones, and how many clients they tell of.
+        """Yield (arm, seed, round, number of clients, number asked, blob) of each round that has the column.
 
-        Each comes with its arm, seed and round, how many clients there are, and how many were asked.
+        Rounds that were written after this was loaded are left out.
         """
         last = self.rounds.groupby(["arm", "seed"], sort=False)["round"].max()
         with _reading(self.source) as journal:
@@ -219,8 +233,15 @@ class Loaded:
                         f"SELECT round, num_clients, asked_count, {column} FROM round WHERE run = ? AND round <= ? "
                         f"AND {column} IS NOT NULL ORDER BY round"
                     )
-                    for found in journal.read(query, (int(run), int(last[arm, seed]))):
-                        yield (arm, seed, *found)
+                    for row in journal.read(query, (int(run), int(last[arm, seed]))):
+                        yield (arm, seed, *row)
+
+
+def _whole_seed(seed: Any) -> int:
+    """Return a seed as a whole number; raise if it is not one."""
+    if not isinstance(seed, int | float | np.integer | np.floating) or seed % 1 != 0:
+        raise ConfigError(f"A seed must be a whole number; got {seed!r:.40}. See .runs for the seeds of each arm.")
+    return int(seed)
 
 
 def load(folder: str | Path) -> Loaded:
@@ -230,7 +251,7 @@ def load(folder: str | Path) -> Loaded:
 
 
 def frames(journal: Journal) -> Loaded:
-    """Read an open journal; one in memory has to stay open for the frames that are read later."""
+    """Read an open journal; a journal in memory must stay open, because large frames are read later."""
     return _loaded(journal, journal)
 
 
@@ -242,13 +263,13 @@ def _loaded(journal: Journal, source: Path | Journal) -> Loaded:
             f"SELECT {', '.join((*KEYS, *ROUND_COLUMNS, *TEXTS))} {IN_ORDER} JOIN round ON round.run = run.id "
             "ORDER BY position, seed, round"
         )
-        held = journal.read(
+        sizes_and_counts = journal.read(
             "SELECT DISTINCT body, num_clients FROM round JOIN run ON run.id = round.run JOIN array ON array.id = sizes"
         )
     with as_written(f"The journal in {source.folder if isinstance(source, Journal) else source}"):
         frame, metrics = _rounds_frame(rounds)
         check_expansion(source, FRAME_BYTES * int(frame["asked"].sum()))
-        check_held(held)
+        check_num_clients(sizes_and_counts)
         return Loaded(
             study={
                 "name": name_of(name),
@@ -271,11 +292,11 @@ def _json(text: Any, kind: type) -> Any:
 
 
 def _with_notes(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts; notes that turnout would not write are refused, for they are printed."""
+    """Return the facts; raise if a note is one that turnout would not write, because notes are printed."""
     notes = facts.get("notes", [])
     if not isinstance(notes, list) or len(notes) > MOST_NOTES:
         raise ValueError("notes that are no list, or too many")
-    if not all(isinstance(note, str) and note.isprintable() and len(note) <= MOST_IN_A_NOTE for note in notes):
+    if not all(isinstance(note, str) and note.isprintable() and len(note) <= MOST_NOTE_LETTERS for note in notes):
         raise ValueError("a note that no study has")
     return facts
 
@@ -295,7 +316,7 @@ def _runs_frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
 
 
 def _check_whole(frame: pd.DataFrame, columns: list[str]) -> None:
-    """Raise if a column of whole numbers holds anything else: SQLite lets a column hold any kind of value."""
+    """Raise if a column of whole numbers holds other values: SQLite lets a column hold values of any type."""
     for name in columns:
         if len(frame) and frame[name].dtype.kind != "i":
             raise TypeError(f"{name} must be whole numbers")
@@ -308,8 +329,8 @@ def _rounds_frame(rows: list[tuple[Any, ...]]) -> tuple[pd.DataFrame, tuple[str,
     frame = frame.astype({**kinds, "evaluated": "bool"}).rename(columns=COUNTS)
     if not frame["num_clients"].between(0, MOST_CLIENTS).all():
         raise ValueError(f"more than {MOST_CLIENTS} clients")
-    if not frame[list(COSTS)].apply(lambda cost: cost.between(0, MOST_SPENT)).all(axis=None):
-        raise ValueError(f"a cost below 0 or above {MOST_SPENT:g}")
+    if not frame[list(COSTS)].apply(lambda cost: cost.between(0, MOST_COST)).all(axis=None):
+        raise ValueError(f"a cost below 0 or above {MOST_COST:g}")
     events, rejected, others = (
         [_json(row[place], kind) if row[place] else kind() for row in rows]
         for place, kind in ((-3, list), (-2, dict), (-1, dict))
@@ -335,7 +356,7 @@ def _by_client(rejected: dict[str, str]) -> tuple[dict[str, Any], ...]:
 
 
 def _long(keys: list[tuple[str, int, int]], lengths: list[int], columns: dict[str, Any]) -> pd.DataFrame:
-    """Return a frame in which each key is repeated for its clients."""
+    """Return a frame of clients: each key (arm, seed, round) is repeated for its number of clients."""
     arms, seeds, rounds = zip(*keys, strict=True) if keys else ((), (), ())
     repeated = {
         "arm": np.repeat(np.array(arms, dtype=object), lengths),

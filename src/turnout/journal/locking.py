@@ -1,7 +1,7 @@
-"""One writer per folder, and whether there is one now: a lock of the system on a plain file, `.lock`.
+"""Allow one writer per folder, by the operating system's lock on a plain file, `.lock`.
 
-The system lets go of the lock when the process ends, however it ends. The file stays, so that readers have something
-to hold: while a reader holds the lock for reading, no writer begins.
+The operating system releases the lock when the process ends, however it ends. The file stays, because readers lock it
+too: while a reader holds the lock for reading, no writer starts.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from turnout.errors import JournalError
 
 LOCK = ".lock"
-PATIENCE_SECONDS = 10.0  # for readers, which hold the lock while they read
+PATIENCE_SECONDS = 10.0  # that a writer waits for readers, which hold the lock while they read
 PAUSE_SECONDS = 0.02
 
 if sys.platform == "win32":
@@ -25,7 +25,7 @@ if sys.platform == "win32":
     NO_LINK = 0
 
     def _try(handle: int, *, shared: bool) -> bool:
-        os.lseek(handle, 1 << 30, os.SEEK_SET)  # a place behind the text, which others read
+        os.lseek(handle, 1 << 30, os.SEEK_SET)  # a byte behind the text, which other processes read
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -35,7 +35,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # and no waiting for a pipe
+    NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # the second: do not wait if it is a named pipe
 
     def _try(handle: int, *, shared: bool) -> bool:
         try:
@@ -46,7 +46,7 @@ else:
 
 
 class Lock:
-    """The right to write a folder. `sign` once the folder is known to be sound: until then no byte of it changes."""
+    """The exclusive right to write a folder. Call `sign` once the folder is checked; before, no byte of it changes."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK
@@ -61,16 +61,16 @@ class Lock:
                 )
             time.sleep(PAUSE_SECONDS)  # only readers hold it
         self._handle = handle
-        _HELD.add(self)
+        _OPEN_LOCKS.add(self)
 
     def sign(self) -> None:
-        """Say which process writes the folder."""
+        """Write this process's number into the lock file."""
         assert self._handle is not None
         self._is_signed = True
         self._write(b"%d\n" % os.getpid())
 
     def release(self) -> None:
-        """Let others write. A file that was made for nothing goes."""
+        """Let others write. A lock file that was created but never signed is removed."""
         if self._handle is None:
             return
         if self._is_signed:
@@ -80,7 +80,7 @@ class Lock:
         self.let_go()
 
     def let_go(self) -> None:
-        """Close the file as it is. A forked process does so at once: the lock stays its parent's alone."""
+        """Close the file as it is. A forked process does so at once, so that only its parent holds the lock."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -92,11 +92,11 @@ class Lock:
         os.write(self._handle, text)
 
 
-_HELD: "weakref.WeakSet[Lock]" = weakref.WeakSet()  # what a forked process has to let go of
+_OPEN_LOCKS: "weakref.WeakSet[Lock]" = weakref.WeakSet()  # that a forked process has to close
 
 
 def _let_go_of_all() -> None:
-    for lock in list(_HELD):
+    for lock in list(_OPEN_LOCKS):
         lock.let_go()
 
 
@@ -105,17 +105,17 @@ if sys.platform != "win32":
 
 
 def is_being_written(folder: Path) -> bool:
-    """Return whether a process holds a folder's lock to write; looking changes nothing."""
+    """Return whether a process holds a folder's lock for writing; the check changes nothing."""
     with nobody_writing(folder) as nobody:
         return not nobody
 
 
 @contextmanager
 def nobody_writing(folder: Path) -> Iterator[bool]:
-    """Yield whether nobody writes a folder; if so, nobody begins to before the block ends."""
+    """Yield whether no process writes a folder; if none does, none can start before the block ends."""
     try:
         handle = os.open(folder / LOCK, os.O_RDONLY | NO_LINK)
-    except OSError:  # nobody has made it, or it is no file: nobody can hold it
+    except OSError:  # there is no lock file, or it is not a file: no process can hold it
         yield True
         return
     try:
@@ -125,7 +125,7 @@ def nobody_writing(folder: Path) -> Iterator[bool]:
 
 
 def _taken(path: Path) -> int | None:
-    """Return an open handle that holds the lock; None if another process, or a thread of this one, holds it."""
+    """Return an open handle that holds the lock; None if another process or thread holds it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
     try:
         own = os.fstat(handle)
@@ -138,12 +138,12 @@ def _taken(path: Path) -> int | None:
     except BaseException:
         os.close(handle)
         raise
-    os.close(handle)  # another has it, or had made it for nothing and has just removed it
+    os.close(handle)  # another process holds it, or has just removed the file that it had created
     return None
 
 
 def _process(path: Path) -> str:
-    """Return which process it is, where it has said so; one that was killed is none."""
+    """Return the number of the process that signed the lock, for a message; empty if it no longer runs."""
     try:
         number = int(path.read_text())
         if sys.platform != "win32":

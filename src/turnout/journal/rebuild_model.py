@@ -1,4 +1,4 @@
-"""A model that turnout ships, built again from what a folder says of it; and which runs have a model."""
+"""Rebuild the module of a finished run from its settings and its saved model, for models that turnout ships."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from turnout.checkpoint import LastModel
 from turnout.errors import ConfigError, JournalError
 from turnout.untrusted_input import as_written
 
-MOST_TOLD = 20
+MOST_LISTED = 20  # arms, and seeds of an arm, in a message
 
 
-def rebuilt(config: Mapping[str, Any], last: LastModel, where: str) -> nn.Module:
-    """Return the module of a run's resolved study, with its last model in it."""
+def rebuild_module(config: Mapping[str, Any], last: LastModel, where: str) -> nn.Module:
+    """Return the module that a run's settings describe, loaded with the run's last model."""
     with as_written(where):
         settings = dict(config["model"])
         rule = catalogue("models").get(settings.pop("use"))
@@ -25,23 +25,23 @@ def rebuilt(config: Mapping[str, Any], last: LastModel, where: str) -> nn.Module
                 "Make the module yourself and load the weights: module.load_state_dict(loaded.state_dict(arm, seed))."
             )
         try:
-            made = rule(**{name: tuple(each) if isinstance(each, list) else each for name, each in settings.items()})
-            module = made.build(last.example_shape, last.num_outputs, torch.Generator().manual_seed(0))
+            model = rule(**{name: tuple(each) if isinstance(each, list) else each for name, each in settings.items()})
+            module = model.build(last.example_shape, last.num_outputs, torch.Generator().manual_seed(0))
         except ConfigError as error:  # a study with such settings would not have run
             raise ValueError(str(error)) from error
         return last.put_into(module)
 
 
-def told_runs(finished: Sequence[tuple[str, int]]) -> str:
-    """Return which runs are finished, in words."""
+def finished_runs_text(finished: Sequence[tuple[str, int]]) -> str:
+    """Return a sentence that lists the finished runs."""
     if not finished:
         return "No run is finished."
     seeds: dict[str, list[int]] = {}
     for arm, seed in finished:
         seeds.setdefault(arm, []).append(seed)
-    told = [f"{arm} with seed {', '.join(map(str, some[:MOST_TOLD]))}{_more(some)}" for arm, some in seeds.items()]
-    return f"Finished are {'; '.join(told[:MOST_TOLD])}{_more(told)}."
+    arms = [f"{arm} with seed {', '.join(map(str, each[:MOST_LISTED]))}{_more(each)}" for arm, each in seeds.items()]
+    return f"Finished runs: {'; '.join(arms[:MOST_LISTED])}{_more(arms)}."
 
 
-def _more(told: Sequence[object]) -> str:
-    return f" and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+def _more(items: Sequence[object]) -> str:
+    return f" and {len(items) - MOST_LISTED} more" if len(items) > MOST_LISTED else ""

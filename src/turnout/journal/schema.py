@@ -1,4 +1,4 @@
-"""The tables of a journal, and what tells a journal from another database."""
+"""The tables of a journal, and the check that a database is a journal of this version."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from functools import lru_cache
 from turnout.errors import JournalError
 
 FILE = "journal.sqlite"
-VERSION = 5
+VERSION = 6
 
 TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);
 CREATE TABLE arm (position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, checksum BLOB);
 CREATE TABLE file (name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL, checksum BLOB);
-CREATE TABLE checkpoint (party INTEGER PRIMARY KEY, round INTEGER NOT NULL, files TEXT NOT NULL, checksum BLOB);
+CREATE TABLE checkpoint (run_group INTEGER PRIMARY KEY, round INTEGER NOT NULL, files TEXT NOT NULL, checksum BLOB);
 CREATE TABLE array (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
 CREATE TABLE run (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -32,7 +32,7 @@ CREATE TABLE run (
     client_names INTEGER REFERENCES array (id),
     client_groups INTEGER REFERENCES array (id),
     data TEXT,
-    party INTEGER NOT NULL,
+    run_group INTEGER NOT NULL,
     model TEXT REFERENCES file (name),
     checksum BLOB,
     UNIQUE (arm, seed)
@@ -67,17 +67,17 @@ ROUND_COLUMNS = 22
 
 
 def check_version(database: sqlite3.Connection, where: str) -> None:
-    """Raise if this is another program's database, or a later turnout's."""
+    """Raise if this is another program's database, or a journal of another version."""
     try:
         (version,) = database.execute("PRAGMA user_version").fetchone()
-        known = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'study'").fetchone()
+        has_study_table = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'study'").fetchone()
     except sqlite3.OperationalError:  # the disk's fault, not the file's
         raise
     except sqlite3.DatabaseError as error:
         raise JournalError(
             f"{where} cannot be read as a journal ({error}); nothing was changed. Choose another folder with --out."
         ) from None
-    if not known:
+    if not has_study_table:
         raise JournalError(
             f"{where} is a database but not a journal; nothing was changed. Choose another folder with --out."
         )
@@ -99,13 +99,13 @@ def check_version(database: sqlite3.Connection, where: str) -> None:
 
 
 def has_other_tables(database: sqlite3.Connection) -> bool:
-    """Whether a journal of this version is not as turnout makes it: a view in a table's place can be endless."""
-    return _objects(database) != _made()
+    """Return whether the tables differ from those that turnout creates; a hostile view can return endless rows."""
+    return _objects(database) != _own_objects()
 
 
 @lru_cache(maxsize=1)
-def _made() -> frozenset[tuple[str, str, str]]:
-    """Return what turnout's own tables look like in a database: a view, a trigger or a table that lacks is seen."""
+def _own_objects() -> frozenset[tuple[str, str, str]]:
+    """Return the database objects that turnout creates; an added view or trigger, or a missing table, differs."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(TABLES)
         return _objects(database)
@@ -117,7 +117,7 @@ def _objects(database: sqlite3.Connection) -> frozenset[tuple[str, str, str]]:
 
 @contextmanager
 def transaction(database: sqlite3.Connection, begin: str) -> Iterator[None]:
-    """Let all of what is done happen, or nothing of it."""
+    """Commit everything that the block does, or roll all of it back."""
     database.execute(begin)
     try:
         yield

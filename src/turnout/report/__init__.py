@@ -1,4 +1,4 @@
-"""Tables, figures and pages of a study."""
+"""The HTML report of studies, with its figures and tables."""
 
 from turnout.report.write import Written, write_all, write_report
 

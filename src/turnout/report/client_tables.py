@@ -1,4 +1,4 @@
-"""Accuracy client by client and group by group, where the clients of a study have names or groups."""
+"""Tables of the accuracy of each client and of each group of clients, for data that names or groups its clients."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,36 +6,35 @@ import numpy as np
 import pandas as pd
 
 from turnout import number_format
-from turnout.journal.codec import decode_floats
-from turnout.report.load_studies import Arm, rows_of
+from turnout.report.fairness import last_accuracy
+from turnout.report.load_studies import Arm
 from turnout.report.tables import Table
 
-MOST_CLIENTS = 200  # more are in the frames of turnout.load alone
+MOST_CLIENTS = 200  # in a table on the page; turnout.load has all of them
 COLUMNS = ("arm", "seed", "client", "group", "accuracy")
 
 
 def by_client(arms: Sequence[Arm]) -> pd.DataFrame:
-    """Return the accuracy of each client in the last round that measured it; of runs with names or groups."""
+    """Return the last accuracy of each client, for runs whose clients have names or groups."""
     parts = [part for arm in arms for seed in arm.seeds for part in _of_run(arm, seed)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
 
 
 def _of_run(arm: Arm, seed: int) -> Iterator[pd.DataFrame]:
-    held = arm.study.holdings(arm.own_name, seed)
-    if held is None or (held.client_names is None and held.client_groups is None):
+    facts = arm.study.holdings(arm.own_name, seed)
+    if facts is None or (facts.client_names is None and facts.client_groups is None):
         return
-    blobs = [blob for (blob,) in rows_of(arm, seed, "client_accuracy") if blob is not None]
-    accuracy = decode_floats(blobs[-1], len(held.sizes)) if blobs else np.zeros(0)
-    if len(accuracy) != len(held.sizes) or not np.isfinite(accuracy).any():
+    accuracy = last_accuracy(arm, seed)
+    if len(accuracy) != len(facts.sizes) or not np.isfinite(accuracy).any():
         return
-    names = held.client_names or tuple(map(str, range(len(accuracy))))
-    groups = held.client_groups or ("",) * len(accuracy)
+    names = facts.client_names or tuple(map(str, range(len(accuracy))))
+    groups = facts.client_groups or ("",) * len(accuracy)
     values = {"arm": arm.name, "seed": seed, "client": list(names), "group": list(groups), "accuracy": accuracy}
     yield pd.DataFrame(values)
 
 
 def client_table(frame: pd.DataFrame) -> Table | None:
-    """Return one row per client with its accuracy under each arm, the mean over seeds; None where there are many."""
+    """Return one row per client with its accuracy in each arm, mean over seeds; None if there are too many clients."""
     if frame.empty or frame["client"].nunique() > MOST_CLIENTS:
         return None
     keys = ["client", "group"] if frame["group"].any() else ["client"]
@@ -49,14 +48,15 @@ def client_table(frame: pd.DataFrame) -> Table | None:
 
 
 def group_table(frame: pd.DataFrame) -> Table | None:
-    """Return one row per arm and group of clients: how many there are, and their mean accuracy; None without groups."""
+    """Return one row per arm and group: its number of clients and their mean accuracy; None without groups."""
     if frame.empty or not frame["group"].any():
         return None
     runs = frame.groupby(["arm", "group", "seed"], sort=False)["accuracy"].agg(["count", "mean"]).reset_index()
-    found = runs.groupby(["arm", "group"], sort=False).agg(
+    groups = runs.groupby(["arm", "group"], sort=False).agg(
         clients=("count", "mean"), accuracy_mean=("mean", "mean"), accuracy_std=("mean", "std")
     )
-    raw = found.reset_index()
+    raw = groups.reset_index()
+
     rows = [
         [arm, group, number_format.number(clients), number_format.spread_percent(mean, std)]
         for arm, group, clients, mean, std in raw.itertuples(index=False)

@@ -1,34 +1,43 @@
-"""What the page holds as numbers: curves, ranks, maps and events, ready for JSON."""
+"""The numbers of a report: tables, curves, ranks, maps and events, and the same as plain values for JSON."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from turnout.array_types import Floats
+from turnout.analysis.comparison import Comparison
+from turnout.array_types import Floats, Ids
 from turnout.journal.size_limits import check_can_show
-from turnout.report import attendance, curves, fairness
-from turnout.report.attendance import Attendance
-from turnout.report.attendance_encoding import maps
+from turnout.report import curves, fairness, participation
 from turnout.report.client_tables import by_client, client_table, group_table
-from turnout.report.comparing import comparison_table, tests_table
+from turnout.report.comparison_tables import comparison_table, tests_table
 from turnout.report.load_studies import Arm, Gathered, rounds_of
-from turnout.report.tables import FAIR, PARTS, Table, ledger, over_seeds, turned_away
+from turnout.report.participation import Participation
+from turnout.report.participation_encoding import maps
+from turnout.report.tables import (
+    FAIRNESS,
+    PARTICIPATION,
+    Table,
+    costs_table,
+    outcomes_table,
+    over_seeds,
+    rejected_table,
+)
 
 DIGITS = 6
 SHORTAGE = re.compile(r"asked \d+ of (\d+): too few were up")
-RARE = 3  # rounds: what happens no more often gets an upright line
+RARE = 3  # an event in no more rounds than this gets a vertical line in charts
 MOST_LINES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that a reader should know of a round."""
+    """Something that happened in some rounds, such as arrivals or a cohort that could not be filled."""
 
     text: str
     rounds: tuple[int, ...]
@@ -38,16 +47,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """Everything on the page that is not prose."""
+    """Everything that a report shows, except for its sentences."""
 
     gathered: Gathered
     curves: dict[str, dict[str, curves.Curve]]
     tables: tuple[Table, ...]
     events: tuple[Event, ...]
     accuracies: dict[str, Floats]  # by arm: seeds by ranks, lowest first
-    counted: dict[str, Floats]  # by arm: seeds by ranks, most often first
+    updates_used: dict[str, Floats]  # by arm: seeds by ranks, most updates first
     shares: dict[str, Floats]  # by arm: seeds by ranks, largest share of the aggregation first
-    attended: dict[str, Attendance]  # by arm: its first seed
+    first_runs: dict[str, Participation]  # by arm: who took part in its first seed
     maps: dict[str, Any]
 
     def table(self, name: str) -> Table | None:
@@ -56,72 +65,86 @@ class Contents:
 
 
 def contents(gathered: Gathered) -> Contents:
-    """Work out everything a report shows."""
+    """Compute everything that a report shows."""
     for study in gathered.studies:
         check_can_show(study.rounds)
-    accuracies, fair = _accuracies(gathered.arms)
-    read = _Attended()
-    packed = maps(gathered.arms, read, lambda arm, seed: arm.study.holdings(arm.own_name, seed))
-    compared = gathered.comparison
-    found = [] if compared is None else [comparison_table(compared)]
-    if compared is not None and (tests := tests_table(compared)) is not None:
-        found.append(tests)
-    took_part = over_seeds("participation", "Who counted, mean over seeds", PARTS, read.frame(gathered.arms))
-    found += [ledger(gathered), took_part]
-    if (away := turned_away(gathered.arms)).rows:
-        found.append(away)
-    if len(fair):
-        found.append(over_seeds("fairness", "Accuracy on the clients' own hold-outs, mean over seeds", FAIR, fair))
-    each = by_client(gathered.arms)
-    found += [table for table in (group_table(each), client_table(each)) if table is not None]
+    accuracies, by_run = _accuracies(gathered.arms)
+    runs = _ParticipationReader()
+    encoded_maps = maps(gathered.arms, runs.read, lambda arm, seed: arm.study.holdings(arm.own_name, seed))
+    runs.read_rest(gathered.arms)
+    tables = [*_comparison_tables(gathered), costs_table(gathered)]
+    tables.append(over_seeds("participation", "Updates used per client, mean over seeds", PARTICIPATION, runs.frame()))
+    tables.append(outcomes_table(runs.jobs))
+    if (rejected := rejected_table(gathered.arms)).rows:
+        tables.append(rejected)
+    if len(by_run):
+        title = "Accuracy on the clients' own hold-outs, mean over seeds"
+        tables.append(over_seeds("fairness", title, FAIRNESS, by_run))
+    of_clients = by_client(gathered.arms)
+    tables += [table for table in (group_table(of_clients), client_table(of_clients)) if table is not None]
     return Contents(
         gathered=gathered,
         curves=curves.all_curves(gathered.arms),
-        tables=tuple(found),
+        tables=tuple(tables),
         events=events(gathered.arms),
         accuracies=accuracies,
-        counted=read.ranked("counted"),
-        shares=read.ranked("share"),
-        attended=read.first,
-        maps=packed,
+        updates_used=runs.ranked("updates_used"),
+        shares=runs.ranked("share"),
+        first_runs=runs.first,
+        maps=encoded_maps,
     )
 
 
-class _Attended:
-    """Reads who took part in each run, and keeps what the tables and the ranks need of it."""
+def _comparison_tables(gathered: Gathered) -> list[Table]:
+    if gathered.comparison is None:
+        return []
+    tests = tests_table(gathered.comparison)
+    return [comparison_table(gathered.comparison), *([] if tests is None else [tests])]
+
+
+class _ParticipationReader:
+    """Reads who took part in each run once, and keeps the numbers that the tables and the ranks need."""
 
     def __init__(self) -> None:
-        self.first: dict[str, Attendance] = {}
+        self.first: dict[str, Participation] = {}  # by arm: its first seed
+        self.jobs: dict[str, Ids] = {}  # by arm: the number of jobs by outcome, over all seeds
         self._figures: dict[tuple[str, int], dict[str, float]] = {}
         self._ranks: dict[tuple[str, int], dict[str, Floats]] = {}
 
-    def __call__(self, arm: Arm, seed: int) -> Attendance:
-        run = attendance.attendance(arm, seed)
+    def read(self, arm: Arm, seed: int) -> Participation:
+        """Read one run."""
+        run = participation.participation(arm, seed)
         self.first.setdefault(arm.name, run)
-        self._figures[arm.name, seed] = attendance.figures(run)
+        if (arm.name, seed) not in self._figures:
+            self.jobs[arm.name] = self.jobs.get(arm.name, 0) + run.outcomes
+        self._figures[arm.name, seed] = participation.figures(run)
         if run.num_clients:
-            by_rank = {"counted": run.times_answered.astype(np.float64), "share": run.share}
+            by_client = {"updates_used": run.times_answered.astype(np.float64), "share": run.share}
             self._ranks[arm.name, seed] = {
-                what: fairness.ranked([np.sort(values)])[0][::-1] for what, values in by_rank.items()
+                name: fairness.ranked([np.sort(values)])[0][::-1] for name, values in by_client.items()
             }
         return run
 
-    def frame(self, arms: Sequence[Arm]) -> pd.DataFrame:
-        """Return one row per run; runs that were not on a map are read now."""
-        rows = []
+    def read_rest(self, arms: Sequence[Arm]) -> None:
+        """Read the runs that are not on a map, and put all of them in the order of the arms."""
         for arm in arms:
             for seed in arm.seeds:
                 if (arm.name, seed) not in self._figures:
-                    self(arm, seed)
-                rows.append({"arm": arm.name, "seed": seed, **self._figures[arm.name, seed]})
-        return pd.DataFrame(rows, columns=["arm", "seed", *PARTS])
+                    self.read(arm, seed)
+        self._figures = {(arm.name, seed): self._figures[arm.name, seed] for arm in arms for seed in arm.seeds}
+        self.jobs = {arm.name: self.jobs[arm.name] for arm in arms if arm.name in self.jobs}
 
-    def ranked(self, what: str) -> dict[str, Floats]:
-        """Return, by arm, one row per seed."""
-        found: dict[str, list[Floats]] = {}
+    def frame(self) -> pd.DataFrame:
+        """Return one row per run."""
+        rows = [{"arm": arm, "seed": seed, **figures} for (arm, seed), figures in self._figures.items()]
+        return pd.DataFrame(rows, columns=["arm", "seed", *PARTICIPATION])
+
+    def ranked(self, name: str) -> dict[str, Floats]:
+        """Return, by arm, the values by rank: one row per seed."""
+        by_arm: dict[str, list[Floats]] = {}
         for (arm, _), ranks in self._ranks.items():
-            found.setdefault(arm, []).append(ranks[what])
-        return {arm: np.array(rows) for arm, rows in found.items()}
+            by_arm.setdefault(arm, []).append(ranks[name])
+        return {arm: np.array(rows) for arm, rows in by_arm.items()}
 
 
 def _accuracies(arms: Sequence[Arm]) -> tuple[dict[str, Floats], pd.DataFrame]:
@@ -135,23 +158,23 @@ def _accuracies(arms: Sequence[Arm]) -> tuple[dict[str, Floats], pd.DataFrame]:
 
 
 def events(arms: Sequence[Arm]) -> tuple[Event, ...]:
-    """Return what happened, each text once, in the order in which it first happened."""
+    """Return the events of all arms, each text once, in the order in which they first happened."""
     rounds: dict[str, set[int]] = {}
     where: dict[str, set[int]] = {}
     runs: dict[str, set[tuple[int, int]]] = {}
     for place, arm in enumerate(arms):
         frame = rounds_of(arm)
-        noted = frame[frame["events"].map(len) > 0]
-        for seed, round, texts in zip(noted["seed"], noted["round"], noted["events"], strict=True):
+        eventful = frame[frame["events"].map(len) > 0]
+        for seed, round, texts in zip(eventful["seed"], eventful["round"], eventful["events"], strict=True):
             for text in map(_kind, texts):
                 rounds.setdefault(text, set()).add(int(round))
                 where.setdefault(text, set()).add(place)
                 runs.setdefault(text, set()).add((place, int(seed)))
-    found = [
+    merged = [
         Event(text=text, rounds=tuple(sorted(at)), arms=tuple(sorted(where[text])), runs=len(runs[text]))
         for text, at in rounds.items()
     ]
-    return tuple(sorted(found, key=lambda event: event.rounds[0]))
+    return tuple(sorted(merged, key=lambda event: event.rounds[0]))
 
 
 def _kind(text: str) -> str:
@@ -159,18 +182,18 @@ def _kind(text: str) -> str:
     return SHORTAGE.sub(r"fewer than \1 were asked: too few were up", text)
 
 
-def as_json(found: Contents) -> dict[str, Any]:
-    """Return the contents as plain values: no NaN, six digits."""
-    places = {arm.name: place for place, arm in enumerate(found.gathered.arms)}
-    axes = curves.used_axes(found.curves)
+def as_json(contents: Contents) -> dict[str, Any]:
+    """Return the contents as plain values: six digits, None for NaN."""
+    places = {arm.name: place for place, arm in enumerate(contents.gathered.arms)}
+    axes = curves.used_axes(contents.curves)
     return {
         "arms": list(places),
         "axes": [[axis, curves.AXES[axis]] for axis in axes],
-        "metrics": [_metric(metric, by_arm, axes, places) for metric, by_arm in found.curves.items()],
-        "marks": _marks(found.events),
-        "ranks": _ranks(found, places),
-        "forest": _forest(found.gathered, places),
-        "maps": found.maps,
+        "metrics": [_metric(metric, by_arm, axes, places) for metric, by_arm in contents.curves.items()],
+        "marks": _marks(contents.events),
+        "ranks": _ranks(contents, places),
+        "forest": _forest(contents.gathered, places),
+        "maps": contents.maps,
     }
 
 
@@ -186,25 +209,26 @@ def _metric(
 
 
 def _curve(curve: curves.Curve, axes: Sequence[str], arm: int) -> dict[str, Any]:
-    kept = curves.thinned(len(curve.round))
-    named = {"mean": curve.mean, "std": curve.std, "low": curve.low, "high": curve.high}
+    points = curves.thinned(len(curve.round))
+    series = {"mean": curve.mean, "std": curve.std, "low": curve.low, "high": curve.high}
     x = [curve.round if axis == "round" else curve.costs[axis] for axis in axes]
     return {
         "arm": arm,
         "seeds": int(curve.seeds.max()),
-        "x": [_plain(values[kept]) for values in x],
-        **{name: _plain(values[kept]) for name, values in named.items()},
+        "x": [_plain(values[points]) for values in x],
+        **{name: _plain(values[points]) for name, values in series.items()},
     }
 
 
-def _marks(found: Sequence[Event]) -> list[dict[str, Any]]:
+def _marks(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return the marks of events in charts, by round: a vertical line for rare events, a tick for others."""
     texts: dict[int, list[str]] = {}
     arms: dict[int, set[int]] = {}
-    for event in found:
+    for event in events:
         for round in event.rounds:
             texts.setdefault(round, []).append(event.text)
             arms.setdefault(round, set()).update(event.arms)
-    rare = {round for event in found if len(event.rounds) <= RARE for round in event.rounds}
+    rare = {round for event in events if len(event.rounds) <= RARE for round in event.rounds}
     tall = rare if len(rare) <= MOST_LINES else set()
     return [
         {"round": round, "texts": texts[round], "arms": sorted(arms[round]), "tall": round in tall}
@@ -212,22 +236,37 @@ def _marks(found: Sequence[Event]) -> list[dict[str, Any]]:
     ]
 
 
-def _ranks(found: Contents, places: dict[str, int]) -> list[dict[str, Any]]:
-    told = (
-        ("counted", found.counted, "clients, most often first", "times its answer counted", False),
-        ("shares-ranked", found.shares, "clients, largest share first", "share of the aggregation", True),
-        ("accuracies", found.accuracies, "clients, lowest first", "accuracy on the client's own hold-out", True),
+class Ranked(NamedTuple):
+    """Values of clients in order, for one chart."""
+
+    name: str
+    by_arm: dict[str, Floats]  # seeds by ranks
+    x_label: str
+    y_label: str
+    is_share: bool
+
+
+def ranked_charts(contents: Contents) -> tuple[Ranked, ...]:
+    """Return the charts that show clients in order."""
+    accuracy = "accuracy on the client's own hold-out"
+    return (
+        Ranked("updates-used", contents.updates_used, "clients, most updates first", "updates used", is_share=False),
+        Ranked("shares", contents.shares, "clients, largest share first", "share of the aggregation", is_share=True),
+        Ranked("accuracies", contents.accuracies, "clients, lowest accuracy first", accuracy, is_share=True),
     )
+
+
+def _ranks(contents: Contents, places: dict[str, int]) -> list[dict[str, Any]]:
     return [
         {
-            "key": key,
-            "x": x_label,
-            "y": y_label,
-            "share": share,
-            "curves": [_rank(rows, places[arm]) for arm, rows in by_arm.items()],
+            "key": chart.name,
+            "x": chart.x_label,
+            "y": chart.y_label,
+            "share": chart.is_share,
+            "curves": [_rank(rows, places[arm]) for arm, rows in chart.by_arm.items()],
         }
-        for key, by_arm, x_label, y_label, share in told
-        if any(rows.any() for rows in by_arm.values())
+        for chart in ranked_charts(contents)
+        if any(rows.any() for rows in chart.by_arm.values())
     ]
 
 
@@ -237,17 +276,22 @@ def _rank(rows: Floats, arm: int) -> dict[str, Any]:
 
 
 def _forest(gathered: Gathered, places: dict[str, int]) -> dict[str, Any] | None:
-    found = gathered.comparison
-    if found is None:
+    """Return the differences from the baseline, for the chart of intervals."""
+    comparison = gathered.comparison
+    if comparison is None:
         return None
-    points = found.in_points
-    unit = f"points of {found.metric}" if points else found.metric
-    told = [(row.arm, row.difference) for row in found.rows if row.difference is not None]
+    differences = [(row.arm, row.difference) for row in comparison.rows if row.difference is not None]
     return {
-        "rows": [{"arm": places[arm], "mean": d.mean, "low": d.low, "high": d.high} for arm, d in told],
-        "label": f"{unit} from {found.baseline}",
-        "points": points,
+        "rows": [{"arm": places[arm], "mean": d.mean, "low": d.low, "high": d.high} for arm, d in differences],
+        "label": difference_label(comparison),
+        "points": comparison.in_points,
     }
+
+
+def difference_label(comparison: Comparison) -> str:
+    """Return the label of an axis of differences from the baseline."""
+    unit = f"points of {comparison.metric}" if comparison.in_points else comparison.metric
+    return f"{unit} from {comparison.baseline}"
 
 
 def _plain(values: NDArray[Any]) -> list[float | int | None]:

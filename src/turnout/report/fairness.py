@@ -1,4 +1,4 @@
-"""How evenly a model serves its clients: the worst, the best, and Jain's index of their accuracies.
+"""How even the accuracy is over clients: the mean of the worst and of the best tenth, and Jain's index.
 
     worst 10 %   mean of the ⌈n/10⌉ lowest accuracies           best 10 %   of the ⌈n/10⌉ highest
     Jain         (Σ a_i)² / (n Σ a_i²)                          1: all alike; 1/n: one client has everything
@@ -6,14 +6,14 @@
 Reference: Jain, Chiu, Hawe. A quantitative measure of fairness. DEC technical report 301, 1984.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from turnout.array_types import Floats
-from turnout.journal.codec import decode_floats
-from turnout.report.load_studies import Arm, rows_of
+from turnout.report.load_studies import Arm
 
 SHARE = 0.1
 RANKS = 101
@@ -40,7 +40,7 @@ def edges(values: Floats, share: float = SHARE) -> tuple[float, float]:
 
 
 def summary(accuracies: Floats) -> dict[str, float]:
-    """Return the figures of one model; clients without a hold-out (NaN) are left out."""
+    """Return the figures of one model's accuracies by client; clients without a hold-out (NaN) are left out."""
     known = accuracies[np.isfinite(accuracies)]
     if not len(known):
         return dict.fromkeys(LABELS, float("nan"))
@@ -50,27 +50,30 @@ def summary(accuracies: Floats) -> dict[str, float]:
 
 
 def over_rounds(arm: Arm) -> pd.DataFrame:
-    """Return one row per run and round in which every client was measured."""
+    """Return one row per run and round that evaluated every client."""
     rows = [
-        {"seed": seed, "round": round, **summary(decode_floats(blob, total))}
+        {"seed": seed, "round": round, **summary(accuracy)}
         for seed in arm.seeds
-        for round, total, blob in rows_of(arm, seed, "round, num_clients, client_accuracy")
-        if blob is not None
+        for round, accuracy in arm.study.round_accuracy(arm.own_name, seed)
     ]
     return pd.DataFrame(rows, columns=["seed", "round", *LABELS])
 
 
 def last_accuracies(arm: Arm) -> dict[int, Floats]:
-    """Return each seed's client accuracies in the last round that measured them, lowest first."""
-    found: dict[int, Floats] = {}
+    """Return, by seed, the accuracies of the clients in the last round that evaluated them, lowest first."""
+    accuracies: dict[int, Floats] = {}
     for seed in arm.seeds:
-        measured = [row for row in rows_of(arm, seed, "client_accuracy, num_clients") if row[0] is not None]
-        if measured:
-            values = decode_floats(*measured[-1])
-            known = np.sort(values[np.isfinite(values)])
-            if len(known):
-                found[seed] = known
-    return found
+        last = last_accuracy(arm, seed)
+        known = np.sort(last[np.isfinite(last)])
+        if len(known):
+            accuracies[seed] = known
+    return accuracies
+
+
+def last_accuracy(arm: Arm, seed: int) -> Floats:
+    """Return the accuracy by client in the last round that evaluated every client; empty if none did."""
+    evaluated = deque(arm.study.round_accuracy(arm.own_name, seed), maxlen=1)
+    return evaluated[0][1] if evaluated else np.zeros(0)
 
 
 def ranked(values: Sequence[Floats], ranks: int = RANKS) -> Floats:

@@ -1,4 +1,4 @@
-"""Figures and tables as files of their own: SVG, PNG where something can draw it, CSV and LaTeX."""
+"""Write figures and tables as files: SVG, PNG if a converter is installed, CSV and LaTeX."""
 
 import os
 import re
@@ -18,75 +18,71 @@ from numpy.typing import NDArray
 
 from turnout.array_types import Floats
 from turnout.report import curves, svg
-from turnout.report.attendance import ANSWERED, PARTIAL, STATES, UP, Attendance
-from turnout.report.contents import RARE, Contents, Event
+from turnout.report.contents import RARE, Contents, Event, difference_label, ranked_charts
+from turnout.report.participation import NOT_ASKED, STATES, USED_STATES, Participation
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 QUIET = ("--headless", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking")
 ZOOM = 2  # PNG pixels per SVG pixel
-MOST_CLIENTS, MOST_ROUNDS = 300, 500  # that get a cell each
-ROWS, COLUMNS = 120, 200  # cells of a map of more
-CELLS = ("#eceef1", "#c3ccd6", "#f0c24b", "#6cbcec", "#0072b2", "#d55e00")
+MOST_CLIENTS, MOST_ROUNDS = 300, 500  # on a map with one cell per client and round
+ROWS, COLUMNS = 120, 200  # cells of a larger map
+CELLS = ("#eceef1", "#c3ccd6", "#0072b2", "#6cbcec", "#cc79a7", "#d55e00", "#5c1f00", "#f0c24b")  # by state
 RAMP = ("#eceef1", "#004a78")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # how a formula can begin in a spreadsheet
-NO_PNG = "No PNG was written: that needs chromium on the path, or pip install cairosvg. The figures are there as SVG."
+NO_PNG = "No PNG was written: that needs chromium on the path, or pip install cairosvg. SVG files were written."
 
 
-def write_figures(found: Contents, folder: Path) -> list[Path]:
-    """Write every figure and table, and return the files; a warning says so where PNG cannot be drawn."""
+def write_figures(contents: Contents, folder: Path) -> list[Path]:
+    """Write every figure and table, and return the files; warn if PNG files cannot be made."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, text in drawings(found):
+    for name, text in drawings(contents):
         written.append(folder / f"{name}.svg")
         written[-1].write_text(text, encoding="utf-8")
-    written += _pictures(list(written))
-    for table in found.tables:
+    written += _write_pngs(list(written))
+
+    for table in contents.tables:
         csv, tex = folder / f"{table.name}.csv", folder / f"{table.name}.tex"
         no_formulas(table.raw).to_csv(csv, index=False)
         tex.write_text(table.latex(), encoding="utf-8")
         written += [csv, tex]
     long = folder / "curves.csv"
-    no_formulas(_long(found.curves)).to_csv(long, index=False)
+    no_formulas(_long(contents.curves)).to_csv(long, index=False)
     return [*written, long]
 
 
-def drawings(found: Contents) -> Iterator[tuple[str, str]]:
+def drawings(contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield (name, SVG) of each figure."""
-    places = {arm.name: place for place, arm in enumerate(found.gathered.arms)}
-    axes = curves.used_axes(found.curves)
-    rare = [event for event in found.events if len(event.rounds) <= RARE]
-    for metric, by_arm in found.curves.items():
-        if metric in curves.COUNTS:  # the maps say more
+    places = {arm.name: place for place, arm in enumerate(contents.gathered.arms)}
+    axes = curves.used_axes(contents.curves)
+    rare = [event for event in contents.events if len(event.rounds) <= RARE]
+    for metric, by_arm in contents.curves.items():
+        if metric in curves.COUNTS:  # the maps show more
             continue
         for axis in axes if metric in ("loss", "accuracy") else axes[:1]:
             name = f"curves-{_slug(metric)}-{_slug(axis.removeprefix('cumulative_'))}"
             yield name, _curves(metric, by_arm, axis, places, _marks(rare, by_arm, axis, places))
-    yield from _differences(found, places)
-    ranks = (
-        ("counted", found.counted, "clients, most often first", "times its answer counted", False),
-        ("aggregation", found.shares, "clients, largest share first", "share of the aggregation", True),
-        ("fairness", found.accuracies, "clients, lowest first", "accuracy on the client's own hold-out", True),
-    )
-    for name, by_name, x_label, y_label, percent in ranks:
-        if by_name:
-            lines = [_ranked(arm, rows, places[arm]) for arm, rows in by_name.items()]
-            named = svg.Axes(x_label=x_label, y_label=y_label, x_percent=True, y_percent=percent)
-            yield name, svg.line_figure(lines, named)
-    for at, (arm, run) in enumerate(found.attended.items()):
+    yield from _differences(contents, places)
+    for chart in ranked_charts(contents):
+        if chart.by_arm:
+            lines = [_ranked(arm, rows, places[arm]) for arm, rows in chart.by_arm.items()]
+            labels = svg.Axes(x_label=chart.x_label, y_label=chart.y_label, x_percent=True, y_percent=chart.is_share)
+            yield chart.name, svg.line_figure(lines, labels)
+    for at, (arm, run) in enumerate(contents.first_runs.items()):
         if run.num_clients and len(run.rounds):
-            yield f"participation-{at + 1}-{_slug(arm)}", participation(run)
+            yield f"participation-{at + 1}-{_slug(arm)}", participation_map(run)
 
 
 def _marks(events: Sequence[Event], by_arm: dict[str, curves.Curve], axis: str, places: dict[str, int]) -> list[float]:
     """Return where events lie on an axis: at their round, or at its mean cost over the arms in which they happened."""
-    found: set[float] = set()
+    marks: set[float] = set()
     for event in events:
-        mine = [curve for arm, curve in by_arm.items() if places[arm] in event.arms]
+        of_event = [curve for arm, curve in by_arm.items() if places[arm] in event.arms]
         for round in event.rounds:
-            costs = [curve.costs[axis][curve.round >= round][:1] for curve in mine] if axis != "round" else []
+            costs = [curve.costs[axis][curve.round >= round][:1] for curve in of_event] if axis != "round" else []
             spent = np.concatenate(costs) if costs else np.zeros(0)
-            found |= {float(round)} if axis == "round" else {float(spent.mean())} if len(spent) else set()
-    return sorted(found)
+            marks |= {float(round)} if axis == "round" else {float(spent.mean())} if len(spent) else set()
+    return sorted(marks)
 
 
 def _curves(
@@ -98,23 +94,22 @@ def _curves(
         band = (curve.mean - curve.std, curve.mean + curve.std) if curve.seeds.max() > 1 else (None, None)
         lines.append(svg.Line(name=arm, place=places[arm], x=x, y=curve.mean, low=band[0], high=band[1]))
     percent = metric in curves.SHARES
-    named = svg.Axes(x_label=curves.AXES[axis], y_label=curves.label_of(metric), y_percent=percent, marks=marks)
-    return svg.line_figure(lines, named)
+    labels = svg.Axes(x_label=curves.AXES[axis], y_label=curves.label_of(metric), y_percent=percent, marks=marks)
+    return svg.line_figure(lines, labels)
 
 
-def _differences(found: Contents, places: dict[str, int]) -> Iterator[tuple[str, str]]:
-    comparison = found.gathered.comparison
-    told = [] if comparison is None else [(r.arm, r.difference) for r in comparison.rows if r.difference is not None]
-    if comparison is None or not told:
+def _differences(contents: Contents, places: dict[str, int]) -> Iterator[tuple[str, str]]:
+    comparison = contents.gathered.comparison
+    if comparison is None:
         return
-    points = comparison.in_points
-    factor = 100 if points else 1
+    factor = 100 if comparison.in_points else 1
     rows: list[svg.Interval] = []
-    for arm, d in told:
-        low, high = (None if end is None else factor * end for end in (d.low, d.high))
-        rows.append((arm, places[arm], factor * d.mean, low, high))
-    unit = f"points of {comparison.metric}" if points else comparison.metric
-    yield "differences", svg.interval_figure(rows, f"{unit} from {comparison.baseline}")
+    for row in comparison.rows:
+        if (d := row.difference) is not None:
+            low, high = (None if end is None else factor * end for end in (d.low, d.high))
+            rows.append((row.arm, places[row.arm], factor * d.mean, low, high))
+    if rows:
+        yield "differences", svg.interval_figure(rows, difference_label(comparison))
 
 
 def _ranked(arm: str, rows: Floats, place: int) -> svg.Line:
@@ -123,47 +118,48 @@ def _ranked(arm: str, rows: Floats, place: int) -> svg.Line:
     return svg.Line(name=arm, place=place, x=x, y=rows.mean(0), low=band[0], high=band[1])
 
 
-def participation(run: Attendance) -> str:
-    """Return the map of one run, clients that counted most often on top; many are put together in cells."""
+def participation_map(run: Participation) -> str:
+    """Return the map of one run, clients with the most updates used on top; a large map is binned."""
     order = np.lexsort((np.arange(run.num_clients), -run.times_answered))
-    labels = ("rounds", "clients, those that counted most often on top", int(run.rounds[-1]))
+    labels = ("rounds", "clients, most updates used on top", int(run.rounds[-1]))
     if run.num_clients <= MOST_CLIENTS and len(run.rounds) <= MOST_ROUNDS:
-        pixels = np.array([_rgb(colour) for colour in CELLS], dtype=np.uint8)[states(run)[order]]
-        return svg.cell_figure(pixels, [(STATES[state], CELLS[state]) for state in STATES], labels)
+        table = states(run)
+        pixels = np.array([_rgb(colour) for colour in CELLS], dtype=np.uint8)[table[order]]
+        return svg.cell_figure(pixels, [(STATES[state], CELLS[state]) for state in np.unique(table)], labels)
     shares = binned(run, order)
     most = float(shares.max())
     low, high = (np.array(_rgb(colour), dtype=np.float64) for colour in RAMP)
     part = (shares / most if most > 0 else shares)[:, :, None]
     pixels = np.rint(low + (high - low) * part).astype(np.uint8)
-    legend = [("nobody answered", RAMP[0]), (f"{100 * most:.3g} % of the clients and rounds of a cell did", RAMP[1])]
+    legend = [("no update used", RAMP[0]), (f"updates used in {100 * most:.3g} % of the clients and rounds", RAMP[1])]
     return svg.cell_figure(pixels, legend, labels)
 
 
-def states(run: Attendance) -> NDArray[np.uint8]:
+def states(run: Participation) -> NDArray[np.uint8]:
     """Return the state of every client (rows) in every round (columns)."""
     table = np.zeros((run.num_clients, len(run.rounds)), dtype=np.uint8)
     for column, up in enumerate(run.up):
-        table[up, column] = UP
+        table[up, column] = NOT_ASKED
     table[run.clients, np.repeat(np.arange(len(run.rounds)), run.counts)] = run.states
     return table
 
 
-def binned(run: Attendance, order: NDArray[np.int64]) -> Floats:
-    """Return the share of each cell's clients and rounds in which a client answered."""
+def binned(run: Participation, order: NDArray[np.int64]) -> Floats:
+    """Return, by cell, the share of its clients and rounds in which an update was used."""
     rows, columns = min(run.num_clients, ROWS), min(len(run.rounds), COLUMNS)
     place = np.empty(run.num_clients, dtype=np.int64)
     place[order] = np.arange(run.num_clients) * rows // run.num_clients
     column = np.arange(len(run.rounds)) * columns // len(run.rounds)
-    came = np.isin(run.states, (PARTIAL, ANSWERED))
+    is_used = np.isin(run.states, USED_STATES)
     at = place[run.clients] * columns + np.repeat(column, run.counts)
-    counts = np.bincount(at[came], minlength=rows * columns).reshape(rows, columns)
+    counts = np.bincount(at[is_used], minlength=rows * columns).reshape(rows, columns)
     cells = np.outer(np.bincount(place, minlength=rows), np.bincount(column, minlength=columns))
     shares: Floats = counts / np.maximum(cells, 1)
     return shares
 
 
-def _long(found: dict[str, dict[str, curves.Curve]]) -> pd.DataFrame:
-    """Return every point of every curve, one a row."""
+def _long(by_metric: dict[str, dict[str, curves.Curve]]) -> pd.DataFrame:
+    """Return every point of every curve, one per row."""
     parts = [
         pd.DataFrame(
             {
@@ -178,40 +174,40 @@ def _long(found: dict[str, dict[str, curves.Curve]]) -> pd.DataFrame:
                 "max": curve.high,
             }
         )
-        for metric, by_arm in found.items()
+        for metric, by_arm in by_metric.items()
         for arm, curve in by_arm.items()
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "metric", "round"])
 
 
 def no_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with an apostrophe before every text that a spreadsheet would take for a formula."""
+    """Return the frame with an apostrophe before every text that a spreadsheet would read as a formula."""
     return frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell)
 
 
-def _pictures(drawn: Sequence[Path]) -> list[Path]:
-    draw = _drawer()
-    if draw is None:
+def _write_pngs(svg_files: Sequence[Path]) -> list[Path]:
+    convert = _png_converter()
+    if convert is None:
         warnings.warn(NO_PNG, stacklevel=3)
         return []
-    pictures = [file.with_suffix(".png") for file in drawn]
-    return [picture for file, picture in zip(drawn, pictures, strict=True) if draw(file, picture)]
+    pngs = [file.with_suffix(".png") for file in svg_files]
+    return [png for file, png in zip(svg_files, pngs, strict=True) if convert(file, png)]
 
 
-def _drawer() -> Callable[[Path, Path], bool] | None:
-    """Return what turns an SVG file into a PNG file here; None if nothing does."""
+def _png_converter() -> Callable[[Path, Path], bool] | None:
+    """Return a function that converts an SVG file into a PNG file; None if no converter is installed."""
     if find_spec("cairosvg") is not None:
         return _by_cairo
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     return None if browser is None else partial(_by_browser, browser)
 
 
-def _by_cairo(file: Path, picture: Path) -> bool:
-    import_module("cairosvg").svg2png(url=str(file), write_to=str(picture), scale=ZOOM)
-    return picture.is_file()
+def _by_cairo(file: Path, png: Path) -> bool:
+    import_module("cairosvg").svg2png(url=str(file), write_to=str(png), scale=ZOOM)
+    return png.is_file()
 
 
-def _by_browser(browser: str, file: Path, picture: Path) -> bool:
+def _by_browser(browser: str, file: Path, png: Path) -> bool:
     size = re.search(r'width="(\d+)" height="(\d+)"', file.read_text(encoding="utf-8")[:400])
     assert size is not None
     rootless = () if os.name == "nt" or os.geteuid() else ("--no-sandbox",)
@@ -219,11 +215,11 @@ def _by_browser(browser: str, file: Path, picture: Path) -> bool:
         command = [browser, *QUIET, *rootless, f"--user-data-dir={profile}", f"--force-device-scale-factor={ZOOM}"]
         command += [
             f"--window-size={size[1]},{size[2]}",
-            f"--screenshot={picture.absolute()}",
+            f"--screenshot={png.absolute()}",
             file.absolute().as_uri(),
         ]
         subprocess.run(command, check=False, capture_output=True, timeout=60)
-    return picture.is_file()
+    return png.is_file()
 
 
 def _slug(text: str) -> str:

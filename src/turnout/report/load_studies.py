@@ -1,38 +1,36 @@
-"""What a report is made of: the studies, their arms under names of their own, and the comparison of them."""
+"""Load the studies of a report: their journals, their arms under unique names, and the comparison of the arms."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from turnout.analysis.compare import Comparison, compare, names_of_arms, recorded_target
 from turnout.analysis.target import Target
 from turnout.errors import TurnoutError
-from turnout.journal import Journal, Loaded, load
+from turnout.journal import Loaded, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One arm; its place among all arms of the report decides its colour."""
+    """One arm of a report; its position among all arms decides its colour."""
 
-    name: str  # its own in this report
+    name: str  # in this report, where it is unique
     own_name: str  # in its study
     study: Loaded
-    seeds: tuple[int, ...]  # those shown: the finished ones, or every one where none is finished
-    unfinished: int  # runs that are left out, or not finished yet
+    seeds: tuple[int, ...]  # that are shown: the finished ones, or all if none is finished
+    unfinished: int  # number of runs that are not finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Everything a report shows, as it is in the journals."""
+    """The studies of a report as their journals hold them, and their comparison."""
 
     studies: tuple[Loaded, ...]
     arms: tuple[Arm, ...]
     comparison: Comparison | None
-    verdict: str
+    verdict: str  # the comparison in one sentence, or why there is none
 
     @property
     def title(self) -> str:
@@ -41,14 +39,14 @@ class Gathered:
 
 
 def gather(folders: Sequence[Path], target: Target | None = None) -> Gathered:
-    """Read the journals of these folders; costs are measured to the target given, or to the study's own."""
+    """Read the journals of these folders; None as target takes the study's own."""
     studies = tuple(load(folder) for folder in folders)
     arms = tuple(
         _arm(study, own, name)
         for study, names in zip(studies, names_of_arms(studies), strict=True)
         for own, name in names.items()
     )
-    comparison, verdict = _compared(studies, target)
+    comparison, verdict = _compare(studies, target)
     return Gathered(studies=studies, arms=arms, comparison=comparison, verdict=verdict)
 
 
@@ -65,31 +63,15 @@ def _arm(study: Loaded, own_name: str, name: str) -> Arm:
     )
 
 
-def _compared(studies: Sequence[Loaded], target: Target | None) -> tuple[Comparison | None, str]:
+def _compare(studies: Sequence[Loaded], target: Target | None) -> tuple[Comparison | None, str]:
     try:
-        found = compare(studies, target=recorded_target(studies) if target is None else target)
-    except TurnoutError as error:  # nothing is finished or measured: the rest can still be shown
+        comparison = compare(studies, target=recorded_target(studies) if target is None else target)
+    except TurnoutError as error:  # nothing is finished or measured: the report shows the rest
         return None, str(error)
-    return found, found.verdict()
+    return comparison, comparison.verdict()
 
 
 def rounds_of(arm: Arm) -> pd.DataFrame:
-    """Return the rounds of the runs that are shown."""
+    """Return the rounds of the arm's runs that are shown."""
     rounds = arm.study.rounds
     return rounds[(rounds["arm"] == arm.own_name) & rounds["seed"].isin(arm.seeds)]
-
-
-def rows_of(arm: Arm, seed: int, columns: str) -> Iterator[tuple[Any, ...]]:
-    """Yield columns of the table of rounds for one run, in the order of rounds, as far as it was loaded."""
-    rounds = arm.study.rounds
-    mine = rounds[(rounds["arm"] == arm.own_name) & (rounds["seed"] == seed)]["round"]
-    if mine.empty:
-        return
-    query = (
-        f"SELECT {columns} FROM round JOIN run ON run.id = round.run WHERE arm = ? AND seed = ? AND round <= ? "
-        "ORDER BY round"
-    )
-    with ExitStack() as held:
-        source = arm.study.source
-        journal = source if isinstance(source, Journal) else held.enter_context(Journal.open(source))
-        yield from journal.read(query, (arm.own_name, seed, int(mine.max())))

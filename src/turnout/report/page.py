@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, which asks nothing of any network."""
+"""The report's page: one HTML file that contains everything it needs and loads nothing from a network."""
 
 import base64
 import hashlib
@@ -10,8 +10,8 @@ from importlib.resources import files
 
 from turnout import number_format
 from turnout.analysis.comparison import NOBODY
-from turnout.report.attendance_encoding import text_chunks
 from turnout.report.contents import Contents, as_json
+from turnout.report.participation_encoding import text_chunks
 from turnout.report.sections import sections
 
 SCRIPTS = ("charts.js", "maps.js", "page.js")
@@ -22,10 +22,10 @@ LOGO = (
 )
 
 
-def chunks(found: Contents) -> Iterator[str]:
+def chunks(contents: Contents) -> Iterator[str]:
     """Yield the page, piece by piece."""
     script = "\n".join(_asset(name) for name in SCRIPTS)
-    title = html.escape(f"{found.gathered.title}: turnout report")
+    title = html.escape(f"{contents.gathered.title}: turnout report")
     yield (
         "<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n"
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n'
@@ -33,12 +33,12 @@ def chunks(found: Contents) -> Iterator[str]:
         f'<link rel=icon href="data:,">\n<title>{title}</title>\n<style>\n{_asset("page.css")}</style>\n'
         "</head>\n<body>\n"
     )
-    yield _header(found)
-    yield "<main>\n<noscript><p class=note>The pictures need JavaScript; words and tables do not.</p></noscript>\n"
-    for name, heading, body in sections(found):
+    yield _header(contents)
+    yield "<main>\n<noscript><p class=note>The charts need JavaScript; texts and tables do not.</p></noscript>\n"
+    for name, heading, body in sections(contents):
         yield f"<section id={name}>\n<h2>{html.escape(heading)}</h2>\n{body}\n</section>\n"
     yield f"</main>\n{_footer()}\n<script type=application/json id=data>"
-    yield from text_chunks(as_json(found))
+    yield from text_chunks(as_json(contents))
     yield f"</script>\n<script>{script}</script>\n</body>\n</html>\n"
 
 
@@ -47,7 +47,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(script: str) -> str:
-    """Allow this one script, and no connection at all."""
+    """Return a content security policy that allows this one script, and no connection at all."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
@@ -55,52 +55,53 @@ def _policy(script: str) -> str:
     )
 
 
-def _header(found: Contents) -> str:
-    gathered = found.gathered
-    links = "".join(f"<a href=#{name}>{html.escape(heading)}</a>" for name, heading, _ in sections(found))
+def _header(contents: Contents) -> str:
+    gathered = contents.gathered
+    links = "".join(f"<a href=#{name}>{html.escape(heading)}</a>" for name, heading, _ in sections(contents))
     return (
         f"<header>\n<h1>{LOGO}<span>{html.escape(gathered.title)}</span></h1>\n"
-        f"<p class=about>{html.escape(_about(found))}</p>\n"
-        f"<div class=verdict><p class=words>{html.escape(verdict(found))}</p>"
-        f"<p class=rests>{html.escape(_rests_on(found))}</p></div>\n<nav>{links}</nav>\n</header>\n"
+        f"<p class=about>{html.escape(_about(contents))}</p>\n"
+        f"<div class=verdict><p class=words>{html.escape(verdict(contents))}</p>"
+        f"<p class=rests>{html.escape(_basis(contents))}</p></div>\n<nav>{links}</nav>\n</header>\n"
     )
 
 
-def verdict(found: Contents) -> str:
-    """Return the outcome in words; that no answer counted is said first."""
-    unmoved = "No client's answer counted in any round, so no model was ever moved. "
-    asked = any(len(run.rounds) for run in found.attended.values()) and found.gathered.verdict != NOBODY
-    moved = any(rows.any() for rows in found.counted.values())
-    return (unmoved if asked and not moved else "") + found.gathered.verdict
+def verdict(contents: Contents) -> str:
+    """Return the verdict of the comparison; if no update was used in any run, that comes first."""
+    unused = "No client's update was used in any round, so the models never changed. "
+    has_rounds = any(len(run.rounds) for run in contents.first_runs.values())
+    is_used = any(rows.any() for rows in contents.updates_used.values())
+    is_said = contents.gathered.verdict == NOBODY
+    return (unused if has_rounds and not is_used and not is_said else "") + contents.gathered.verdict
 
 
-def _about(found: Contents) -> str:
-    arms = found.gathered.arms
+def _about(contents: Contents) -> str:
+    arms = contents.gathered.arms
     seeds = max((len(arm.seeds) for arm in arms), default=0)
-    rounds = max((int(run.rounds.max()) for run in found.attended.values() if len(run.rounds)), default=0)
-    clients = max((run.num_clients for run in found.attended.values()), default=0)
+    rounds = max((int(run.rounds.max()) for run in contents.first_runs.values() if len(run.rounds)), default=0)
+    clients = max((run.num_clients for run in contents.first_runs.values()), default=0)
     counts = ((len(arms), "arm"), (seeds, "seed"), (rounds, "round"), (clients, "client"))
     return " × ".join(number_format.plural(count, thing) for count, thing in counts)
 
 
-def _rests_on(found: Contents) -> str:
-    """Return what the verdict rests on, and what weakens it."""
-    comparison, arms = found.gathered.comparison, found.gathered.arms
+def _basis(contents: Contents) -> str:
+    """Return the baseline's final value, what was compared with it, and what weakens the verdict."""
+    comparison, arms = contents.gathered.comparison, contents.gathered.arms
     unfinished = sum(arm.unfinished for arm in arms)
     left_out = f" {number_format.plural(unfinished, 'run')} not finished." if unfinished else ""
     if comparison is None:
         return f"Nothing is compared.{left_out}"
     base = next(row for row in comparison.rows if row.arm == comparison.baseline)
-    alone = base.final.count == 1
-    one = " One seed shows no spread: run more before believing it." if alone else ""
-    over = "in the one seed that was run" if alone else f"over {base.final.count:,} seeds"
-    last = f"{base.arm} ends at {comparison.final(base)} {over}."
-    others = f" {number_format.plural(len(comparison.rows) - 1, 'other arm')} held against it, seed by seed."
-    rests = last + others if len(comparison.rows) > 1 else ""  # one arm: the verdict has said it
-    return (rests + one + left_out).strip()
+    is_one_seed = base.final.count == 1
+    warning = " One seed does not show how much results vary: run more seeds." if is_one_seed else ""
+    over = "in the only seed that was run" if is_one_seed else f"over {base.final.count:,} seeds"
+    baseline = f"The baseline is {base.arm}, which ends at {comparison.final(base)} {over}."
+    others = f" {number_format.plural(len(comparison.rows) - 1, 'other arm')} compared with it."
+    basis = baseline + others if len(comparison.rows) > 1 else ""  # with one arm, the verdict says it
+    return (basis + warning + left_out).strip()
 
 
 def _footer() -> str:
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     by = f"turnout {html.escape(version('turnout'))}"
-    return f"<footer>Written by {by}, {made}. Nothing on this page is fetched.</footer>"
+    return f"<footer>Written by {by}, {made}. This page loads nothing from a network.</footer>"

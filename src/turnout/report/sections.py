@@ -1,4 +1,4 @@
-"""The sections of the page: what each says in words, its tables, and the places of its pictures."""
+"""The sections of the page as HTML: sentences, tables, and placeholders that the scripts fill with charts."""
 
 import html
 from collections.abc import Iterator, Sequence
@@ -13,56 +13,57 @@ from turnout.study import to_toml
 
 CHART = "<div class=legend data-part=legend></div><div class=chart data-part=chart></div>"
 CURVES = f"""<div data-picture=curves><div class=controls>
-<label>show <select data-part=metric></select></label>
-<span class=switch role=group aria-label="against" data-part=axis></span>
+<label>metric <select data-part=metric></select></label>
+<span class=switch role=group aria-label="horizontal axis" data-part=axis></span>
 <label data-part=banded>band <select data-part=band><option value=std>± std over seeds
 <option value=range>min–max over seeds<option value=none>none</select></label>
 <label><input type=checkbox data-part=log> log scale</label></div>{CHART}</div>"""
-SMALL = """<div data-picture={name}><div class=controls><span>against</span>
-<span class=switch role=group aria-label="against" data-part=axis></span></div>
+SMALL = """<div data-picture={name}><div class=controls><span>horizontal axis</span>
+<span class=switch role=group aria-label="horizontal axis" data-part=axis></span></div>
 <div class=legend data-part=legend></div><div class=pair data-part=charts></div></div>"""
 MAP = f"""<div data-picture=map><div class=controls>
 <label>arm <select data-part=arm></select></label><label>seed <select data-part=seed></select></label>
-<label>clients by <select data-part=order><option value=times_answered>times counted
+<label>sort clients by <select data-part=order><option value=times_answered>updates used
 <option value=times_asked>times asked
 <option value=times_up>availability<option value=share>share of the aggregation<option value=sizes>data size
 <option value=speed>speed<option value=id>number</select></label>
-<label>show <select data-part=quantity><option value=all>everything<option value=up>up<option value=asked>asked
-<option value=answered>answered<option value=partial>answered in part<option value=dropped>dropped</select></label>
-</div>{CHART}</div>"""
-HELD = """<div data-picture=shares><h3>Share of the aggregation against share of the data</h3>
-<p class=lead>One dot a client; on the dashed line, a client counts for as much as it holds.
-This is <span data-part=of></span>.</p><div class=chart data-part=chart></div></div>
-<div data-picture=labels><h3>Who holds which label</h3>
-<p class=lead>How much of a client's data each label is: the stronger the colour, the more. Clients stand in the order
-chosen above.</p><div class=chart data-part=chart></div></div>"""
-UNKNOWN = "How much data each client holds is not in the journal."
+<label>show <select data-part=quantity><option value=all>all states<option value=up>available<option value=asked>asked
+<option value=used>complete or partial<option value=complete>complete<option value=partial>partial
+<option value=late>late<option value=lost>lost<option value=rejected>rejected<option value=working>at work</select>
+</label></div>{CHART}</div>"""
+DATA_CHARTS = """<div data-picture=shares><h3>Share of the aggregation and share of the data</h3>
+<p class=lead>One dot per client. On the dashed line, a client's share of the aggregation equals its share of the data.
+Shown: <span data-part=of></span>.</p><div class=chart data-part=chart></div></div>
+<div data-picture=labels><h3>Labels per client</h3>
+<p class=lead>The share of each label in a client's data: the darker, the larger. Clients are sorted as on the map
+above.</p><div class=chart data-part=chart></div></div>"""
+UNKNOWN = "The journal does not say how much data each client holds."
 MOST_EVENTS = 40
-MOST_BANDS = 6  # arms; the bands of more would only cover each other
-FACTS = ("engine", "device", "versions", "machine", "notes")  # how a study was run, as far as a reader can use it
-LARGE = 300  # clients or rounds that may not get a cell of their own on every screen
+MOST_BANDS = 6  # arms; with more, the bands would cover each other
+FACTS = ("engine", "device", "versions", "machine", "notes")  # of how the study was run, that the page shows
+LARGE = 300  # clients or rounds; with more, a cell of the map may stand for several
 
 
-def sections(found: Contents) -> list[tuple[str, str, str]]:
-    """Return (anchor, heading, markup) of each section that has something to show."""
+def sections(contents: Contents) -> list[tuple[str, str, str]]:
+    """Return (anchor, heading, HTML) of each section that has something to show."""
     parts = [
-        ("comparison", "Comparison", _comparison(found)),
-        ("curves", "Curves", _curves(found)),
-        ("participation", "Who took part", _participation(found)),
-        ("counted", "Who counted", _counted(found)),
-        ("fairness", "Whom it serves", _fairness(found)),
-        ("rules", "What the rules say", _rules(found)),
-        ("events", "Events", _events(found.events, found)),
-        ("turned-away", "Answers that were not believed", _table(found, "turned-away")),
-        ("costs", "What it cost", _table(found, "costs")),
-        ("settings", "Settings, and how to run it again", _settings(found)),
+        ("comparison", "Comparison", _comparison(contents)),
+        ("curves", "Training curves", _curves(contents)),
+        ("participation", "Participation", _participation(contents)),
+        ("updates-used", "Updates used per client", _updates_used(contents)),
+        ("fairness", "Accuracy per client", _fairness(contents)),
+        ("rules", "Metrics of the rules", _rules(contents)),
+        ("events", "Events", _events(contents.events, contents)),
+        ("rejected", "Rejected updates", _table(contents, "rejected")),
+        ("costs", "Costs", _table(contents, "costs")),
+        ("settings", "Settings, and how to run the study again", _settings(contents)),
     ]
     return [part for part in parts if part[2]]
 
 
-def _table(found: Contents, name: str) -> str:
-    table = found.table(name)
-    places = {arm.name: place for place, arm in enumerate(found.gathered.arms)}
+def _table(contents: Contents, name: str) -> str:
+    table = contents.table(name)
+    places = {arm.name: place for place, arm in enumerate(contents.gathered.arms)}
     return "" if table is None or not table.rows else table.html(places)
 
 
@@ -70,116 +71,122 @@ def _lead(text: str) -> str:
     return f"<p class=lead>{html.escape(text)}</p>"
 
 
-def _comparison(found: Contents) -> str:
-    comparison = found.gathered.comparison
+def _comparison(contents: Contents) -> str:
+    comparison = contents.gathered.comparison
     if comparison is None:
         return ""
-    table = _table(found, "comparison")
+    table = _table(contents, "comparison")
     if not any(row.difference is not None for row in comparison.rows):
         return table
-    tests = _table(found, "tests")
-    lead = "A dot is the difference in the one seed that was run; one seed has no interval."
+    tests = _table(contents, "tests")
+    lead = "A dot is the difference in the only seed that was run. One seed gives no interval."
     if tests:
         lead = (
-            "A dot is the mean difference over the seeds that both arms have, a bar its interval; all bars together "
-            "hold with 95 %. A bar that crosses the line at zero is no clear difference."
+            "A dot is the mean difference over seeds, a bar its confidence interval. With 95 % confidence, all bars "
+            "together contain the true differences. If a bar crosses zero, the difference is not clear."
         )
-        tests = f"<details><summary>Every test of these differences</summary>{tests}</details>"
+        tests = f"<details><summary>All statistical tests of these differences</summary>{tests}</details>"
     elif any(row.difference is not None and row.difference.seeds > 1 for row in comparison.rows):
-        lead = "A dot is the mean difference over the seeds that both arms have; it was the same in each."
+        lead = "A dot is the mean difference over seeds; it was the same in each seed."
     heading = f"<h3>Difference from {html.escape(comparison.baseline)}</h3>"
     picture = "<div data-picture=forest><div class=chart data-part=chart></div></div>"
     return table + heading + _lead(lead) + picture + tests
 
 
-def _curves(found: Contents) -> str:
-    if not found.curves:
+def _curves(contents: Contents) -> str:
+    if not contents.curves:
         return ""
-    marks = " Thin upright lines and ticks are events; they are listed below." if found.events else ""
-    seeds = max(len(arm.seeds) for arm in found.gathered.arms)
-    lead = "The mean over seeds, and a band." if seeds > 1 else "One seed, so no band."
-    lead += " Choose what to show, and what to hold it against."
-    lead += " Names switch arms off." if len(found.gathered.arms) > 1 else ""
+    marks = " Vertical lines and ticks mark events, which are listed below." if contents.events else ""
+    seeds = max(len(arm.seeds) for arm in contents.gathered.arms)
+    lead = "One seed, so no band."
+    if seeds > 1:
+        lead = "Each line is the mean over seeds; the band shows how much the seeds differ."
+    lead += " Choose the metric and the horizontal axis: rounds or a cost."
+    lead += " Click a name in the legend to hide an arm." if len(contents.gathered.arms) > 1 else ""
     return _lead(lead + marks) + CURVES
 
 
-def _participation(found: Contents) -> str:
-    runs = found.maps["runs"]
+def _participation(contents: Contents) -> str:
+    runs = contents.maps["runs"]
     if not runs or not any(run["clients"] for run in runs):
         return ""
-    if not any(len(run.rounds) for run in found.attended.values()):
+    if not any(len(run.rounds) for run in contents.first_runs.values()):
         return _lead("No round has been run yet.")
-    nobody = all(len(run.clients) == 0 for run in found.attended.values())
-    large = any(run.num_clients > LARGE or len(run.rounds) > LARGE for run in found.attended.values())
-    lead = "Every client in every round."
+    nobody = all(len(run.clients) == 0 for run in contents.first_runs.values())
+    large = any(run.num_clients > LARGE or len(run.rounds) > LARGE for run in contents.first_runs.values())
+    lead = "The state of every client in every round: one row per client, one column per round."
     lead += " No client was asked in any round." if nobody else ""
-    lead += " Where they are many, a cell stands for several clients and rounds." if large else ""
-    return _lead(lead) + MAP + "".join(f"<p class=note>{html.escape(note)}</p>" for note in _left_out(found.maps))
+    lead += " With many clients or rounds, a cell stands for several." if large else ""
+    notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in _left_out(contents.maps))
+    outcomes = "" if nobody else f"<h3>How jobs ended</h3>{_table(contents, 'outcomes')}"
+    return _lead(lead) + MAP + notes + outcomes
 
 
 def _left_out(maps: dict[str, Any]) -> Iterator[str]:
     if maps["every_client"] > 1:
-        yield f"To keep the page small, one client in {maps['every_client']} is on the map."
+        yield f"To keep the page small, the map shows one client in {maps['every_client']}."
     if maps["every_round"] > 1:
-        yield f"To keep the page small, one round in {maps['every_round']} is on the map."
+        yield f"To keep the page small, the map shows one round in {maps['every_round']}."
     if maps["left_out"]:
         yield f"To keep the page small, the map leaves out {number_format.plural(maps['left_out'], 'later seed')}."
 
 
-def _counted(found: Contents) -> str:
-    table = _table(found, "participation")
+def _updates_used(contents: Contents) -> str:
+    table = _table(contents, "participation")
     if not table:
         return ""
-    lead = "An answer counts when it goes into the model."
-    if not any(rows.any() for rows in found.counted.values()):
+    lead = "How often the server used an update of each client, and the client's share of the aggregation."
+    if not any(rows.any() for rows in contents.updates_used.values()):
         return _lead(lead) + table
-    seeds = max(len(rows) for rows in found.counted.values())
-    banded = seeds > 1 and len(found.counted) <= MOST_BANDS
-    lead += " The lines put each arm's clients in order" + ("; the band is the range over seeds." if banded else ".")
-    charts = "".join(f"<div class=chart data-part={key}></div>" for key in ("counted", "shares-ranked"))
+    seeds = max(len(rows) for rows in contents.updates_used.values())
+    has_band = seeds > 1 and len(contents.updates_used) <= MOST_BANDS
+    lead += " Each line shows an arm's clients in order" + ("; the band is the range over seeds." if has_band else ".")
+    charts = "".join(f"<div class=chart data-part={key}></div>" for key in ("updates-used", "shares"))
     ranks = f"<div data-picture=ranks><div class=legend data-part=legend></div><div class=pair>{charts}</div></div>"
-    known = any(run["held"] is not None for run in found.maps["runs"])
-    held = HELD if known else f"<p class=note>{UNKNOWN}</p>"
-    return _lead(lead) + table + ranks + held
+    known = any(run["holdings"] is not None for run in contents.maps["runs"])
+    return _lead(lead) + table + ranks + (DATA_CHARTS if known else f"<p class=note>{UNKNOWN}</p>")
 
 
-def _fairness(found: Contents) -> str:
-    table = _table(found, "fairness")
+def _fairness(contents: Contents) -> str:
+    table = _table(contents, "fairness")
     if not table:
         return ""
     lead = _lead(
-        "Accuracy of the last model on each client's own hold-out. Worst and best 10 % are means over a tenth of the "
-        "clients; Jain's index is 1 when all clients are served alike."
+        "Accuracy of the last model on each client's own hold-out data. Worst and best 10 % are the means over the "
+        "tenth of clients with the lowest and the highest accuracy. Jain's index is 1 if all clients have the same "
+        "accuracy."
     )
     chart = "<div class=legend data-part=legend></div><div class=chart data-part=accuracies></div>"
-    ranks = f"<h3>From the worst served to the best</h3><div data-picture=accuracies>{chart}</div>"
-    if clients := _table(found, "clients"):
+    ranks = f"<h3>Clients in order of accuracy</h3><div data-picture=accuracies>{chart}</div>"
+    if clients := _table(contents, "clients"):
         ranks = f"<details><summary>Accuracy of each client</summary>{clients}</details>{ranks}"
-    if groups := _table(found, "groups"):
+    if groups := _table(contents, "groups"):
         ranks = f"<h3>By group</h3>{groups}{ranks}"
-    if not any(_moves(found, metric) for metric in found.curves if curves.group_of(metric) == curves.FAIRNESS):
-        once = "<p class=note>Clients were measured once; with evaluate.clients_every the same goes over rounds.</p>"
+    if not any(_moves(contents, metric) for metric in contents.curves if curves.group_of(metric) == curves.FAIRNESS):
+        once = (
+            "<p class=note>Clients were evaluated once. Set evaluate.clients_every to see their accuracy over rounds."
+            "</p>"
+        )
         return lead + table + ranks + once
     return lead + table + ranks + "<h3>Over rounds</h3>" + SMALL.format(name="fairness")
 
 
-def _moves(found: Contents, metric: str) -> bool:
-    return any(len(curve.round) > 1 for curve in found.curves[metric].values())
+def _moves(contents: Contents, metric: str) -> bool:
+    return any(len(curve.round) > 1 for curve in contents.curves[metric].values())
 
 
-def _rules(found: Contents) -> str:
-    told = [metric for metric in found.curves if curves.group_of(metric) == curves.RULES]
-    if not told:
+def _rules(contents: Contents) -> str:
+    if not any(curves.group_of(metric) == curves.RULES for metric in contents.curves):
         return ""
-    lead = "What rules report of themselves, round by round: what a filter let through, the server's learning rate, "
-    lead += "drift, norms, staleness; whichever of these the arms have."
+    lead = "Metrics that the rules of an arm report each round, such as the share of clients that a filter kept, the "
+    lead += "server's learning rate, drift, update norms or staleness."
     return _lead(lead) + SMALL.format(name="rules")
 
 
-def _events(events: Sequence[Event], found: Contents) -> str:
+def _events(events: Sequence[Event], contents: Contents) -> str:
     if not events:
         return ""
-    arms = found.gathered.arms
+    arms = contents.gathered.arms
     rows = []
     for event in events[:MOST_EVENTS]:
         where = "every arm" if len(event.arms) == len(arms) else ", ".join(arms[place].name for place in event.arms)
@@ -189,15 +196,15 @@ def _events(events: Sequence[Event], found: Contents) -> str:
             + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
             + "</tr>"
         )
-    head = "<tr><th scope=col>what</th><th scope=col>rounds</th><th scope=col>arms</th><th scope=col>runs</th></tr>"
+    head = "<tr><th scope=col>event</th><th scope=col>rounds</th><th scope=col>arms</th><th scope=col>runs</th></tr>"
     more = len(events) - MOST_EVENTS
-    note = f"<p class=note>{more} more kinds of event are in the journal.</p>" if more > 0 else ""
+    note = f"<p class=note>The journal has {more} more kinds of event.</p>" if more > 0 else ""
     table = f"<div class=scroll><table class=text><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
     return table + note
 
 
-def _settings(found: Contents) -> str:
-    return "".join(_study(study) for study in found.gathered.studies)
+def _settings(contents: Contents) -> str:
+    return "".join(_study(study) for study in contents.gathered.studies)
 
 
 def _study(study: Loaded) -> str:
@@ -205,18 +212,18 @@ def _study(study: Loaded) -> str:
     seeds = number_format.ranges([int(seed) for seed in study.runs["seed"]])
     runs = ", ".join(f"{count} {status}" for status, count in study.runs["status"].value_counts().items())
     started = study.runs["started"].min()
-    told = {"seeds": seeds, "runs": runs, "started": "" if started != started else f"{started:%Y-%m-%d %H:%M} UTC"}
-    told |= {key: _said(facts[key]) for key in FACTS if key in facts}
-    told |= {"data that changed": _said(facts[CHANGED])} if CHANGED in facts else {}
-    pairs = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(text)}</dd>" for key, text in told.items() if text)
+    texts = {"seeds": seeds, "runs": runs, "started": "" if started != started else f"{started:%Y-%m-%d %H:%M} UTC"}
+    texts |= {key: _as_text(facts[key]) for key in FACTS if key in facts}
+    texts |= {"changed data": _as_text(facts[CHANGED])} if CHANGED in facts else {}
+    pairs = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(text)}</dd>" for key, text in texts.items() if text)
     file = f"{name}.toml"
     again = f"turnout run {file if file.replace('-', '').replace('.', '').replace('_', '').isalnum() else repr(file)}"
     return (
         f"<h3>{html.escape(name)}</h3><dl>{pairs}</dl>"
-        f"<p>To run it again, save the study below as <code>{html.escape(file)}</code> and run "
-        f"<code>{html.escape(again)}</code>. The same seeds give the same clients, cohorts and mini-batches. Data or "
-        "rules of your own, named by their address, have to be at hand.</p>"
-        f"<details><summary>The study with every setting</summary><pre>{html.escape(_toml(study))}</pre></details>"
+        f"<p>To run the study again, save the settings below as <code>{html.escape(file)}</code> and run "
+        f"<code>{html.escape(again)}</code>. The same seeds give the same clients, cohorts and mini-batches. If the "
+        "study names code of your own (package.module:Name), that code must be installed.</p>"
+        f"<details><summary>All settings of the study</summary><pre>{html.escape(_toml(study))}</pre></details>"
     )
 
 
@@ -224,7 +231,7 @@ def _toml(study: Loaded) -> str:
     return to_toml(study.study["config"]).strip()
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_said(each)}" for key, each in value.items())
-    return ", ".join(map(_said, value)) if isinstance(value, list) else str(value)
+        return ", ".join(f"{key} {_as_text(each)}" for key, each in value.items())
+    return ", ".join(map(_as_text, value)) if isinstance(value, list) else str(value)

@@ -1,4 +1,4 @@
-"""Drawings for papers, as SVG: lines with bands, intervals, and a map of cells."""
+"""Figures for papers as SVG: lines with bands, intervals, and a map of cells."""
 
 import base64
 import html
@@ -29,7 +29,7 @@ class Line:
     """One line, with a band where low and high are given."""
 
     name: str
-    place: int  # of its arm: decides colour and dash
+    place: int  # position of its arm, which decides colour and dash
     x: Floats
     y: Floats
     low: Floats | None = None
@@ -38,13 +38,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """What the two axes say."""
+    """The labels of the two axes, and the marks on the horizontal one."""
 
     x_label: str
     y_label: str
     x_percent: bool = False
     y_percent: bool = False
-    marks: Sequence[float] = field(default=())  # upright lines
+    marks: Sequence[float] = field(default=())  # where vertical lines stand
 
 
 Interval = tuple[str, int, float, float | None, float | None]  # name, place, mean, low, high

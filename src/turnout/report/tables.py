@@ -1,4 +1,4 @@
-"""The tables of a report: formatted for reading, raw for CSV, and as LaTeX."""
+"""The tables of a report: formatted for HTML and LaTeX, raw for CSV."""
 
 import html
 import re
@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from turnout import number_format
+from turnout.array_types import Ids
+from turnout.journal.codec import OUTCOMES
 from turnout.number_format import Say
 from turnout.report.load_studies import Arm, Gathered, rounds_of
 
@@ -19,10 +21,10 @@ class Column(NamedTuple):
 
     heading: str
     say: Say
-    spread: Callable[[float | None, float | None], str] | None = None  # given: mean ± std
+    spread: Callable[[float | None, float | None], str] | None = None  # formats mean ± std; None shows the mean alone
 
 
-LEDGER = {
+COSTS = {
     "round": Column("rounds", number_format.number),
     "cumulative_bytes_down": Column("bytes down", number_format.amount_of_bytes),
     "cumulative_bytes_up": Column("bytes up", number_format.amount_of_bytes),
@@ -31,25 +33,30 @@ LEDGER = {
     "cumulative_sim_seconds": Column("simulated time", number_format.seconds),
     "cumulative_wall_seconds": Column("wall time", number_format.seconds),
 }
-NUMBERS = re.compile(r"-?\d[\d.,e+-]*")  # in the reason why an answer was not believed
-MAY_BE_IDLE = ("cumulative_sim_seconds", "cumulative_probe_evaluations")  # shown only where one is above zero
-PARTS = {
+NUMBERS = re.compile(r"-?\d[\d.,e+-]*")  # in the reason why an update was rejected
+MAY_BE_ZERO = ("cumulative_sim_seconds", "cumulative_probe_evaluations")  # shown only if a run has some
+PARTICIPATION = {
     "clients": Column("clients", number_format.number),
-    "never_up": Column("never up", number_format.number),
+    "never_up": Column("never available", number_format.number),
     "never_asked": Column("never asked", number_format.number),
-    "never_answered": Column("never counted", number_format.number),
-    "times_answered_median": Column("times counted, median", number_format.number),
-    "times_answered_most": Column("times counted, most", number_format.number),
+    "never_answered": Column("never used", number_format.number),
+    "times_answered_median": Column("updates used, median", number_format.number),
+    "times_answered_most": Column("updates used, most", number_format.number),
     "top_tenth_share": Column("share of the top 10 %", number_format.percent),
-    "times_answered_jain": Column("Jain's index of counts", number_format.index),
+    "times_answered_jain": Column("Jain's index of updates used", number_format.index),
 }
-FAIR = {
+FAIRNESS = {
     "client_accuracy_mean": Column("mean over clients", number_format.percent, number_format.spread_percent),
     "client_accuracy_worst": Column("worst 10 %", number_format.percent, number_format.spread_percent),
     "client_accuracy_best": Column("best 10 %", number_format.percent, number_format.spread_percent),
     "client_accuracy_std": Column("spread over clients", number_format.percent, number_format.spread_percent),
     "client_accuracy_jain": Column("Jain's index", number_format.index, number_format.spread_index),
 }
+OUTCOME_NOTE = (
+    "A client that is asked in a round gets one job. Complete: it did all steps and its update was used. Partial: it "
+    "did fewer steps, and its update was used. Late: its update came after the round was closed. Lost: nothing came "
+    "back. Rejected: its update failed a check. At work: the job had not ended when the run ended. Over all seeds."
+)
 LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -67,34 +74,36 @@ LATEX = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table: the first column names the arm, the others are numbers."""
+    """One table; the first column names the arm."""
 
-    name: str  # of its files
+    name: str  # of its CSV and LaTeX files
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
-    raw: pd.DataFrame  # every number in full, for CSV
+    raw: pd.DataFrame  # every number in full precision, for CSV
     notes: Sequence[str] = field(default=())
 
     def html(self, places: Mapping[str, int]) -> str:
-        """Return the table as markup; `places` gives each arm its colour."""
-        halves = [f"--half:{len(heading) // 2 + 2}ch" for heading in self.headings]  # so that two lines will do
-        named = zip(halves, self.headings, strict=True)
-        head = "".join(f'<th scope=col style="{half}">{html.escape(heading)}</th>' for half, heading in named)
-        body = "".join(f"<tr>{_named(row[0], places)}{_cells(row[1:])}</tr>\n" for row in self.rows)
+        """Return the table as HTML; `places` has the position of each arm, which decides its colour."""
+        widths = [f"--half:{len(heading) // 2 + 2}ch" for heading in self.headings]  # a heading takes two lines
+        head = "".join(
+            f'<th scope=col style="{width}">{html.escape(heading)}</th>'
+            for width, heading in zip(widths, self.headings, strict=True)
+        )
+        body = "".join(f"<tr>{_arm_cell(row[0], places)}{_cells(row[1:])}</tr>\n" for row in self.rows)
         notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in self.notes)
         table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
         return f"<div class=scroll>{table}</div>\n{notes}"
 
     def latex(self) -> str:
-        """Return the table for a paper; it needs the package booktabs."""
+        """Return the table as LaTeX, for a paper; it needs the package booktabs."""
         head, *body = [" & ".join(map(latex_text, line)) + r" \\" for line in (self.headings, *self.rows)]
         columns = "l" + "r" * (len(self.headings) - 1)
         inside = [r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
         return "\n".join([f"% {self.title}", rf"\begin{{tabular}}{{{columns}}}", *inside, r"\end{tabular}", ""])
 
 
-def _named(arm: str, places: Mapping[str, int]) -> str:
+def _arm_cell(arm: str, places: Mapping[str, int]) -> str:
     return f"<th scope=row><span class=named>{swatch(places.get(arm))}<span>{html.escape(arm)}</span></span></th>"
 
 
@@ -103,7 +112,7 @@ def _cells(cells: Sequence[str]) -> str:
 
 
 def swatch(place: int | None) -> str:
-    """Return an arm's mark: its colour and its dash."""
+    """Return a short line in an arm's colour and dash."""
     if place is None:
         return ""
     classes = f"arm c{place % 7} d{place // 7 % 3}"
@@ -111,20 +120,20 @@ def swatch(place: int | None) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Return text with every sign that LaTeX would act on written out."""
+    """Return text with every character escaped that is special in LaTeX."""
     return re.sub("|".join(map(re.escape, LATEX)), lambda match: LATEX[match[0]], text)
 
 
 def over_seeds(name: str, title: str, columns: Mapping[str, Column], frame: pd.DataFrame) -> Table:
-    """Return a table of means over seeds, with the spread in the raw numbers; columns without a number are left out."""
-    used = {column: told for column, told in columns.items() if column in frame and frame[column].notna().any()}
+    """Return a table of means over seeds, with standard deviations in the raw numbers; empty columns are left out."""
+    used = {name: column for name, column in columns.items() if name in frame and frame[name].notna().any()}
     rows, raw = [], []
     for arm in dict.fromkeys(frame["arm"]):
-        mine = frame[frame["arm"] == arm]
-        moments = {column: _moments(mine[column]) for column in used}
-        told = (each.spread(*moments[c]) if each.spread else each.say(moments[c][0]) for c, each in used.items())
-        rows.append([arm, str(len(mine)), *told])
-        raw.append({"arm": arm, "seeds": len(mine)} | {f"{c}_mean": m for c, (m, _) in moments.items()})
+        runs = frame[frame["arm"] == arm]
+        moments = {name: _moments(runs[name]) for name in used}
+        cells = (each.spread(*moments[c]) if each.spread else each.say(moments[c][0]) for c, each in used.items())
+        rows.append([arm, str(len(runs)), *cells])
+        raw.append({"arm": arm, "seeds": len(runs)} | {f"{c}_mean": m for c, (m, _) in moments.items()})
         raw[-1] |= {f"{c}_std": std for c, (_, std) in moments.items()}
     headings = ["arm", "seeds", *(each.heading for each in used.values())]
     return Table(name=name, title=title, headings=headings, rows=rows, raw=pd.DataFrame(raw))
@@ -138,14 +147,39 @@ def _moments(values: pd.Series) -> tuple[float | None, float | None]:
 
 
 def totals(arms: Sequence[Arm]) -> pd.DataFrame:
-    """Return what each run cost in all: its last round's sums."""
+    """Return the total costs of each run: the cumulative sums of its last round."""
     parts = [rounds_of(arm).groupby("seed").last().assign(arm=arm.name).reset_index() for arm in arms]
-    frame = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=["arm", "seed", *LEDGER])])
-    return frame[["arm", "seed", *LEDGER]]
+    frame = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=["arm", "seed", *COSTS])])
+    return frame[["arm", "seed", *COSTS]]
 
 
-def turned_away(arms: Sequence[Arm]) -> Table:
-    """Return how many answers were not believed, by arm and reason, over all seeds; numbers in a reason are dots."""
+def outcomes_table(jobs: Mapping[str, Ids]) -> Table:
+    """Return how the jobs of each arm ended, over all seeds: counts and shares of the journal's outcomes.
+
+    Args:
+        jobs: by arm, the number of jobs in each outcome, in the order of `Outcome`.
+    """
+    rows, raw = [], []
+    for arm, counts in jobs.items():
+        total = int(counts.sum())
+        shares = [float(count / total) if total else float("nan") for count in counts]
+        pairs = zip(counts, shares, strict=True)
+        cells = (f"{count:,} ({number_format.percent(share)})" if total else "0" for count, share in pairs)
+        rows.append([arm, f"{total:,}", *cells])
+        raw.append({"arm": arm, "jobs": total} | dict(zip(OUTCOMES, map(int, counts), strict=True)))
+        raw[-1] |= {f"{name} share": share for name, share in zip(OUTCOMES, shares, strict=True)}
+    return Table(
+        name="outcomes",
+        title="How jobs ended",
+        headings=["arm", "jobs", *OUTCOMES],
+        rows=rows,
+        raw=pd.DataFrame(raw),
+        notes=(OUTCOME_NOTE,),
+    )
+
+
+def rejected_table(arms: Sequence[Arm]) -> Table:
+    """Return the number of rejected updates, by arm and reason, over all seeds; numbers in a reason become dots."""
     counts: dict[tuple[str, str], int] = {}
     for arm in arms:
         for reasons in rounds_of(arm)["rejected"]:
@@ -154,21 +188,21 @@ def turned_away(arms: Sequence[Arm]) -> Table:
                 counts[key] = counts.get(key, 0) + 1
     rows = [(arm, reason, count) for (arm, reason), count in counts.items()]
     return Table(
-        name="turned-away",
-        title="Answers that were not believed",
-        headings=("arm", "reason", "answers"),
+        name="rejected",
+        title="Rejected updates",
+        headings=("arm", "reason", "updates"),
         rows=[(arm, reason, f"{count:,}") for arm, reason, count in rows],
-        raw=pd.DataFrame(rows, columns=["arm", "reason", "answers"]),
-        notes=("Over all seeds and rounds; which client and which round is in the journal.",),
+        raw=pd.DataFrame(rows, columns=["arm", "reason", "updates"]),
+        notes=("Over all seeds and rounds. The journal has the client and the round of each.",),
     )
 
 
-def ledger(gathered: Gathered) -> Table:
-    """Return the cost ledger."""
+def costs_table(gathered: Gathered) -> Table:
+    """Return the total costs of each arm."""
     frame = totals(gathered.arms)
-    idle = [column for column in MAY_BE_IDLE if not (frame[column].astype("float64") > 0).any()]
-    table = over_seeds("costs", "What it cost, mean over seeds", LEDGER, frame.drop(columns=idle))
+    zero = [column for column in MAY_BE_ZERO if not (frame[column].astype("float64") > 0).any()]
+    table = over_seeds("costs", "Costs, mean over seeds", COSTS, frame.drop(columns=zero))
     several = any(len(arm.seeds) > 1 for arm in gathered.arms)
-    group = "Runs of a study advance together, so the wall time of one is that of its group."
+    group = "Runs of a group advance together, so the wall time of a run is that of its whole group."
     notes = (f"Means over seeds. {group}" if several else f"One seed. {group}",)
     return replace(table, notes=notes)

@@ -81,7 +81,7 @@ class RunFactory:
         self.versions = self.study.versions()
         self.configs = {arm: resolved(version) for arm, version in self.versions.items()}
 
-    def info(self, place: Place, run: Run, party: int) -> RunInfo:
+    def info(self, place: Place, run: Run, run_group: int) -> RunInfo:
         """Return what the journal keeps of a run."""
         return RunInfo(
             arm=place.arm,
@@ -89,7 +89,7 @@ class RunFactory:
             rounds=self.versions[place.arm].rounds,
             config={key: value for key, value in self.configs[place.arm].items() if key != "target"},  # changes no run
             holdings=_holdings(run),
-            party=party,
+            run_group=run_group,
             data=self.digest(place),
         )
 

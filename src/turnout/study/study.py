@@ -26,7 +26,7 @@ from turnout.selection import Uniform
 from turnout.server import SGD as ServerSGD
 from turnout.study.user_models import Model
 from turnout.study.validate_rules import arm_problems, read_section, rule_problems
-from turnout.track.opening import problems as tracker_problems
+from turnout.track.open_trackers import problems as tracker_problems
 
 if TYPE_CHECKING:
     from turnout.study.running import Result

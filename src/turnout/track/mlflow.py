@@ -1,6 +1,6 @@
 """MLflow: one experiment per study, one run per arm and seed, settings as parameters.
 
-Where MLFLOW_TRACKING_URI is set, it is used; else the store is a database in the study's folder, to be looked at with
+Where MLFLOW_TRACKING_URI is set, it is used; else the store is a database in the study's folder, shown by
 `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.sqlite`.
 """
 
@@ -17,7 +17,7 @@ from turnout.track.tracker import Place, Tracked, flat, numbers
 FILE = "mlflow.sqlite"
 ARTEFACTS = "mlflow-artefacts"
 KEY = "turnout.run"
-MOST_PARAMETERS = 100  # that MLflow takes at a time
+MOST_PARAMETERS = 100  # per request of MLflow
 MOST_LETTERS = 500
 
 
@@ -34,7 +34,7 @@ class Mlflow:
 
     @staticmethod
     def check(folder: Path) -> None:
-        """Raise if what it writes would leave the study's folder."""
+        """Raise if a link in the study's folder would make it write elsewhere."""
         check_database(folder / FILE)
         is_own_folder(folder / ARTEFACTS)
 
@@ -53,16 +53,16 @@ class Mlflow:
             else known.experiment_id
         )
         self._runs: dict[Place, str] = {}
-        self._known: dict[Place, int] = {}  # rounds up to this one were taken before the study was stopped
+        self._last_sent: dict[Place, int] = {}  # by run: the last round that was sent before the study was stopped
 
     def record(self, place: Place, record: Record) -> None:
         """Send one round."""
         if place not in self._runs:
             self._begin(place, record.round)
-        if record.round > self._known[place]:
+        if record.round > self._last_sent[place]:
             now = int(1000 * time.time())
-            taken = [self._entities.Metric(name, value, now, record.round) for name, value in numbers(record).items()]
-            self._client.log_batch(self._runs[place], metrics=taken)
+            metrics = [self._entities.Metric(name, value, now, record.round) for name, value in numbers(record).items()]
+            self._client.log_batch(self._runs[place], metrics=metrics)
         if record.finished:
             self._client.set_terminated(self._runs.pop(place), "FINISHED")
 
@@ -73,19 +73,19 @@ class Mlflow:
         self._runs.clear()
 
     def _begin(self, place: Place, round: int) -> None:
-        """Start a run, or go on with the one that this folder's study was stopped in."""
+        """Start a run, or continue the one that this folder's study was stopped in."""
         key = self._tracked.key(place)
         earlier = self._client.search_runs([self._experiment], f"tags.`{KEY}` = '{key}'", max_results=1)
         if round > 0 and earlier:
             run = self._runs[place] = earlier[0].info.run_id
             self._client.update_run(run, status="RUNNING")
             taken = self._client.get_metric_history(run, "up")
-            self._known[place] = max((metric.step for metric in taken), default=-1)
+            self._last_sent[place] = max((metric.step for metric in taken), default=-1)
             return
         arm, seed = place
         made = self._client.create_run(self._experiment, run_name=f"{arm}, seed {seed}", tags={KEY: key})
-        self._runs[place], self._known[place] = made.info.run_id, -1
+        self._runs[place], self._last_sent[place] = made.info.run_id, -1
         settings = {**flat(self._tracked.configs[arm]), "arm": arm, "seed": seed}
-        told = [self._entities.Param(name, str(value)[:MOST_LETTERS]) for name, value in settings.items()]
-        for at in range(0, len(told), MOST_PARAMETERS):
-            self._client.log_batch(made.info.run_id, params=told[at : at + MOST_PARAMETERS])
+        parameters = [self._entities.Param(name, str(value)[:MOST_LETTERS]) for name, value in settings.items()]
+        for at in range(0, len(parameters), MOST_PARAMETERS):
+            self._client.log_batch(made.info.run_id, params=parameters[at : at + MOST_PARAMETERS])

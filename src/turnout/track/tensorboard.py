@@ -1,6 +1,6 @@
 """TensorBoard: event files below the study's folder, one folder per arm and seed.
 
-Look at them with `tensorboard --logdir FOLDER/tensorboard`.
+Show them with `tensorboard --logdir FOLDER/tensorboard`.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ class TensorBoard:
 
     @staticmethod
     def check(folder: Path) -> None:
-        """Raise if what it writes would leave the study's folder."""
+        """Raise if a link in the study's folder would make it write elsewhere."""
         if is_own_folder(folder / FOLDER):
             for link in filter(Path.is_symlink, (folder / FOLDER).rglob("*")):
                 is_own_folder(link)
@@ -40,7 +40,7 @@ class TensorBoard:
         """Write one round."""
         if place not in self._open:
             folder: Path = self._tracked.folder / FOLDER / self._tracked.file_name(place)
-            # what an earlier run wrote from this round on is taken back
+            # events from this round on, of a run that was stopped, are discarded
             self._open[place] = self._writer(str(folder), purge_step=record.round)
         for name, value in numbers(record).items():
             self._open[place].add_scalar(name, value, record.round)
@@ -48,7 +48,7 @@ class TensorBoard:
             self._open.pop(place).close()
 
     def close(self) -> None:
-        """Write what is still held back."""
+        """Flush and close all event files."""
         for writer in self._open.values():
             writer.close()
         self._open.clear()

@@ -1,4 +1,4 @@
-"""What a tracker is, and the numbers it is given: those of the journal, under the journal's names."""
+"""The protocol of a tracker, and the numbers that it gets: those of the journal, under the journal's names."""
 
 import re
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ class Tracked:
     configs: Mapping[str, Mapping[str, Any]]  # by arm: its settings
 
     def key(self, place: Place) -> str:
-        """Return the same text for the same run of the same folder, whenever it is asked for."""
+        """Return a text that identifies a run of this folder, the same after a restart."""
         text = f"{self.folder.absolute()}\n{self.study}\n{place[0]}\n{place[1]}"
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
     def file_name(self, place: Place) -> str:
-        """Return a run as a path below a folder: the arm, then the seed."""
+        """Return the path of a run below a tracker's folder: the arm, then the seed."""
         arms = list(self.configs)
         names = [re.sub(r"[^\w ,.+-]", "_", arm).strip(" .") or "arm" for arm in arms]
         at = arms.index(place[0])
@@ -35,19 +35,19 @@ class Tracked:
 
 
 class Tracker(Protocol):
-    """Takes the rounds of many runs, which may come interleaved."""
+    """Receives the rounds of many runs, which may be interleaved."""
 
     @staticmethod
     def check(folder: Path) -> None:
-        """Raise if what it writes to the study's folder, which may be a stranger's, would leave it."""
+        """Raise if a link in the study's folder, which is untrusted, would make the tracker write elsewhere."""
         ...
 
     def record(self, place: Place, record: Record) -> None:
-        """Take one round; the first of a run may be a later one, where a study goes on."""
+        """Receive one round; if a study resumes, the first round of a run is a later one."""
         ...
 
     def close(self) -> None:
-        """Let go of every run; those whose last round has not come were stopped."""
+        """Close every run; runs whose last round was not recorded were stopped."""
         ...
 
 
@@ -59,7 +59,7 @@ def numbers(record: Record) -> dict[str, float]:
 
 def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Return nested settings under dotted names."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in settings.items():
-        found |= flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value}
-    return found
+        flattened |= flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value}
+    return flattened

@@ -1,6 +1,6 @@
 """Weights & Biases: one project per study, one run per arm and seed, grouped by arm.
 
-Whether anything leaves the machine is for wandb's own settings to say: with WANDB_MODE=offline it writes below the
+wandb's own settings decide whether anything leaves the machine: with WANDB_MODE=offline it writes below the
 study's folder only, and `wandb sync` sends it later.
 """
 
@@ -16,18 +16,18 @@ FOLDER = "wandb"
 
 
 class Wandb:
-    """Hands over to wandb."""
+    """Sends to Weights & Biases."""
 
     package = "wandb"
 
     @staticmethod
     def is_local() -> bool:
-        """Whether WANDB_MODE keeps it from sending anything."""
+        """Return whether WANDB_MODE stops it from sending anything."""
         return os.environ.get("WANDB_MODE", "") in ("offline", "disabled")
 
     @staticmethod
     def check(folder: Path) -> None:
-        """Raise if what it writes would leave the study's folder."""
+        """Raise if a link in the study's folder would make it write elsewhere."""
         is_own_folder(folder / FOLDER)
 
     def __init__(self, tracked: Tracked) -> None:
@@ -38,7 +38,7 @@ class Wandb:
         self._runs: dict[Place, Any] = {}
 
     def record(self, place: Place, record: Record) -> None:
-        """Hand over one round."""
+        """Send one round."""
         if place not in self._runs:
             self._runs[place] = self._begin(place, record.round)
         self._runs[place].log(numbers(record), step=record.round)
@@ -46,7 +46,7 @@ class Wandb:
             self._runs.pop(place).finish()
 
     def close(self) -> None:
-        """End the runs that did not, as failed."""
+        """End the runs that have not ended, as failed."""
         for run in self._runs.values():
             run.finish(exit_code=1)
         self._runs.clear()

@@ -1,4 +1,4 @@
-"""The live page: a folder of studies in a browser, while they run."""
+"""The live pages: a folder of studies in a browser, updated while they run."""
 
 from turnout.ui.server import Server
 

@@ -1,4 +1,4 @@
-"""What pages that listen are told: the list's changed lines, and each round of a study in progress."""
+"""Server-sent events for open pages: changed rows of the list, and each round of a running study."""
 
 import json
 import time
@@ -7,70 +7,70 @@ from typing import Any
 
 from turnout.errors import JournalError
 from turnout.ui.journal_watch import Watcher
-from turnout.ui.live import SoFar, so_far
+from turnout.ui.live_study import LiveStudy, live_study
 from turnout.ui.pages import row
 from turnout.ui.single_flight import Once
-from turnout.ui.study_cache import Shelf
-from turnout.ui.summary import RUNNING, Summary
+from turnout.ui.study_cache import StudyCache
+from turnout.ui.study_summary import RUNNING, StudySummary
 
-HEARTBEAT_SECONDS = 5.0  # a browser that has gone is noticed when it is written to
-PAUSE_SECONDS = 0.5  # between two looks at a whole study
+HEARTBEAT_SECONDS = 5.0  # writing to a closed connection is how it is noticed
+PAUSE_SECONDS = 0.5  # between two reads of a whole study
 STILL_HERE = b":\n\n"
-REST = 2.0  # times as long as a look took: the run beside it needs the processor more
+REST = 2.0  # pause of this many times the last read, to leave the processor to the run
 
 
 class Source:
-    """Everything that pages are told."""
+    """Produces the events of all pages."""
 
-    def __init__(self, shelf: Shelf, watcher: Watcher, token: str) -> None:
-        self._shelf, self._watcher, self._token = shelf, watcher, token
-        self._looks: Once[SoFar] = Once(8)
+    def __init__(self, cache: StudyCache, watcher: Watcher, token: str) -> None:
+        self._cache, self._watcher, self._token = cache, watcher, token
+        self._looks: Once[LiveStudy] = Once(8)
 
     def since(self, count: int) -> str:
-        """Return the name of a state of the list, which no other server gives."""
+        """Return a unique name for a state of the list; no other server uses the same."""
         return f"{self._token}-{count}"
 
-    def so_far(self, line: Summary) -> SoFar:
-        """Return a study in progress; several who ask at once share one look at it."""
-        kept = self._shelf.get(line.name)
-        if kept is None:
+    def live_study(self, line: StudySummary) -> LiveStudy:
+        """Return a running study; requests at the same time share one read of its journal."""
+        cached = self._cache.get(line.name)
+        if cached is None:
             raise JournalError(f"{line.name} is no longer there. Go back to all runs.")
-        return self._looks.get(line, lambda: so_far(kept.folder))
+        return self._looks.get(line, lambda: live_study(cached.folder))
 
     def of_list(self, since: str) -> Iterator[bytes]:
-        """Tell a list what has changed; one that shows another state than this one is told everything."""
+        """Yield the changed rows of the list; all rows first if the page shows another state."""
         with self._watcher.viewer():
-            count, lines = self._shelf.lines()
+            count, lines = self._cache.lines()
             if self.since(count) != since:
                 yield event("all", {"rows": list(map(row, lines.values()))})
             while not self._watcher.is_stopped:
                 self._watcher.wait(count, HEARTBEAT_SECONDS)
-                count, now = self._shelf.lines()
+                count, now = self._cache.lines()
                 changed = [row(line) for name, line in now.items() if lines.get(name) != line]
                 gone = [name for name in lines if name not in now]
                 yield event("some", {"rows": changed, "gone": gone}) if changed or gone else STILL_HERE
                 lines = now
 
     def of_study(self, name: str) -> Iterator[bytes]:
-        """Tell a page how far a study is, and what it looks like now; the last it hears is that the study ended."""
-        told: Summary | None = None
-        shown: Summary | None = None
+        """Yield the progress of a study and its current report; the last event says that the study ended."""
+        sent: StudySummary | None = None
+        shown: StudySummary | None = None
         due = 0.0
         with self._watcher.viewer():
             while not self._watcher.is_stopped:
-                count, lines = self._shelf.lines()
+                count, lines = self._cache.lines()
                 line = lines.get(name)
                 if line is None or line.state != RUNNING:
                     yield event("ended", {})
                     return
-                if line != told:
+                if line != sent:
                     yield event("progress", row(line))
-                    told = line
+                    sent = line
                 began = time.monotonic()
                 if line != shown and began >= due:
                     try:
-                        look = self.so_far(line)
-                    except Exception:  # a reload says what is wrong
+                        look = self.live_study(line)
+                    except Exception:  # the page reloads and shows the error
                         yield event("ended", {})
                         return
                     yield event("look", _plain(look))
@@ -81,10 +81,10 @@ class Source:
 
 
 def event(name: str, value: Mapping[str, Any]) -> bytes:
-    """Return a message to a page that listens."""
+    """Return one server-sent event."""
     return f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n".encode()
 
 
-def _plain(look: SoFar) -> dict[str, Any]:
+def _plain(look: LiveStudy) -> dict[str, Any]:
     markup = [[anchor, markup] for anchor, _, markup in look.sections]
     return {"shape": look.shape, "sections": markup, "data": look.data}

@@ -1,4 +1,4 @@
-"""The pages: the list, a study in progress, and the report with a way back to the list."""
+"""The pages: the list, a running study, and the report with a link back to the list."""
 
 import base64
 import hashlib
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnout import number_format
-from turnout.report.attendance_encoding import text_chunks
 from turnout.report.contents import contents
 from turnout.report.load_studies import gather
 from turnout.report.page import LOGO, SCRIPTS, chunks
-from turnout.ui.live import SoFar
-from turnout.ui.summary import FINISHED, UNREADABLE, Summary
+from turnout.report.participation_encoding import text_chunks
+from turnout.ui.live_study import LiveStudy
+from turnout.ui.study_summary import FINISHED, UNREADABLE, StudySummary
 
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">')
 BACK = "<header><nav><a href=/>All runs</a></nav></header>\n"
-LOST = "<p class='note lost' data-part=lost hidden>The server does not answer; this is the last it said.</p>\n"
+LOST = "<p class='note lost' data-part=lost hidden>The server does not answer. This page shows its last data.</p>\n"
 OWN = ("ui.css", "listen.js", "list.js", "live.js")
 LIST = """<main>
-<div class=controls><label>find <input type=search data-part=find placeholder="name or state"></label>
+<div class=controls><label>search <input type=search data-part=find placeholder="name or state"></label>
 <span class=switch role=group aria-label="state" data-part=states></span></div>
 <form action=/show><div class=scroll><table class=runs><thead><tr>
-<th scope=col><span class=unseen>tick</span></th>
+<th scope=col><span class=unseen>select</span></th>
 <th scope=col data-by=study aria-sort=none><button type=button>study</button></th>
 <th scope=col data-by=state aria-sort=none><button type=button>state</button></th>
 <th scope=col data-by=share aria-sort=none><button type=button>rounds</button></th>
@@ -35,7 +35,7 @@ LIST = """<main>
 </tr></thead><tbody></tbody></table></div>
 <p class=note data-part=none hidden></p>
 <div class=compare hidden><span data-part=ticked></span><button data-part=go></button>
-<button type=button data-part=clear>Untick all</button></div></form>
+<button type=button data-part=clear>Clear selection</button></div></form>
 </main>"""
 
 
@@ -47,15 +47,15 @@ class Page(NamedTuple):
     status: int = 200
 
 
-def list_page(root: Path, since: str, lines: Iterable[Summary]) -> Page:
-    """Return the list of all studies; `since` says which state of them it shows."""
-    about = f"The studies below {root}"
+def list_page(root: Path, since: str, lines: Iterable[StudySummary]) -> Page:
+    """Return the list of all studies; `since` names the state that it shows."""
+    about = f"Studies in {root}"
     data = {"since": since, "rows": [row(line) for line in lines]}
     return _page("turnout runs", f"{_header('turnout', about)}{LIST}", ("listen.js", "list.js"), data)
 
 
-def live_page(line: Summary, found: SoFar) -> Page:
-    """Return a study in progress."""
+def live_page(line: StudySummary, found: LiveStudy) -> Page:
+    """Return the page of a running study."""
     links = "".join(f"<a href=#{anchor}>{html.escape(heading)}</a>" for anchor, heading, _ in found.sections)
     where = "" if line.name == line.study else f", in {line.name}"
     counts = f"{number_format.plural(line.arms, 'arm')} × {number_format.plural(line.seeds, 'seed')}{where}"
@@ -86,8 +86,8 @@ def message_page(text: str, status: int) -> Page:
     return _page("turnout", _header("turnout", "", back=True, more=words), (), {})._replace(status=status)
 
 
-def row(line: Summary) -> dict[str, Any]:
-    """Return a line of the list as plain values."""
+def row(line: StudySummary) -> dict[str, Any]:
+    """Return a row of the list as plain values."""
     lowest, highest = (min(line.accuracies), max(line.accuracies)) if line.accuracies else (None, None)
     low, high = number_format.percent(lowest), number_format.percent(highest)
     return {
@@ -104,7 +104,7 @@ def row(line: Summary) -> dict[str, Any]:
         "best": highest,
         "started": line.started,
         "when": _local(line.started),
-        "problem": f"It cannot be read: {line.problem}." if line.state == UNREADABLE else "",
+        "problem": f"This study cannot be read: {line.problem}." if line.state == UNREADABLE else "",
     }
 
 

@@ -1,4 +1,4 @@
-"""The server: pages and events for this machine's browsers. It answers GET and HEAD, and changes nothing."""
+"""The server of the live pages, for browsers on this machine. It answers GET and HEAD only, and writes nothing."""
 
 import errno
 import ipaddress
@@ -16,15 +16,15 @@ from urllib.parse import parse_qs, urlsplit
 from turnout import number_format
 from turnout.errors import ConfigError, TurnoutError
 from turnout.ui.events import Source
-from turnout.ui.folders import stamp_of
+from turnout.ui.find_journals import stamp_of
 from turnout.ui.journal_watch import Watcher
 from turnout.ui.pages import Page, list_page, live_page, message_page, report_page
 from turnout.ui.single_flight import Once
-from turnout.ui.study_cache import Kept, Shelf
-from turnout.ui.summary import RUNNING, UNREADABLE
+from turnout.ui.study_cache import CachedStudy, StudyCache
+from turnout.ui.study_summary import RUNNING, UNREADABLE
 from turnout.untrusted_input import in_brief
 
-MOST_TICKED = 30  # studies on one page
+MOST_SELECTED = 30  # studies on one page
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # handles or memory have run out
 PAUSE_SECONDS = 0.5  # until a handle may be free again
 PATIENCE_SECONDS = 60  # for a browser that does not take what it is sent
@@ -45,9 +45,9 @@ class Server(ThreadingHTTPServer):
     def __init__(self, root: Path, host: str = "127.0.0.1", port: int = 0) -> None:
         if not root.is_dir():
             raise ConfigError(f"There is no folder {root}. Name a folder that holds runs, such as runs.")
-        self.shelf = Shelf(root)
-        self.watcher = Watcher(self.shelf)
-        self.source = Source(self.shelf, self.watcher, secrets.token_hex(4))
+        self.cache = StudyCache(root)
+        self.watcher = Watcher(self.cache)
+        self.source = Source(self.cache, self.watcher, secrets.token_hex(4))
         self._reports: Once[Page] = Once(4)
         self._names = {"localhost", host.lower(), socket.gethostname().lower()}
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -72,12 +72,12 @@ class Server(ThreadingHTTPServer):
         return f"http://[{host!s}]:{port}/" if self.address_family == socket.AF_INET6 else f"http://{host!s}:{port}/"
 
     def server_close(self) -> None:
-        """Free the port and let every page go."""
+        """Free the port, and end all connections."""
         super().server_close()
         self.watcher.stop()
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Take the next browser. Out of handles, wait first: it stays in the queue and would be tried again at once."""
+        """Accept the next connection; wait if file handles ran out, because it would be retried at once."""
         try:
             return super().get_request()
         except OSError as error:
@@ -86,12 +86,12 @@ class Server(ThreadingHTTPServer):
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what went wrong, unless a browser has only gone away."""
+        """Print an error, unless a browser just closed its connection."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
     def knows(self, host: str) -> bool:
-        """Whether a browser that asked for this host meant this server: another name may be another site's trick."""
+        """Return whether a request's host name is this server's; another name may be a DNS rebinding attack."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -104,29 +104,28 @@ class Server(ThreadingHTTPServer):
 
     def index(self) -> Page:
         """Return the list as it is now."""
-        self.shelf.refresh()
-        count, lines = self.shelf.lines()
-        return list_page(self.shelf.root, self.source.since(count), lines.values())
+        self.cache.refresh()
+        count, lines = self.cache.lines()
+        return list_page(self.cache.root, self.source.since(count), lines.values())
 
     def show(self, names: list[str]) -> Page:
-        """Return a study in progress, or the report of one or several."""
-        self.shelf.refresh()
-        found: list[Kept] = []
+        """Return the page of a running study, or the report of one or several studies."""
+        self.cache.refresh()
+        found: list[CachedStudy] = []
         for name in dict.fromkeys(names):
-            kept = self.shelf.get(name)
+            kept = self.cache.get(name)
             if kept is None:
                 return message_page(f"There is no run called {name} here.", 404)
             if kept.summary.state == UNREADABLE:
                 return message_page(f"{name} cannot be read: {kept.summary.problem}.", 500)
             found.append(kept)
-        if not 1 <= len(found) <= MOST_TICKED:
-            wanted = (
-                f"A page shows 1 to {MOST_TICKED} runs; got {number_format.number(len(found))}. Tick fewer, or some."
-            )
+        if not 1 <= len(found) <= MOST_SELECTED:
+            count = number_format.number(len(found))
+            wanted = f"A page shows 1 to {MOST_SELECTED} runs; got {count}. Select at least one and at most that many."
             return message_page(wanted, 400)
         if len(found) == 1 and found[0].summary.state == RUNNING:
             line = found[0].summary
-            return live_page(line, self.source.so_far(line))
+            return live_page(line, self.source.live_study(line))
         key = tuple((kept.folder, stamp_of(kept.folder)) for kept in found)
         return self._reports.get(key, lambda: report_page([kept.folder for kept in found]))
 
@@ -191,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(message)
 
     def _refuse(self) -> None:
-        self.send_error(405, "Only GET and HEAD are answered: nothing here can be changed")
+        self.send_error(405, "Only GET and HEAD are allowed: this server is read-only")
 
     def end_headers(self) -> None:
         """Add what every answer carries."""

@@ -1,4 +1,4 @@
-"""What takes long to make is made once and shared by all who ask for it."""
+"""Compute an expensive value once, and share it among threads that ask for it at the same time."""
 
 import threading
 from collections import OrderedDict
@@ -10,7 +10,7 @@ Made = TypeVar("Made")
 
 
 class Once(Generic[Made]):
-    """Keeps the last few things that were made. Who asks for one waits for that one alone."""
+    """A cache of the last few values; a thread waits only for the value that it asked for."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -18,7 +18,7 @@ class Once(Generic[Made]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what the key stands for, made now if it is not at hand; an error is told to all who wait for it."""
+        """Return the value of a key, computed if it is not cached; all waiting threads get an error."""
         with self._lock:
             known = self._kept.get(key)
             own: Future[Made] = Future() if known is None else known

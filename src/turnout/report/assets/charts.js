@@ -93,7 +93,8 @@ const tipRow = (name, value, arm) => {
 function lineChart(chart, { curves, xLabel, yLabel, share, xShare, fromZero, log, marks }) {
   chart.replaceChildren();
   const shownCurves = curves.filter((curve) => !hidden.has(curve.arm) && curve.mean.some((v) => v !== null));
-  if (!shownCurves.length) return void chart.append(made("p", { class: "note" }, "Nothing was measured here."));
+  if (!shownCurves.length) return void chart.append(made("p", { class: "note" }, "No values were measured."
+));
   const width = widthOf(chart), height = Math.round(Math.max(230, Math.min(360, width * 0.42)));
   const values = shownCurves.flatMap((c) => [...c.mean, ...(c.low || []), ...(c.high || [])]).filter((v) => v !== null && (!log || v > 0));
   let low = Math.min(...values), high = Math.max(...values);

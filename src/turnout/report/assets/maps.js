@@ -1,5 +1,5 @@
 "use strict";
-// Who took part: clients by rounds, what they hold, and what they counted for, on canvases.
+// Participation on canvases: a map of clients by rounds, shares of data and aggregation, labels per client.
 const KINDS = { B: Uint8Array, H: Uint16Array, I: Uint32Array, f: Float32Array };
 const unpacked = new WeakMap();
 function numbers(entry) {
@@ -10,9 +10,12 @@ function numbers(entry) {
   }
   return unpacked.get(entry);
 }
-const NAMES = ["away", "up", "asked", "partial", "answered", "dropped"];
+// the states of data.maps.states, in that order; each names a colour in page.css
+const NAMES = ["unavailable", "idle", "complete", "partial", "late", "lost", "rejected", "working"];
+const whichOf = (...names) => NAMES.map((name) => +names.includes(name));
 const QUANTITIES = {
-  all: null, up: [0, 1, 1, 1, 1, 1], asked: [0, 0, 1, 1, 1, 1], answered: [0, 0, 0, 1, 1, 0], partial: [0, 0, 0, 1, 0, 0], dropped: [0, 0, 0, 0, 0, 1],
+  all: null, up: whichOf(...NAMES.slice(1)), asked: whichOf(...NAMES.slice(2)), used: whichOf("complete", "partial"),
+  ...Object.fromEntries(NAMES.slice(2).map((name) => [name, whichOf(name)])),
 };
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 function rgb(name) {
@@ -37,12 +40,12 @@ function matrix(run) {
 function orderOf(run, by) {
   const order = Array.from({ length: run.clients }, (_, i) => i);
   if (by === "id") return order;
-  const held = run.held === null ? null : data.maps.held[run.held];
+  const holding = run.holdings === null ? null : data.maps.holdings[run.holdings];
   if (by === "speed") {
-    const seconds = held && held.seconds && numbers(held.seconds);
+    const seconds = holding && holding.seconds && numbers(holding.seconds);
     return seconds ? order.sort((a, b) => seconds[a] - seconds[b] || a - b) : order;
   }
-  const values = by === "sizes" ? held && numbers(held.sizes) : numbers(run[by]);
+  const values = by === "sizes" ? holding && numbers(holding.sizes) : numbers(run[by]);
   return values ? order.sort((a, b) => values[b] - values[a] || a - b) : order;
 }
 
@@ -67,9 +70,9 @@ function heatMap(chart, run, by, orderName, quantity) {
   const rowsShown = N <= tallest ? N : tallest / 2, binned = columns < T || rowsShown < N;
   const across = columns < T ? (width - left - 8) / columns : cellWidth;
   const height = top + rowsShown * cellHeight + bottom;
-  const [canvas, pen, snap] = canvasIn(chart, width, height, "clients by rounds");
+  const [canvas, pen, snap] = canvasIn(chart, width, height, "map of clients by rounds");
   const palette = NAMES.map(css), low = rgb("low"), high = rgb("high");
-  const chosen = QUANTITIES[binned && quantity === "all" ? "answered" : quantity];
+  const chosen = QUANTITIES[binned && quantity === "all" ? "used" : quantity];
   const rowCuts = cut(N, rowsShown), columnCuts = cut(T, columns);
   const place = new Uint32Array(N);
   for (let r = 0; r < rowsShown; r++) for (let k = rowCuts[r]; k < rowCuts[r + 1]; k++) place[order[k]] = r;
@@ -104,7 +107,7 @@ function heatMap(chart, run, by, orderName, quantity) {
   }
   pen.textAlign = "left";
   const onTop = by === "id" ? "" : by === "speed" ? ", fastest on top" : ", most on top";
-  pen.fillText(`rounds; clients by ${orderName}${narrow ? "" : onTop}`, left, end + 30);
+  pen.fillText(`rounds; clients sorted by ${orderName}${narrow ? "" : onTop}`, left, end + 30);
   if (left > 20 && cellHeight >= 11) {
     pen.textAlign = "right";
     order.forEach((i, r) => pen.fillText(String(i * data.maps.every_client), left - 6, top + r * cellHeight + cellHeight / 2 + 4));
@@ -128,8 +131,8 @@ function heatMap(chart, run, by, orderName, quantity) {
 
 // a client's name where the data has names, else its number
 function clientName(run, i) {
-  const held = data.maps.held[run.held];
-  return held?.names ? held.names[i] : `client ${i * data.maps.every_client}`;
+  const holding = data.maps.holdings[run.holdings];
+  return holding?.names ? holding.names[i] : `client ${i * data.maps.every_client}`;
 }
 
 function hoverMap(chart, canvas, width, height, tell) {
@@ -141,12 +144,12 @@ function hoverMap(chart, canvas, width, height, tell) {
   canvas.addEventListener("pointerleave", () => hideTip(chart));
 }
 
-// share of the data against share of the aggregation, one dot a client
+// share of the aggregation and share of the data, one dot per client
 function scatter(chart, run) {
-  const held = data.maps.held[run.held], sizes = numbers(held.sizes), share = numbers(run.share);
+  const holding = data.maps.holdings[run.holdings], sizes = numbers(holding.sizes), share = numbers(run.share);
   const width = widthOf(chart), height = Math.round(Math.max(260, Math.min(380, width * 0.7))), left = 62, bottom = 40, top = 22;
-  const [canvas, pen] = canvasIn(chart, width, height, "share of the aggregation against share of the data");
-  const xs = Array.from(sizes, (n) => n / held.total), ys = Array.from(share);
+  const [canvas, pen] = canvasIn(chart, width, height, "share of the aggregation and share of the data");
+  const xs = Array.from(sizes, (n) => n / holding.total), ys = Array.from(share);
   const most = Math.max(1e-12, xs.reduce((a, b) => Math.max(a, b), 0)), up = Math.max(most, ys.reduce((a, b) => Math.max(a, b), 0)), down = ys.reduce((a, b) => Math.min(a, b), 0);
   const least = xs.reduce((a, b) => Math.min(a, b), most), start = least > most / 2 ? least - (most - least + most / 50) / 5 : 0; // sizes much alike get the whole width
   const X = scale(start, most * 1.05 - start * 0.04, left, width - 14), Y = scale(down, up * 1.05, height - bottom, top);
@@ -172,13 +175,14 @@ function scatter(chart, run) {
     xs.forEach((x, i) => { const d = (X(x) - px) ** 2 + (Y(ys[i]) - py) ** 2; if (d < near) [best, near] = [i, d]; });
     if (best < 0) return null;
     return [made("strong", {}, clientName(run, best)), tipRow("samples", String(sizes[best])),
-      tipRow("share of the data", part(xs[best])), tipRow("share of the aggregation", part(ys[best])), tipRow("times counted", String(times[best]))];
+      tipRow("share of the data", part(xs[best])), tipRow("share of the aggregation", part(ys[best])), tipRow("updates used", String(times[best]))];
   });
 }
 
-// clients by labels: how much of a client's data each label is
+// labels by clients: the share of each label in a client's data
+
 function labelMap(chart, run, by) {
-  const held = data.maps.held[run.held], C = held.classes, N = run.clients, shares = numbers(held.labels), order = orderOf(run, by);
+  const holding = data.maps.holdings[run.holdings], C = holding.classes, N = run.clients, shares = numbers(holding.labels), order = orderOf(run, by);
   const width = widthOf(chart), left = 34, columns = Math.min(N, Math.floor((width - left - 8) / 2)), across = Math.min(50, (width - left - 8) / columns);
   const cellHeight = Math.max(3, Math.min(18, Math.floor(260 / C))), height = 6 + C * cellHeight + 26, cuts = cut(N, columns);
   const [canvas, pen, snap] = canvasIn(chart, width, height, "labels by clients");

@@ -1,5 +1,5 @@
 "use strict";
-// Puts the pictures in their places and listens to the switches.
+// Draws the charts into their placeholders, and redraws them when a control changes.
 const find = (name) => document.querySelector(`[data-picture="${name}"]`);
 const inside = (box, part) => box.querySelector(`[data-part="${part}"]`);
 
@@ -28,7 +28,7 @@ function switches(holder, entries, draw) {
   return () => chosen;
 }
 
-const MAIN = ["measured", "who took part"]; // the other groups have pictures of their own
+const MAIN = ["evaluation", "participation"]; // the other groups have charts of their own
 function withBand(c, at, band) {
   const curve = { arm: c.arm, x: c.x[at], mean: c.mean };
   if (c.seeds > 1 && band === "std") Object.assign(curve, { low: c.mean.map((m, i) => (m === null ? null : m - c.std[i])), high: c.mean.map((m, i) => (m === null ? null : m + c.std[i])), half: c.std });
@@ -40,7 +40,7 @@ function drawMetric(chart, metric, at, band, more) {
   const curves = metric.curves.map((c) => withBand(c, at, band));
   lineChart(chart, { curves, xLabel: data.axes[at][1], yLabel: metric.label, share: metric.share, marks, ...more });
 }
-const many = data.arms.length > 6; // bands of more arms would only cover each other
+const many = data.arms.length > 6; // with more arms, bands would cover each other
 const usualBand = many ? "none" : "std";
 
 function curvesPicture() {
@@ -113,18 +113,18 @@ function mapPictures() {
   seeds();
   function draw() {
     const run = runNow();
-    const known = run.held !== null;
-    const timed = known && data.maps.held[run.held].seconds;
+    const known = run.holdings !== null;
+    const timed = known && data.maps.holdings[run.holdings].seconds;
     order.querySelector('[value="sizes"]').disabled = !known;
     order.querySelector('[value="speed"]').disabled = !timed;
     if (order.selectedOptions[0].disabled) order.value = "times_answered";
-    const told = heatMap(inside(box, "chart"), run, order.value, order.selectedOptions[0].textContent.trim(), quantity.value);
-    quantity.querySelector('[value="all"]').disabled = told.binned;
-    if (told.binned && quantity.value === "all") quantity.value = "answered";
-    stateLegend(inside(box, "legend"), told);
+    const map = heatMap(inside(box, "chart"), run, order.value, order.selectedOptions[0].textContent.trim(), quantity.value);
+    quantity.querySelector('[value="all"]').disabled = map.binned;
+    if (map.binned && quantity.value === "all") quantity.value = "used";
+    stateLegend(inside(box, "legend"), map);
     const dots = find("shares"), labels = find("labels");
     if (dots) { dots.hidden = !known; if (known) scatter(inside(dots, "chart"), run); inside(dots, "of").textContent = `${data.arms[run.arm]}, seed ${run.seed}`; }
-    if (labels) { labels.hidden = !known || !data.maps.held[run.held].labels; if (!labels.hidden) labelMap(inside(labels, "chart"), run, order.value); }
+    if (labels) { labels.hidden = !known || !data.maps.holdings[run.holdings].labels; if (!labels.hidden) labelMap(inside(labels, "chart"), run, order.value); }
   }
   arm.addEventListener("change", () => { seeds(); draw(); });
   ["seed", "order", "quantity"].forEach((part) => onChange(box, part, draw));
@@ -152,7 +152,8 @@ forestPicture();
 mapPictures();
 rankPictures();
 smallPictures("fairness", "fairness");
-smallPictures("rules", "from the rules");
+smallPictures("rules", "metrics of the rules");
+
 const redraw = () => redraws.forEach((draw) => draw());
 redraw();
 let last = document.documentElement.clientWidth, waiting = 0;

@@ -1,5 +1,5 @@
 "use strict";
-// The list of studies. What comes from the journals only ever becomes text nodes.
+// The list of studies. Values from journals only ever become text nodes.
 const first = JSON.parse(document.getElementById("data").textContent);
 const STATES = ["running", "finished", "interrupted", "failed", "unreadable"];
 const part = (name) => document.querySelector(`[data-part="${name}"]`);
@@ -17,7 +17,7 @@ const count = (number) => number.toLocaleString("en-GB");
 const plural = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
 
 function tickOf(facts) {
-  const box = made("input", { type: "checkbox", name: "run", value: facts.name, "aria-label": `tick ${facts.name}` });
+  const box = made("input", { type: "checkbox", name: "run", value: facts.name, "aria-label": `select ${facts.name}` });
   box.checked = ticked.has(facts.name);
   box.disabled = facts.problem !== "";
   box.addEventListener("change", () => { box.checked ? ticked.add(facts.name) : ticked.delete(facts.name); tellTicked(); });
@@ -66,7 +66,7 @@ function arrange() {
   const body = document.querySelector("tbody");
   if (shown.length !== body.children.length || shown.some(({ line }, i) => line !== body.children[i])) body.replaceChildren(...shown.map(({ line }) => line));
   part("none").hidden = shown.length > 0;
-  part("none").textContent = studies.size ? "No run is like that." : "No run is here yet. Start one with turnout run demo; it appears by itself.";
+  part("none").textContent = studies.size ? "No run matches." : "There are no runs yet. Start one with turnout run demo; it will appear here.";
   tellStates();
   tellTicked();
 }
@@ -86,7 +86,7 @@ function tellStates() {
 }
 function tellTicked() {
   document.querySelector(".compare").hidden = ticked.size === 0;
-  part("ticked").textContent = `${plural(ticked.size, "run")} ticked`;
+  part("ticked").textContent = `${plural(ticked.size, "run")} selected`;
   part("go").textContent = ticked.size > 1 ? "Compare side by side" : "Show";
 }
 

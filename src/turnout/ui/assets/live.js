@@ -1,5 +1,5 @@
 "use strict";
-// Keeps a study's page in step with its journal; the pictures themselves are the report's.
+// Updates the page of a running study from its journal; the charts are those of the report.
 const part = (name) => document.querySelector(`[data-part="${name}"]`);
 const count = (number) => number.toLocaleString("en-GB");
 const begun = { time: performance.now(), done: data.live.line.done };
@@ -16,7 +16,7 @@ function tell(facts) {
   part("words").textContent = `Running: ${count(facts.done)} of ${count(facts.rounds)} rounds`;
   part("bar").max = Math.max(1, facts.rounds);
   part("bar").value = facts.done;
-  part("rests").textContent = `${count(facts.finished)} of ${count(facts.runs)} runs are finished; what follows is so far.${left(facts)}`;
+  part("rests").textContent = `${count(facts.finished)} of ${count(facts.runs)} runs are finished. The report below shows the rounds so far.${left(facts)}`;
 }
 
 // words and tables are the server's; pictures stay, with what was chosen in them, and are drawn anew

@@ -1,9 +1,9 @@
-"""Which arms can be held against each other, and which of them seed by seed.
+"""Which arms can be compared, and which of them seed by seed (paired).
 
-Two arms are paired where their [data] sections agree, the data's seed and the number of clients among them: a seed then
-gives both the same clients with the same samples, and the same draws of who is up, who is asked and of mini-batches.
-Arms that split or draw the same data set in other ways are compared unpaired. Arms on different data sets, and losses
-of different loss functions, are not compared at all: their difference has no meaning.
+Two arms are paired if their [data] sections agree, including the data's seed and the number of clients: a seed then
+gives both the same clients with the same samples, and the same random draws of available clients, asked clients and
+mini-batches. Arms that split or sample the same data set differently are compared unpaired. Arms on different data
+sets, and losses of different loss functions, are not compared: their difference has no meaning.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def check_comparable(configs: Mapping[str, Config], baseline: str, metric: str) 
 
 
 def unshared(ours: Config, theirs: Config) -> str | None:
-    """Return in which settings the data of two arms differ, so that they share no randomness; None if in none."""
+    """Return the data settings in which two arms differ, so that they share no randomness; None if they agree."""
     mine, other = _data(ours), _data(theirs)
     keys = [key for key in dict.fromkeys([*mine, *other]) if mine.get(key) != other.get(key)]
     return ", ".join(f"data.{key}" for key in keys) or None

@@ -1,25 +1,25 @@
-"""Which folders below one hold a journal. No link is followed, so nothing outside it is ever found."""
+"""Find the folders with a journal below one folder. Links are not followed, so nothing outside it is found."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from turnout.journal.opening import LOG
+from turnout.journal.open_database import LOG
 from turnout.journal.schema import FILE
 
 DEEPEST = 5  # folders below folders; a run's own folder is not looked into
 
 
 class Stamp(NamedTuple):
-    """What changes when a journal is written: of its file, and of SQLite's log beside it."""
+    """Values that change when a journal is written: of its file, and of SQLite's write-ahead log."""
 
     file: tuple[int, int, int]  # inode, nanoseconds, bytes
     log: tuple[int, int]
 
 
 def stamp_of(folder: Path) -> Stamp | None:
-    """Return a folder's stamp; None where the journal is gone."""
+    """Return a folder's stamp; None if the journal is gone."""
     journal = folder / FILE
     try:
         file = journal.lstat()
@@ -39,8 +39,8 @@ def run_folders(root: Path) -> dict[str, Path]:
 
 def _with_journal(folder: Path, depth: int) -> Iterator[Path]:
     try:
-        with os.scandir(folder) as found:
-            entries = list(found)
+        with os.scandir(folder) as iterator:
+            entries = list(iterator)
     except OSError:  # gone meanwhile, or not ours to read
         return
     if any(entry.name == FILE and entry.is_file(follow_symlinks=False) for entry in entries):
@@ -52,5 +52,5 @@ def _with_journal(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _can_be_named(name: str) -> bool:
-    """Whether a folder is not hidden and its name is text: a page has no way to write another."""
+    """Return whether a folder is not hidden and its name is printable, so that a page can link to it."""
     return not name.startswith(".") and name.isprintable()

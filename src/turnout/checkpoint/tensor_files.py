@@ -1,6 +1,6 @@
-"""Files of tensors that are whole or not there: safetensors with a JSON value in the header.
+"""Files of tensors, written atomically: safetensors with a JSON value in the header.
 
-Tensors come in blocks, so a table of gigabytes is never held twice. Reading runs no code.
+Tensors are written in blocks, so a table of gigabytes is never in memory twice. Reading a file runs no code.
 """
 
 import json
@@ -35,12 +35,12 @@ DTYPES = {
     torch.bool: "BOOL",
 }
 ABOUT = "turnout"  # the key of the JSON value
-NAME = re.compile(r"(checkpoints|models)/\d+-\d+\.safetensors")  # nothing else is ever opened or removed
+NAME = re.compile(r"(checkpoints|models)/\d+-\d+\.safetensors")  # no other file is ever opened or removed
 READ_BYTES = 1 << 20
 
 
 class Stored(NamedTuple):
-    """A file, as the journal vouches for it."""
+    """A file as the journal records it: name, checksum, size."""
 
     name: str  # within the study's folder
     sha256: str
@@ -68,13 +68,13 @@ class Piece:
 
 
 def write(folder: Path, name: str, pieces: Sequence[Piece], about: dict[str, Any]) -> Stored:
-    """Write a file and return what to vouch for; it is on the disk when this returns."""
+    """Write a file, and return its name, checksum and size; the file is on disk when this returns."""
     path = folder / name
     try:
         make_inner_folder(path.parent)
         is_own_file(path)
         with written(path) as file:
-            digest, size = _pour(file, pieces, about)
+            digest, size = _write_parts(file, pieces, about)
     except OSError as error:
         raise JournalError(
             f"{path} cannot be written: {error.strerror or error}. The last checkpoint is kept. "
@@ -83,7 +83,7 @@ def write(folder: Path, name: str, pieces: Sequence[Piece], about: dict[str, Any
     return Stored(name, digest, size)
 
 
-def _pour(file: BinaryIO, pieces: Sequence[Piece], about: dict[str, Any]) -> tuple[str, int]:
+def _write_parts(file: BinaryIO, pieces: Sequence[Piece], about: dict[str, Any]) -> tuple[str, int]:
     digest, size = sha256(), 0
     for part in _parts(pieces, about):
         file.write(part)
@@ -129,7 +129,7 @@ def verify(folder: Path, stored: Stored) -> None:
 
 
 def located(folder: Path, name: str) -> Path:
-    """Return where a file lies; a name that leads elsewhere is refused."""
+    """Return the path of a file; raise if the name is not one of turnout's or leads out of the folder."""
     path = folder / name
     if not NAME.fullmatch(name):
         raise JournalError(
@@ -143,7 +143,7 @@ def located(folder: Path, name: str) -> Path:
 
 @contextmanager
 def opened(folder: Path, name: str) -> Iterator[Any]:
-    """Open a file for reading pieces of it."""
+    """Open a file, to read single tensors of it."""
     path = located(folder, name)
     try:
         with safe_open(path, framework="pt") as file:
@@ -159,7 +159,7 @@ def about_of(file: Any) -> dict[str, Any]:
 
 
 def tensors_of(folder: Path, name: str, prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start so, without the prefix; copies, in memory of their own."""
+    """Return copies of the tensors whose names start with the prefix, by name without it."""
     with opened(folder, name) as file:
         names = [key for key in file.keys() if key.startswith(prefix)]  # noqa: SIM118
         return {key.removeprefix(prefix): file.get_tensor(key).clone() for key in names}

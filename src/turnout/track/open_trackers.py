@@ -1,4 +1,4 @@
-"""Opening trackers by name, and keeping a run alive where one of them fails: the journal has everything."""
+"""Open trackers by name, and keep a run going if one of them fails: the journal has all numbers."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ TRACKERS: dict[str, type[TensorBoard] | type[Mlflow] | type[Wandb]] = {
 
 
 def problems(names: Any) -> Iterator[str]:
-    """Yield what is wrong with a study's `track`."""
+    """Yield the problems of a study's `track` setting."""
     known = ", ".join(TRACKERS)
     for name in names:
         if name not in TRACKERS:
@@ -31,7 +31,7 @@ def problems(names: Any) -> Iterator[str]:
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Raise if a tracker's package is not there."""
+    """Raise if a tracker's package is not installed."""
     absent = [name for name in names if find_spec(TRACKERS[name].package) is None]
     if absent:
         what = " and ".join(absent)
@@ -43,7 +43,7 @@ def check_installed(names: Sequence[str]) -> None:
 
 
 def check_local(names: Sequence[str], where: str) -> None:
-    """Raise if a study that was read from somewhere asks for a tracker that would send numbers over the network."""
+    """Raise if a study file names a tracker that would send numbers over the network."""
     remote = [name for name in names if not TRACKERS[name].is_local()]
     if remote:
         what = " and ".join(remote)
@@ -55,13 +55,13 @@ def check_local(names: Sequence[str], where: str) -> None:
 
 
 def check_folder(names: Sequence[str], folder: Path) -> None:
-    """Raise if a tracker would be led out of the study's folder, which may come from a stranger."""
+    """Raise if a link in the study's folder, which is untrusted, would make a tracker write elsewhere."""
     for name in names:
         TRACKERS[name].check(folder)
 
 
 class Trackers:
-    """Some trackers as one. One that fails is told of and let go."""
+    """Several trackers as one. A tracker that fails is reported once and then left out."""
 
     def __init__(self, names: Sequence[str], tracked: Tracked) -> None:
         self._open: dict[str, Tracker] = {}
@@ -75,13 +75,13 @@ class Trackers:
                 ) from error
 
     def record(self, place: Place, record: Record) -> None:
-        """Hand one round to every tracker."""
+        """Send one round to every tracker."""
         for name, tracker in list(self._open.items()):
             try:
                 tracker.record(place, record)
             except Exception as error:  # whatever the other tool raises
                 del self._open[name]
-                self._tell(name, error)
+                self._warn(name, error)
 
     def close(self) -> None:
         """Close every tracker."""
@@ -89,12 +89,12 @@ class Trackers:
             try:
                 tracker.close()
             except Exception as error:  # whatever the other tool raises
-                self._tell(name, error)
+                self._warn(name, error)
         self._open.clear()
 
-    def _tell(self, name: str, error: Exception) -> None:
+    def _warn(self, name: str, error: Exception) -> None:
         warnings.warn(
-            f"{name} takes no more numbers ({_first_line(error)}); the run goes on, and the journal has all of them.",
+            f"{name} failed and gets no more numbers ({_first_line(error)}). The run continues; the journal has all.",
             stacklevel=3,
         )
 

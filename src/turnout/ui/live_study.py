@@ -1,4 +1,4 @@
-"""A study in progress as the report would tell it now: every seed as far as it is, and the arms side by side so far."""
+"""The report of a running study: every seed as far as it is, and a comparison of the rounds so far."""
 
 import json
 import re
@@ -14,23 +14,23 @@ from turnout.journal import Journal, Loaded, frames
 from turnout.report.contents import Contents, as_json, contents
 from turnout.report.load_studies import Arm, Gathered
 from turnout.report.sections import sections
-from turnout.ui.summary import FINISHED
+from turnout.ui.study_summary import FINISHED
 
 PICTURE = re.compile(r"data-picture=([\w-]+)")
-UNSURE = "This is a look before the end, and one of many: no test holds for it."
+UNSURE = "The study is still running. Values will change, and intervals and p-values are not valid yet."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoFar:
-    """What the live page shows."""
+class LiveStudy:
+    """The contents of the live page."""
 
     sections: tuple[tuple[str, str, str], ...]  # anchor, heading, markup
-    data: dict[str, Any]  # for the pictures
-    shape: str  # another one means: other pictures or other choices, not just other numbers
+    data: dict[str, Any]  # for the charts
+    shape: str  # changes if charts or choices change, not if only numbers do
 
 
-def so_far(folder: Path) -> SoFar:
-    """Read a study in progress."""
+def live_study(folder: Path) -> LiveStudy:
+    """Read a running study."""
     with Journal.open(folder) as journal:
         study = frames(journal)
         comparison, round = _compared(study)
@@ -39,11 +39,11 @@ def so_far(folder: Path) -> SoFar:
     if round is not None:
         found = _as_of(found, round)
     parts, data = tuple(sections(found)), as_json(found)
-    return SoFar(sections=parts, data=data, shape=_shape(parts, data))
+    return LiveStudy(sections=parts, data=data, shape=_shape(parts, data))
 
 
 def _arms(study: Loaded) -> tuple[Arm, ...]:
-    """Return the arms with every seed that has begun; a report shows only the finished ones, once there is one."""
+    """Return the arms with every seed that has started; a report would leave out unfinished seeds."""
     arms = []
     for name in study.arms:
         runs = study.runs[study.runs["arm"] == name]
@@ -54,7 +54,7 @@ def _arms(study: Loaded) -> tuple[Arm, ...]:
 
 
 def _compared(study: Loaded) -> tuple[Comparison | None, int | None]:
-    """Return the finished runs compared; before there are any, all runs at the last round that all have measured."""
+    """Compare the finished runs; if there are none, all runs at the last round that every run evaluated."""
     try:
         return compare(study, target=recorded_target([study])), None
     except TurnoutError:  # nothing is finished, or nothing is measured
@@ -71,7 +71,7 @@ def _compared(study: Loaded) -> tuple[Comparison | None, int | None]:
 
 
 def _as_of(found: Contents, round: int) -> Contents:
-    """Return the contents with a comparison that does not call itself final."""
+    """Return the contents with a comparison table that names its round instead of saying final."""
     tables = tuple(
         replace(
             table,

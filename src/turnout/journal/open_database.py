@@ -1,10 +1,11 @@
-"""How a journal's database is opened, in a folder that may come from a stranger.
+"""Open a journal's database safely, in a folder that may come from an untrusted source.
 
-A database of turnout's is in WAL mode from its first byte on, so SQLite never writes a rollback journal beside it. One
-that is there anyway is refused before SQLite looks: it may name any file of the user's, and SQLite deletes that file.
+turnout creates its databases in WAL mode, so SQLite never writes a rollback journal beside them. A folder that holds a
+rollback journal is refused before SQLite opens it: the file could name any of the user's files, and SQLite would
+delete that file.
 
-Reading changes no byte of a folder. Where nobody writes, the database is read as it is, or, with a log that a killed
-process has left, as a copy of both; else through SQLite's locks, which the writer has set up.
+Reading changes no byte of a folder. If no process is writing, the database is read as it is, or, if a killed process
+left a write-ahead log, from a copy of both files. If a process is writing, readers use SQLite's own locks.
 """
 
 import os
@@ -28,7 +29,7 @@ MAGIC, WAL_MODE, MODE_AT = b"SQLite format 3\0", b"\x02\x02", slice(18, 20)  # o
 
 
 def check_own_files(folder: Path) -> None:
-    """Raise if a name that turnout uses in a folder leads elsewhere, or would make SQLite follow a name in a file."""
+    """Raise if one of turnout's file names in a folder is a link, or if the folder holds a rollback journal."""
     if os.path.lexists(folder / ROLLBACK):
         raise JournalError(
             f"{folder} holds {ROLLBACK}, a rollback journal, which turnout never writes and which can make SQLite "
@@ -41,7 +42,7 @@ def check_own_files(folder: Path) -> None:
 
 
 def check_single_names(folder: Path) -> None:
-    """Raise if a file that is written in place has a second name elsewhere: that one would change with it."""
+    """Raise if a file that is written in place has a hard link elsewhere, which would change with it."""
     for name in (FILE, LOG, INDEX):
         if is_own_file(folder / name) and (folder / name).stat().st_nlink > 1:
             raise JournalError(
@@ -51,7 +52,7 @@ def check_single_names(folder: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Raise unless a file begins as a database of turnout's does."""
+    """Raise unless a file starts with the header of an SQLite database in WAL mode."""
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(MAGIC):
@@ -65,8 +66,8 @@ def _check_header(path: Path) -> None:
         )
 
 
-def is_there(folder: Path) -> bool:
-    """Return whether a folder has a journal that SQLite may open; raise where it has something else in its place."""
+def has_journal(folder: Path) -> bool:
+    """Return whether a folder has a journal that SQLite may open; raise if another file is in its place."""
     check_own_files(folder)
     if not is_own_file(folder / FILE):
         return False
@@ -75,7 +76,7 @@ def is_there(folder: Path) -> bool:
 
 
 def create_database(path: Path, image: bytes) -> None:
-    """Write a new database from its bytes, in WAL mode: whoever reads meanwhile sees all of it or nothing."""
+    """Write a new database from its bytes, in WAL mode; a concurrent reader sees all of it or nothing."""
     header = bytearray(image)
     header[MODE_AT] = WAL_MODE
     with written(path) as file:
@@ -83,7 +84,7 @@ def create_database(path: Path, image: bytes) -> None:
 
 
 def open_for_writing(folder: Path) -> sqlite3.Connection:
-    """Open a database that was checked, and that this process alone writes while others read."""
+    """Open a checked database for writing; this process is its only writer, others may read."""
     database = _connect(f"{(folder / FILE).absolute().as_uri()}?mode=rw")
     database.execute("PRAGMA synchronous = NORMAL")
     database.create_function("checksum_of", -1, checksum_of, deterministic=True)
@@ -91,7 +92,7 @@ def open_for_writing(folder: Path) -> sqlite3.Connection:
 
 
 def open_in_memory() -> sqlite3.Connection:
-    """Open a database that is kept in memory."""
+    """Open a new database in memory."""
     database = _connect("file::memory:")
     database.create_function("checksum_of", -1, checksum_of, deterministic=True)
     return database
@@ -99,8 +100,8 @@ def open_in_memory() -> sqlite3.Connection:
 
 @contextmanager
 def reading(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection that changes nothing in a folder; another process may be writing it."""
-    if not is_there(folder):
+    """Yield a read-only connection to a folder's journal; another process may be writing it."""
+    if not has_journal(folder):
         if is_being_written(folder):
             raise JournalError(f"{folder} is being started: its journal is not there yet. Try again in a moment.")
         raise JournalError(f"{folder} holds no {FILE}. Name the folder that turnout run wrote to.")
@@ -115,16 +116,22 @@ def reading(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def open_while_written(folder: Path) -> sqlite3.Connection:
-    """Open a journal that another process is writing: the connection sees what is written later."""
-    is_there(folder)
+    """Open a journal that another process is writing; the connection sees later commits."""
+    has_journal(folder)
     return _connect(f"{(folder / FILE).absolute().as_uri()}?mode=ro")
 
 
-def open_unwritten(folder: Path) -> sqlite3.Connection:
-    """Open a journal for reading that nobody writes as long as it is open.
+def data_version(database: sqlite3.Connection) -> int:
+    """Return SQLite's number that increases when another process commits to the database."""
+    (version,) = database.execute("PRAGMA data_version").fetchone()
+    return int(version)
 
-    SQLite cannot read a log without writing an index of it, and removes both when it closes the database: where a
-    killed process has left one, it gets a copy. The copy has no name any more once it is open.
+
+def open_unwritten(folder: Path) -> sqlite3.Connection:
+    """Open a journal for reading; no process may write it while the connection is open.
+
+    SQLite cannot read a write-ahead log without writing an index of it, and removes both when it closes the database.
+    If a killed process left a log, a copy is opened instead. The copy's files are deleted as soon as it is open.
     """
     if not is_own_file(folder / LOG) or not (folder / LOG).stat().st_size:
         return _connect(f"{(folder / FILE).absolute().as_uri()}?mode=ro&immutable=1")
@@ -133,8 +140,9 @@ def open_unwritten(folder: Path) -> sqlite3.Connection:
             shutil.copyfile(folder / name, Path(aside) / name, follow_symlinks=False)
         database = _connect(f"{(Path(aside) / FILE).as_uri()}?mode=rw")
         try:
-            database.execute("PRAGMA locking_mode = EXCLUSIVE")  # no index beside it, either
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()  # both files are open from now on
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log stays in memory
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens both files
+
         except BaseException:
             database.close()
             raise
@@ -145,7 +153,8 @@ def _connect(target: str) -> sqlite3.Connection:
     database = sqlite3.connect(target, isolation_level=None, check_same_thread=False, uri=True)
     try:
         database.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
-        database.execute("PRAGMA trusted_schema = OFF")  # a stranger's tables call no functions
+        database.execute("PRAGMA trusted_schema = OFF")  # tables of an untrusted file must not call functions
+
     except BaseException:
         database.close()
         raise
