@@ -8,7 +8,8 @@ from mkdocs.structure.files import File, Files
 
 from turnout.algorithms import ALGORITHMS, GROUPS
 from turnout.algorithms.algorithm import Algorithm
-from turnout.catalogue import AXES, Description, Setting, catalogue, describe
+from turnout.axes import AXES
+from turnout.catalogue import Description, Setting, catalogue, describe
 from turnout.study.toml_text import to_toml
 
 PARTS = (("Reduces to", "reduces_to"), ("Differs from the paper", "differs"), ("Reference", "reference"))

@@ -7,7 +7,8 @@ import pytest
 from benchmarks.digest_cases import BASE, CASES
 from benchmarks.digests import case_study, difference
 
-from turnout.catalogue import AXES, catalogue
+from turnout.axes import AXES
+from turnout.catalogue import catalogue
 
 RULES = [(axis, name) for axis in AXES if axis not in ("data", "models") for name in catalogue(axis)]
 

@@ -18,7 +18,8 @@ import turnout
 from turnout.algorithms import ALGORITHMS
 from turnout.algorithms.algorithm import PARTS as ALGORITHM_PARTS
 from turnout.algorithms.algorithm import Algorithm
-from turnout.catalogue import AXES, catalogue
+from turnout.axes import AXES
+from turnout.catalogue import catalogue
 from turnout.study import load_study, resolved
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +30,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
+            "axes",
             "errors",
             "field_comments",
             "lazy_imports",
@@ -39,7 +41,8 @@ LAYERS: tuple[frozenset[str], ...] = (
             "number_format",
             "rows",
             "protocols",
-            "optional",
+            "traits",
+            "own_rules",
             "orders",
             "requests",
             "losses",

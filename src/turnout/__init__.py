@@ -18,8 +18,10 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported
         local,
         losses,
         models,
+        protocols,
         selection,
         server,
+        traits,
     )
     from turnout.analysis.compare import compare
     from turnout.checkpoint import Checkpoint
@@ -60,8 +62,10 @@ __all__ = [
     "local",
     "losses",
     "models",
+    "protocols",
     "selection",
     "server",
+    "traits",
 ]
 
 _MODULES = {

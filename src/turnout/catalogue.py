@@ -16,6 +16,7 @@ from importlib import import_module
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from turnout.axes import AXES, Axis, use_name
 from turnout.errors import ConfigError
 from turnout.field_comments import Comments
 from turnout.settings import Range
@@ -23,38 +24,6 @@ from turnout.settings import Range
 if TYPE_CHECKING:  # looking up names and describing rules must not import PyTorch
     from turnout.losses import Loss
 
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis: the package of its rules, the method that makes a class a rule, and the table of a study file."""
-
-    package: str
-    methods: tuple[str, ...]  # a rule has at least one of these
-    about: str  # what the axis decides, for `turnout ls`
-    section: str  # the table of a study file that sets the rule
-
-
-AXES: dict[str, Axis] = {
-    "data": Axis("turnout.data", ("build",), "the data set and its clients", "data"),
-    "partition": Axis("turnout.data.partition", ("split",), "how samples are split among clients", "data.partition"),
-    "models": Axis("turnout.models", ("build",), "the model that is trained", "model"),
-    "availability": Axis("turnout.fleet.availability", ("up",), "which clients are available", "fleet.availability"),
-    "work": Axis("turnout.fleet.work", ("done",), "how many of the asked local steps a client completes", "fleet.work"),
-    "clock": Axis("turnout.fleet.clock", ("run",), "how long computation and transfer take", "fleet.clock"),
-    "membership": Axis("turnout.fleet.membership", ("members",), "which clients belong, and when", "fleet.membership"),
-    "filtering": Axis("turnout.filtering", ("keep",), "which available clients may be selected", "filtering"),
-    "selection": Axis("turnout.selection", ("choose",), "which clients form the cohort", "selection"),
-    "local": Axis("turnout.local", ("update",), "the local optimiser of a client", "local"),
-    "schedule": Axis("turnout.local.schedule", ("factor",), "how the local learning rate decays", "local.schedule"),
-    "effort": Axis("turnout.local.effort", ("steps",), "how many local steps a client is asked for", "local.effort"),
-    "aggregation": Axis(
-        "turnout.aggregation", ("coefficients", "combine"), "how the server combines client updates", "aggregation"
-    ),
-    "server": Axis("turnout.server", ("advance",), "the server optimiser", "server"),
-    "assist": Axis("turnout.assist", ("takes",), "when the server trains on its own samples", "assist"),
-    "asynchrony": Axis("turnout.asynchrony", ("weight",), "how the server aggregates without waiting", "asynchrony"),
-    "attack": Axis("turnout.attacks", ("forge", "relabel"), "what malicious clients do", "attack"),
-}
 
 OWN_PACKAGE = "turnout"  # a study file may name code of this package without allow_code
 
@@ -89,7 +58,7 @@ def catalogue(axis: str) -> dict[str, type]:
     for public in getattr(package, "__all__", ()):
         rule = getattr(package, public)
         if is_rule(rule, facts) and rule.__module__.startswith(facts.package + "."):
-            rules[rule.__module__.rsplit(".", 1)[1].replace("_", "-")] = rule
+            rules[use_name(rule.__module__)] = rule
     return dict(sorted(rules.items()))
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from turnout.catalogue import AXES, Description, Setting, axis_named, default_text, read_docstring
+from turnout.axes import AXES, default_rule, use_name
+from turnout.catalogue import Description, Setting, axis_named, default_text, read_docstring
 from turnout.field_comments import Comments
 from turnout.settings import Range
 
@@ -122,7 +123,7 @@ def shipped_rules(axis: str) -> dict[str, ShippedRule]:
     for public in ast.literal_eval(package.names["__all__"]):
         node = package.names[public]
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{package.module}."):
-            name = str(node.module).rsplit(".", 1)[1].replace("_", "-")
+            name = use_name(str(node.module))
             rules[name] = ShippedRule(axis=axis, name=name, module=str(node.module), class_name=public)
     return dict(sorted(rules.items()))
 
@@ -197,13 +198,20 @@ def _default(source: Source, value: ast.expr) -> str | None:
         factory = arguments.get("default_factory")
         value = arguments.get("default", value)
         if factory is not None:
-            return ast.unparse(factory)
+            return _factory_text(factory)
         if "default" not in arguments:
             return None
     try:
         return default_text(_value(source, value))
     except ValueError:
         return ast.unparse(value)
+
+
+def _factory_text(factory: ast.expr) -> str | None:
+    """Return the name of the class that a default factory makes; default_rule("work") makes an axis's default."""
+    if isinstance(factory, ast.Call) and ast.unparse(factory.func) == default_rule.__name__:
+        return AXES[ast.literal_eval(factory.args[0])].default_class
+    return ast.unparse(factory)
 
 
 def _value(source: Source, node: ast.expr) -> Any:

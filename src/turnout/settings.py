@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform,
 
 import numpy as np
 
+from turnout.axes import AXES
 from turnout.errors import ConfigError
 from turnout.shorthand import as_setting
 
@@ -156,13 +157,15 @@ def valid_settings(rule: type, settings: Mapping[str, Any], rule_name: str, sect
             try:
                 values[name] = fitted(hints[name], as_setting(name, members(hints[name]), value))
             except MismatchError as error:
-                raise ConfigError(error.told(rule_name, name, f"{section}.{name}")) from None
+                place = f"{section}.{name}"
+                raise ConfigError(error.told(rule_name, name, place), setting=place) from None
     for name, when in conditions.items():
         if name not in values or _is_same(values[name], defaults[name]):
             continue
         with_defaults = {**defaults, **values}
         if other := when.unmet(with_defaults):
-            raise ConfigError(when.message(rule_name, section, name, other, with_defaults))
+            message = when.message(rule_name, section, name, other, with_defaults)
+            raise ConfigError(message, setting=f"{section}.{name}")
     return values
 
 
@@ -303,7 +306,10 @@ def _is_protocol(hint: Any) -> bool:
 
 
 def methods_of(protocol: type) -> list[str]:
-    """Return the methods that a protocol requires."""
+    """Return the methods that a protocol requires; of an axis's protocol, the one that makes a class a rule."""
+    for axis in AXES.values():
+        if axis.protocol == f"{protocol.__module__}:{protocol.__name__}":
+            return list(axis.methods)
     return [name for name in dir(protocol) if not name.startswith("_") and callable(getattr(protocol, name))]
 
 

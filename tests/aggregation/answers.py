@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from turnout.coordinator.generators import is_rowwise
 from turnout.protocols import Combined, Population, View
 from turnout.rows import Facts, Rows
 from turnout.streams import Streams
+from turnout.traits import AggregationTraits, traits_of
 
 
 def facts(clients, *, weights=None, steps=None, asked=None, work=None, times=None, prob=None, lr=0.1, total=None):
@@ -47,7 +47,7 @@ def combined(rule, given: Facts, delta, here: View, memory=None, extra=None) -> 
     delta = torch.as_tensor(np.asarray(delta, dtype=float))
     if delta.dim() == 1:
         delta = delta[:, None]
-    if is_rowwise(rule):
+    if traits_of(AggregationTraits, rule).is_rowwise:
         return rule.combine(Rows(given, delta, extra), memory or {}, here, None)
     coefficients = rule.coefficients(given)
     return Combined(direction=torch.as_tensor(coefficients) @ delta, coefficients=coefficients, memory=memory or {})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.conftest import quadratic_task
 from turnout.coordinator import Plan, State
-from turnout.coordinator.generators import is_rowwise, settle
+from turnout.coordinator.generators import settle
 from turnout.data.federation import from_clients
 from turnout.engine import Engine, Sequential, Task
 from turnout.protocols import Combined, Population, View
@@ -18,6 +18,7 @@ from turnout.requests import Record, Trained
 from turnout.rows import Facts, Rows
 from turnout.streams import SERVER, Streams
 from turnout.study.driver import Run, drive
+from turnout.traits import AggregationTraits, traits_of
 
 
 def rows_of(
@@ -69,7 +70,7 @@ class ByHand:
 
 def combined(rule: Any, rows: Rows, memory: Any = None, *, root: Any = None, **view: Any) -> Combined:
     """Return what the coordinator would make of these rows."""
-    if not is_rowwise(rule):
+    if not traits_of(AggregationTraits, rule).is_rowwise:
         coefficients = rule.coefficients(rows.facts)
         return Combined(direction=torch.from_numpy(coefficients) @ rows.delta, coefficients=coefficients)
     steps = settle(rule.combine(rows, {} if memory is None else memory, view_of(rows, **view), ByHand(root)))

@@ -11,7 +11,7 @@ from tests.aggregation.by_hand import combined, rooted_task, rows_of, run_rooted
 from tests.server.steps import close
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.local import SGD
 
 RULES = sorted(catalogue("aggregation").items())

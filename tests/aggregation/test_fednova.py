@@ -12,7 +12,7 @@ from tests.aggregation.answers import combined, facts, view
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg, FedNova, SchemeC
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.errors import ConfigError, UpdateError
 from turnout.local import SGD
 from turnout.selection import Uniform
@@ -195,7 +195,7 @@ class Adaptive(SGD):
     ("correction", "message"),
     [
         ("none", r"FedNova on aggregation: .*preconditioner that Adaptive applies.*Set local\.correction = \"joint\""),
-        ("local", r"already divides each update by its work.*Aggregate with FedAvg"),
+        ("local", r"already divides each update by its work.*Set aggregation.use = .fedavg"),
         ("joint", r"already divides each update by its work.*Aggregate with Joint"),
     ],
 )

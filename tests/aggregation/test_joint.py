@@ -12,7 +12,7 @@ from tests.aggregation.answers import combined, facts, view
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg, FedNova, Joint
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.errors import ConfigError, UpdateError
 from turnout.fleet import Fleet
 from turnout.local import SGD, Adagrad
@@ -139,8 +139,8 @@ class Corrected(SGD):
 
 def test_error_a_solver_without_the_correction_is_refused():
     plain = Plan(local=SGD(lr=0.1, steps=1), rounds=1, aggregation=Joint())
-    with pytest.raises(ConfigError, match=r'Joint needs a local solver with correction = "joint"; SGD has no corr'):
+    with pytest.raises(ConfigError, match=r'Joint needs .* correction = "joint"; SGD has correction = "none"'):
         run(blob_task(2), plain)
     local = Plan(local=Corrected(lr=0.1, steps=1, correction="local"), rounds=1, aggregation=Joint())
-    assert 'Corrected has correction = "local"' in next(iter(problems(local)))
+    assert 'Corrected has correction = "local"' in next(iter(problems(local))).message
     assert not list(problems(Plan(local=Corrected(lr=0.1, steps=1), rounds=1, aggregation=Joint())))

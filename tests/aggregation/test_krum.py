@@ -14,7 +14,7 @@ from tests.server.steps import close
 from turnout.aggregation import FedAvg, Krum, MultiKrum, krum
 from turnout.aggregation.krum import neighbour_scores, square_distances, tolerable_attackers
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
@@ -165,9 +165,9 @@ def test_error_a_cohort_too_small_for_the_guarantee_is_refused(rule):
         selection=Uniform(cohort_size=6),
         aggregation=rule(num_attackers=2),
     )
-    (problem,) = problems(plan)
+    (problem,) = [found.message for found in problems(plan)]
     assert problem == (
-        f"{rule.__name__} on aggregation: num_attackers = 2 needs cohort_size >= 7; got 6. "
+        f"{rule.__name__} on aggregation: the attackers it tolerates need cohort_size >= 7; got 6. "
         "Set selection.cohort_size to 7 or more, or lower aggregation.num_attackers."
     )
     assert list(problems(replace(plan, selection=Uniform(cohort_size=7)))) == []

@@ -21,7 +21,7 @@ from turnout.aggregation import Private
 from turnout.aggregation.accounting import epsilon, orders, round_divergences
 from turnout.aggregation.private import bounded_mean
 from turnout.coordinator import Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.fleet import Deadline, Fleet
 from turnout.local import SGD
 from turnout.protocols import Population, View
@@ -151,7 +151,7 @@ def test_error_over_selection_is_refused_where_a_client_counts_as_c(sampling):
     selection = Poisson(prob=0.5) if sampling == "poisson" else Uniform(cohort_size=2)
     fleet = Fleet(clock=Deadline(over_selection=1.3))
     plan = Plan(local=SGD(lr=0.1, steps=1), rounds=1, selection=selection, aggregation=rule, fleet=fleet)
-    (said,) = problems(plan)
+    (said,) = [found.message for found in problems(plan)]
     assert "displaces another one, so the sum changes by up to 2C" in said
     assert "Set fleet.clock.over_selection = 1" in said
     assert list(problems(replace(plan, fleet=Fleet(clock=Deadline(deadline_seconds=5.0))))) == []

@@ -19,7 +19,7 @@ from turnout.assist import Safari
 from turnout.asynchrony import FedBuff
 from turnout.attacks import InnerProduct, SignFlip
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize
 from turnout.fleet import Bernoulli, Deadline, Fleet, Fraction
@@ -277,7 +277,7 @@ REFUSED = {
 @pytest.mark.parametrize(("change", "reason"), REFUSED.values(), ids=REFUSED.keys())
 def test_error_what_the_guarantee_does_not_cover_is_refused(change, reason):
     given = {"local": LOCAL, "rounds": 1, "selection": Uniform(cohort_size=2), "aggregation": rule(), **change}
-    said = list(problems(Plan(**given)))
+    said = [found.message for found in problems(Plan(**given))]
     assert any(reason in text for text in said), said
 
 

@@ -11,7 +11,7 @@ from tests.aggregation import answers
 from tests.conftest import quadratic_task, run
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedNova, FedVARP, Joint, NormClipping
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.fleet import Bernoulli, Cyclic, Fleet
 from turnout.local import SGD, Adam
 from turnout.selection import Poisson, Uniform
@@ -142,7 +142,7 @@ def test_contract_a_run_divides_by_the_probability_to_be_up():
 def test_error_a_fleet_that_does_not_know_its_probabilities_is_refused_before_the_run(rule):
     local = Adam(lr=0.1, steps=1, correction="joint") if isinstance(rule, Joint) else SGD(lr=0.1, steps=1)
     plan = Plan(local=local, rounds=1, fleet=Fleet(availability=Cyclic(groups=2)), aggregation=rule)
-    (said,) = problems(plan)
+    (said,) = [found.message for found in problems(plan)]
     assert 'weighting = "ht-fleet" needs the probability that each client is available; Cyclic does not know it' in said
     assert 'Set aggregation.weighting to "ht"' in said
     assert list(problems(replace(plan, fleet=Fleet(availability=BERNOULLI)))) == []

@@ -17,7 +17,7 @@ from tests.conftest import models_of
 from turnout import algorithms
 from turnout.algorithms import ALGORITHMS, GROUPS
 from turnout.algorithms.algorithm import PARTS, Algorithm, flat
-from turnout.catalogue import AXES
+from turnout.axes import AXES
 from turnout.cli.listing import found, shown_text
 from turnout.errors import ConfigError
 from turnout.study import load_study, resolved, to_toml

@@ -4,12 +4,34 @@ import os
 import pty
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 import turnout
+from turnout.axes import AXES
 
+PUBLIC = {
+    "settings of a study": ["Arm", "Cadence", "Checkpoint", "Fleet", "Study", "Trust", "Turnover", "arm"],
+    "errors": ["ConfigError", "DataError", "JournalError", "TurnoutError", "UpdateError"],
+    "axes": [
+        "aggregation",
+        "assist",
+        "asynchrony",
+        "attacks",
+        "data",
+        "filtering",
+        "fleet",
+        "local",
+        "models",
+        "selection",
+        "server",
+    ],
+    "for rules of one's own": ["protocols", "traits"],
+    "named": ["algorithms", "losses"],
+    "functions": ["compare", "load", "load_study"],
+}
 HEAVY = ("pandas", "rich.console", "scipy", "sklearn", "torch")
 
 
@@ -49,8 +71,15 @@ def test_contract_importing_turnout_imports_nothing_heavy() -> None:
 
 
 def test_contract_a_rule_of_any_axis_needs_neither_pandas_nor_scipy() -> None:
-    code = "from turnout.catalogue import AXES, catalogue\n[catalogue(axis) for axis in AXES]"
+    code = "from turnout.axes import AXES\nfrom turnout.catalogue import catalogue\n[catalogue(axis) for axis in AXES]"
     assert imported_by(code, ("pandas", "scipy", "sklearn")) == []
+
+
+def test_contract_the_public_names_are_these_and_every_axis_is_among_them() -> None:
+    assert sorted(turnout.__all__) == sorted(name for names in PUBLIC.values() for name in names)
+    assert {axis.package.split(".")[1] for axis in AXES.values()} == set(PUBLIC["axes"])
+    for axis in AXES.values():
+        assert attrgetter(axis.package.removeprefix("turnout."))(turnout).__name__ == axis.package
 
 
 def test_contract_every_public_name_is_there_and_is_listed() -> None:

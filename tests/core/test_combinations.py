@@ -11,7 +11,7 @@ from turnout import losses
 from turnout.aggregation import ClusterFedVARP, Private
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, State
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.data.federation import from_clients
 from turnout.engine import Task, Vectorised
 from turnout.local import SGD, Adagrad, Adam, Yogi
@@ -115,7 +115,7 @@ def plans(local):
 @pytest.mark.parametrize("name", LOCALS)
 def test_contract_what_makes_no_sense_is_refused_with_the_reason(name):
     for aggregation, server, plan in plans(LOCALS[name]):
-        expected, said = list(reasons(plan.local, aggregation, server)), list(problems(plan))
+        expected, said = list(reasons(plan.local, aggregation, server)), [found.message for found in problems(plan)]
         assert bool(expected) == bool(said), (aggregation, server, said)
         assert all(re.search(r"\b(Set|Aggregate|Move|Leave)\b", text) for text in said)  # and the way out
         for word in expected:

@@ -9,12 +9,12 @@ from tests.conftest import blob_task, run
 from tests.selection.test_contract import RULES
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedNova, FedVARP, Joint, NormClipping
 from turnout.coordinator import Plan, check
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.errors import ConfigError
 from turnout.fleet import Deadline, Fleet
 from turnout.local import SGD, Adagrad
-from turnout.optional import may_know_inclusion_prob
 from turnout.protocols import Population
+from turnout.traits import SelectionTraits, traits_of
 
 AGGREGATIONS = {
     "fedavg": FedAvg(weighting="ht"),
@@ -37,7 +37,7 @@ def plan_of(selection, aggregation):
 @pytest.mark.parametrize("name", RULES)
 def test_contract_a_selection_goes_with_ht_if_it_knows_inclusion_probabilities(name, aggregation):
     plan = plan_of(RULES[name], AGGREGATIONS[aggregation])
-    if not may_know_inclusion_prob(plan.selection):
+    if not traits_of(SelectionTraits, plan.selection).knows_inclusion_prob:
         with pytest.raises(ConfigError, match=re.escape(MESSAGE.format(type(plan.selection).__name__))):
             check(plan, Population.of(np.ones(9, dtype=np.int64)))
     elif not list(problems(plan)):
@@ -46,7 +46,7 @@ def test_contract_a_selection_goes_with_ht_if_it_knows_inclusion_probabilities(n
 
 
 def test_contract_both_kinds_of_selection_are_tried():
-    assert {may_know_inclusion_prob(rule) for rule in RULES.values()} == {True, False}
+    assert {traits_of(SelectionTraits, rule).knows_inclusion_prob for rule in RULES.values()} == {True, False}
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -63,4 +63,4 @@ def test_contract_a_selection_says_truly_whether_it_knows_them(name):
     rule = RULES[name]
     weighting = "ht" if type(rule).__name__ == "Optimal" else "mean"
     run(blob_task(9), plan_of(rule, Watching(weighting=weighting)))
-    assert all(seen) == may_know_inclusion_prob(rule)
+    assert all(seen) == traits_of(SelectionTraits, rule).knows_inclusion_prob

@@ -19,7 +19,7 @@ from tests.fleet.claims import (
 )
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
-from turnout.coordinator.checks import problems_with
+from turnout.coordinator.compatibility import problems_with
 from turnout.errors import ConfigError
 from turnout.fleet import (
     Always,
@@ -343,7 +343,7 @@ def test_error_a_process_that_needs_labels_says_so(rule, message):
 def test_error_a_process_that_does_not_fit_the_federation_is_refused_before_the_first_round(rule, message):
     population = view_of(5, labels=np.ones((5, 4), dtype=np.int64)).population
     plan = Plan(local=SGD(lr=0.1, steps=1), rounds=1, fleet=Fleet(availability=rule))
-    (said,) = problems_with(plan, population)
+    (said,) = [found.message for found in problems_with(plan, population)]
     assert re.search(message, said)
     fitting = (Bernoulli(prob=(0.5,) * 5), Cyclic(groups=5), Resampled(size=5), Never(clients=(4,)), Never(labels=(3,)))
     for good in fitting:
@@ -368,7 +368,7 @@ def test_error_a_bad_trace_is_refused_before_the_first_round_with_its_line(row, 
         rounds=1,
         fleet=Fleet(availability=Recorded(trace=path, round_seconds=1.0)),
     )
-    (said,) = problems_with(plan, view_of(5).population)
+    (said,) = [found.message for found in problems_with(plan, view_of(5).population)]
     assert said.startswith(message.format(path=path))
 
 

@@ -246,7 +246,9 @@ def test_error_settings_that_cannot_be_name_the_setting(make, message):
 
 
 def test_error_speeds_for_another_number_of_clients():
-    (said,) = Deadline(down_bandwidth=(1.0, 2.0)).objections_for(view_of(10).population)
+    (said,) = [
+        found.message for found in Deadline(down_bandwidth=(1.0, 2.0)).population_problems(view_of(10).population)
+    ]
     assert said == (
         "Deadline needs one down_bandwidth, or one per client; got 2 for 10 clients. Change fleet.clock.down_bandwidth."
     )
@@ -260,7 +262,7 @@ def test_error_phones_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.delenv("TURNOUT_DATA", raising=False)
     with pytest.raises(ConfigError, match=r"TURNOUT_DATA is not set"):
         timed(Deadline(phones=Phones()), [1])
-    (said,) = Deadline(phones=Phones()).objections_for(view_of(10).population)
+    (said,) = [found.message for found in Deadline(phones=Phones()).population_problems(view_of(10).population)]
     assert said.startswith(
         "Phones needs the folder of the recorded devices; TURNOUT_DATA is not set. Set fleet.clock.phones.folder"
     )

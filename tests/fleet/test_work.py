@@ -10,7 +10,7 @@ from tests.fleet.claims import view_of
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Fleet, Fraction, RuanTraces, Stragglers
@@ -146,9 +146,9 @@ def test_identity_an_epoch_of_one_step_makes_no_difference():
 
 def test_error_epochs_cannot_be_counted_where_steps_are_asked():
     plan = Plan(local=SGD(lr=0.1, steps=5), rounds=1, fleet=Fleet(work=RuanTraces(unit="epochs")))
-    (said,) = problems(plan)
+    (said,) = [found.message for found in problems(plan)]
     assert said == (
-        'RuanTraces with unit = "epochs" needs work asked in epochs; local.steps asks for steps. '
+        'RuanTraces on work: unit = "epochs" needs work asked in epochs; local.steps asks for steps. '
         'Set local.epochs instead, or fleet.work.unit = "steps".'
     )
 
@@ -195,7 +195,7 @@ def test_error_settings_that_cannot_be_name_the_setting(make, message):
 
 
 def test_error_fractions_for_another_number_of_clients():
-    (said,) = Fraction(fraction=(0.1, 0.2)).objections_for(view_of(4).population)
+    (said,) = [found.message for found in Fraction(fraction=(0.1, 0.2)).population_problems(view_of(4).population)]
     assert said == ("Fraction needs one fraction, or one per client; got 2 for 4 clients. Change fleet.work.fraction.")
     with pytest.raises(ConfigError, match="got 2 for 6 clients"):
         run(blob_task(6), Plan(local=SGD(lr=0.1, steps=1), rounds=1, fleet=Fleet(work=Fraction(fraction=(0.1, 0.2)))))

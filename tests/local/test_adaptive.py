@@ -13,7 +13,7 @@ from tests.conftest import blob_task, quadratic_task
 from tests.local.claims import NEVER, moved, together
 from turnout.aggregation import FedAvg, FedNova, Joint, SchemeC
 from turnout.coordinator import Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.errors import ConfigError
 from turnout.local import SGD, Adagrad, Adam, Yogi
 from turnout.local.effort import ByTrace
@@ -234,7 +234,7 @@ def test_contract_moments_start_afresh_every_round():
 
 
 def objected(local, aggregation):
-    return " ".join(problems(Plan(local=local, rounds=1, aggregation=aggregation)))
+    return " ".join(found.message for found in problems(Plan(local=local, rounds=1, aggregation=aggregation)))
 
 
 def test_error_corrections_that_meet_the_wrong_aggregation_are_refused():
@@ -243,7 +243,7 @@ def test_error_corrections_that_meet_the_wrong_aggregation_are_refused():
     assert 'Set aggregation.use = "joint"' in objected(make("joint"), FedAvg())
     assert "SchemeC would divide again" in objected(make("local"), SchemeC())
     plan = Plan(local=make("joint"), rounds=1, aggregation=Joint(), server=FedExP())
-    assert "FedExP uses the norms of the updates" in " ".join(problems(plan))
+    assert "FedExP uses the norms of the updates" in " ".join(found.message for found in problems(plan))
     for correction in ("none", "local", "joint"):
         assert "FedNova" in objected(make(correction), FedNova())
     for fine in ((make("none"), FedAvg()), (make("local"), FedAvg()), (make("joint"), Joint())):

@@ -262,12 +262,15 @@ def test_error_represent_needs_the_mean_and_the_message_says_so():
 
 
 def test_error_too_many_clients_for_a_matrix_of_distances():
-    (text,) = DivFL(cohort_size=5).objections_for(Population.of(np.ones(1_000_000, dtype=np.int64)))
+    (text,) = [
+        found.message
+        for found in DivFL(cohort_size=5).population_problems(Population.of(np.ones(1_000_000, dtype=np.int64)))
+    ]
     assert text == (
         "DivFL needs a distance for every pair of clients, so at most 10000 clients; got 1000000. "
         'Select with "power-of-choice" or "oort", or use fewer clients.'
     )
-    assert not list(DivFL(cohort_size=5).objections_for(Population.of(np.ones(10_000, dtype=np.int64))))
+    assert not list(DivFL(cohort_size=5).population_problems(Population.of(np.ones(10_000, dtype=np.int64))))
 
 
 def test_error_settings_out_of_range_are_named():

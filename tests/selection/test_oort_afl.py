@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import blob_task, quadratic_task, run
 from tests.selection.asking import Desk, chosen, next_round, view
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.errors import ConfigError
 from turnout.fleet import Deadline, Fleet, Fraction
 from turnout.local import SGD
@@ -152,7 +152,7 @@ def test_golden_the_seconds_that_a_rule_sees_are_those_that_the_round_then_takes
 
 def test_error_speed_without_a_clock_is_refused_with_the_way_out():
     plan = Plan(local=SGD(lr=0.1, steps=1), rounds=1, selection=Oort(cohort_size=2, preferred_seconds=5.0))
-    (problem,) = problems(plan)
+    (problem,) = [found.message for found in problems(plan)]
     assert problem == (
         "Oort on selection: preferred_seconds needs a clock that predicts how long clients take; this fleet has none. "
         'Change selection.preferred_seconds to "none", or set fleet.clock, for example to { use = "deadline" }.'

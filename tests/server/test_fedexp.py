@@ -16,7 +16,7 @@ from turnout import losses
 from turnout.aggregation import FedAvg, Median
 from turnout.assist import Safari
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.checks import problems
+from turnout.coordinator.compatibility import problems
 from turnout.data.federation import Samples, from_clients
 from turnout.engine import Sequential, Task
 from turnout.errors import ConfigError, UpdateError
@@ -283,7 +283,7 @@ def test_error_an_engine_without_norms_is_told_so():
 
 def test_error_a_direction_that_is_no_weighted_sum_is_refused():
     plan = Plan(local=SGD(lr=0.1, epochs=1), rounds=1, server=FedExP(), aggregation=Median())
-    (problem,) = problems(plan)
+    (problem,) = [found.message for found in problems(plan)]
     assert problem.startswith("FedExP on server: its learning rate needs a direction that is a weighted sum")
     assert 'Median has another one. Set server.use = "sgd"' in problem
     assert list(problems(replace(plan, aggregation=FedAvg()))) == []

@@ -10,8 +10,8 @@ from torch import nn
 
 import turnout
 from turnout.aggregation import FedAvg
+from turnout.axes import AXES
 from turnout.catalogue import (
-    AXES,
     catalogue,
     describe,
     find,

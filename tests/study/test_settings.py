@@ -3,8 +3,10 @@
 import contextlib
 import math
 import pickle
+import sys
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -12,7 +14,9 @@ import pytest
 
 from turnout.aggregation import FedAvg, FedNova, FedVARP
 from turnout.assist import Safari
-from turnout.catalogue import AXES, Parameter, catalogue, parameters
+from turnout.asynchrony import FedBuff
+from turnout.axes import AXES
+from turnout.catalogue import Parameter, catalogue, parameters
 from turnout.checkpoint import Checkpoint
 from turnout.coordinator import Cadence, Trust, Turnover
 from turnout.data.partition import Pareto
@@ -26,6 +30,7 @@ from turnout.reproduce import direction, filfl, phones, tasks
 from turnout.reproduce import safari as even
 from turnout.selection import Optimal, Uniform
 from turnout.settings import GIVEN, Count, MismatchError, Range, When, fitted, members, rule
+from turnout.study import load_study
 from turnout.study.config_tree import Problems, Where, at_one_place
 from turnout.study.typed_values import Reader
 
@@ -303,3 +308,35 @@ def test_contract_classes_of_ones_own_are_checked_only_if_they_ask_for_it() -> N
         Checked(cohort_size=0)
     with pytest.raises(ConfigError, match=r"^Inherited needs lr > 0; got 0\. Change local\.lr\.$"):
         Inherited(lr=0, epochs=1)
+
+
+def test_contract_an_error_carries_the_path_of_the_setting_to_change() -> None:
+    with pytest.raises(ConfigError) as caught:
+        SGD(lr=-1.0, epochs=1)
+    (problem,) = pickle.loads(pickle.dumps(caught.value)).problems
+    assert (problem.setting, problem.message) == ("local.lr", str(caught.value))
+    with pytest.raises(ConfigError) as caught:
+        FedBuff(buffer_size=5, concurrency=2)
+    assert [problem.setting for problem in caught.value.problems] == ["asynchrony.buffer_size"]
+
+
+def test_contract_the_line_comes_from_the_path_and_not_from_the_text(tmp_path: Path) -> None:
+    (tmp_path / "own_rule_text.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from turnout.errors import ConfigError\n"
+        "@dataclass\nclass Own:\n    first: int = 1\n    second: int = 2\n"
+        "    def __post_init__(self):\n"
+        "        raise ConfigError('Set selection.first to less.', setting='selection.second')\n"
+        "    def choose(self, pool, view, ask): ...\n"
+    )
+    file = tmp_path / "study.toml"
+    file.write_text(
+        'rounds = 1\ndata = { use = "digits", clients = 4 }\nmodel = "softmax"\nlocal = { lr = 0.1, epochs = 1 }\n'
+        '[selection]\nuse = "own_rule_text:Own"\nfirst = 1\nsecond = 2\n'
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with pytest.raises(ConfigError, match=r"study\.toml:8: Set selection\.first to less\."):
+            load_study(file, allow_code=True)
+    finally:
+        sys.path.remove(str(tmp_path))

@@ -21,16 +21,16 @@ Reference: Jhunjhunwala, Sharma, Nagarkatti, Joshi. UAI 2022. arXiv:2207.14130.
 
 import warnings
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.aggregation.fedavg import participation_weights, weighting_objections
+from turnout.aggregation.fedavg import participation_weights
 from turnout.aggregation.fedvarp import WeightedTable, client_shares, restore_table
 from turnout.array_types import Floats, Ids
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, Problem
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
 from turnout.rows import Rows
 from turnout.settings import Clients, Count, When, rule
@@ -116,32 +116,30 @@ class ClusterFedVARP:
             metrics={"memory_bytes": float(stored.num_bytes)},
         )
 
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the selection or the fleet does not support the weighting."""
-        return weighting_objections(self.weighting, plan)
-
     def steps_without_answers(self, anyone_up: bool) -> bool:
         """Return whether a round without updates steps along Σ_q shares_q y_q; with `mean` it takes no step."""
         return self.weighting != "mean"
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why the number of clusters does not suit the number of clients."""
         if self.num_clusters > population.num_clients:
-            yield (
+            yield Problem(
                 f"ClusterFedVARP needs num_clusters <= the number of clients; got {self.num_clusters} > "
-                f"{population.num_clients}. Set aggregation.num_clusters to {population.num_clients} or less."
+                f"{population.num_clients}. Set aggregation.num_clusters to {population.num_clients} or less.",
+                "aggregation.num_clusters",
             )
 
     def _first_clusters(self, view: View) -> Ids:
         population = view.population
-        for text in self.objections_for(population):
-            raise ConfigError(text)
+        for problem in self.population_problems(population):
+            raise ConfigError.of([problem])
         if self.clusters != "labels":
             return balanced_clusters(population.num_clients, self.num_clusters, view.streams)
         if population.label_counts is None:
             raise ConfigError(
                 'ClusterFedVARP with clusters = "labels" needs the label counts of every client; this federation has '
-                'none. Set aggregation.clusters to "random" or "updates".'
+                'none. Set aggregation.clusters to "random" or "updates".',
+                setting="aggregation.clusters",
             )
         counts = np.asarray(population.label_counts, dtype=np.float64)
         return k_means_clusters(counts / counts.sum(1, keepdims=True).clip(1), self.num_clusters, view.streams)

@@ -18,14 +18,12 @@ Reduces to: one step of gradient descent on F when every client takes one full-g
 Reference: McMahan, Moore, Ramage, Hampson, Agüera y Arcas. AISTATS 2017. arXiv:1602.05629.
 """
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from turnout.array_types import Floats
 from turnout.errors import UpdateError
-from turnout.optional import knows_probability, may_know_inclusion_prob
 from turnout.rows import Facts
 from turnout.settings import rule
 
@@ -54,19 +52,6 @@ def participation_weights(facts: Facts, weighting: Weighting) -> Floats:
     return np.asarray(data_weights / (facts.inclusion_prob * facts.availability_prob))
 
 
-def weighting_objections(weighting: Weighting, plan: Any) -> Iterator[str]:
-    """Yield why the selection or the fleet does not support a weighting that corrects for sampling or availability."""
-    if weighting in ("ht", "ht-fleet") and not may_know_inclusion_prob(plan.selection):
-        yield NEEDS_PROBABILITIES.format(weighting, type(plan.selection).__name__)
-    availability = plan.fleet.availability
-    if weighting == "ht-fleet" and not knows_probability(availability):
-        yield (
-            'weighting = "ht-fleet" needs the probability that each client is available; '
-            f"{type(availability).__name__} does not know it. "
-            'Set aggregation.weighting to "ht", or fleet.availability to bernoulli, for example.'
-        )
-
-
 @rule("aggregation")
 class FedAvg:
     """A weighted average of the client updates."""
@@ -79,7 +64,3 @@ class FedAvg:
     def coefficients(self, facts: Facts) -> Floats:
         """Return the weight of each update."""
         return participation_weights(facts, self.weighting)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the selection or the fleet does not support the weighting."""
-        return weighting_objections(self.weighting, plan)

@@ -17,10 +17,9 @@ Differs from the paper: p_i is normalised over the clients that returned an upda
 Reference: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481.
 """
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from turnout.aggregation.fedavg import Weighting, participation_weights, weighting_objections
+from turnout.aggregation.fedavg import Weighting, participation_weights
 from turnout.array_types import Floats
 from turnout.errors import UpdateError
 from turnout.rows import Facts
@@ -36,6 +35,7 @@ def normalised_coefficients(weights: Floats, local_work: Floats, effective_work:
 class FedNova:
     """Normalised averaging; each local solver reports its own work."""
 
+    divides_by_work: ClassVar[str] = "always"
     # how the weights w_i correct for client sampling, as in FedAvg: "ratio" normalises p_i over the cohort, which is
     # usual; "mean" gives every draw the same weight; "ht" uses p_i / π_i, "ht-fleet" p_i / (q_i π_i)
     weighting: Weighting = "ratio"
@@ -55,21 +55,3 @@ class FedNova:
         amounts = facts.local_work if self.effective == "work" else facts.local_steps
         effective_work = float((weights * amounts).sum())  # τ_eff
         return normalised_coefficients(weights, facts.local_work, effective_work)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the local solver is not supported, or why the selection or fleet does not suit the weighting."""
-        yield from weighting_objections(self.weighting, plan)
-        if not getattr(plan.local, "preconditioned", False):
-            return
-        solver, correction = type(plan.local).__name__, getattr(plan.local, "correction", "none")
-        if correction == "none":
-            yield (
-                f"FedNova divides each update by its number of steps, which does not include the preconditioner that "
-                f'{solver} applies to each step. Set local.correction = "joint" and aggregate with Joint, '
-                "or use SGD at the clients."
-            )
-        else:
-            yield (
-                f'{solver} with correction = "{correction}" already divides each update by its work, and FedNova '
-                f"would divide again. Aggregate with {'Joint' if correction == 'joint' else 'FedAvg'}."
-            )

@@ -22,15 +22,14 @@ Differs from the paper: the weighted form is new, for clients with unequal data.
 Reference: Jhunjhunwala, Sharma, Nagarkatti, Joshi. UAI 2022. arXiv:2207.14130.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.aggregation.fedavg import participation_weights, weighting_objections
+from turnout.aggregation.fedavg import participation_weights
 from turnout.array_types import Floats, Ids
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
 from turnout.row_table import RowTable, weighted_sum
@@ -128,10 +127,6 @@ class FedVARP:
             memory=stored.memory(),
             metrics={"memory_bytes": float(stored.num_bytes)},
         )
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the selection or the fleet does not support the weighting."""
-        return weighting_objections(self.weighting, plan)
 
     def steps_without_answers(self, anyone_up: bool) -> bool:
         """Return whether a round without updates steps along Σ_j p_j y_j; with `mean` it takes no step."""

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.errors import Problem
 from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
 from turnout.requests import Steps, Trained
 from turnout.rows import Rows
@@ -48,12 +49,13 @@ def trust_coefficients(delta: Tensor, root: Tensor, multiplicity: Ids) -> tuple[
 class FLTrust:
     """Trust computed from the server's own samples. No settings: data.server_samples is the root set."""
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why the federation has no root set."""
         if population.server_size == 0:
-            yield (
+            yield Problem(
                 "FLTrust needs samples at the server, its root set; this federation has none. "
-                "Set data.server_samples to 100 or more, or aggregate with another robust rule."
+                "Set data.server_samples to 100 or more, or aggregate with another robust rule.",
+                "data.server_samples",
             )
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Steps[Combined]:

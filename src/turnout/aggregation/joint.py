@@ -11,13 +11,12 @@ Differs from the paper: w_i is FedAvg's weight, by the client's data size; the p
 Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
 """
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from turnout.aggregation.fedavg import Weighting, participation_weights, weighting_objections
+from turnout.aggregation.fedavg import Weighting, participation_weights
 from turnout.errors import UpdateError
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
@@ -34,6 +33,7 @@ def joint_direction(weights: Tensor, corrected: Tensor, inverse: Tensor) -> Tens
 class Joint:
     """The average update, corrected for the clients' preconditioners."""
 
+    needs_inverse_rows: ClassVar[bool] = True
     is_weighted_sum: ClassVar[bool] = False  # the direction is a ratio of two weighted sums
     # how the weights w_i correct for client sampling, as in FedAvg: "ratio" normalises p_i over the cohort, which is
     # usual; "mean" gives every draw the same weight; "ht" uses p_i / π_i, "ht-fleet" p_i / (q_i π_i)
@@ -49,14 +49,3 @@ class Joint:
         weights = participation_weights(rows.facts, self.weighting)
         direction = joint_direction(as_tensor(weights, rows.delta), rows.delta, rows.extra)
         return Combined(direction=direction, coefficients=weights)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the local solver is not supported, or why the selection or fleet does not suit the weighting."""
-        yield from weighting_objections(self.weighting, plan)
-        correction = getattr(plan.local, "correction", None)
-        if correction != "joint":
-            got = f'correction = "{correction}"' if correction is not None else "no correction"
-            yield (
-                f'Joint needs a local solver with correction = "joint"; {type(plan.local).__name__} has {got}. '
-                'Set local.correction = "joint" on an adaptive solver, or aggregate with FedAvg.'
-            )

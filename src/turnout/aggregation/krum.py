@@ -13,9 +13,6 @@ Reduces to: FedAvg when one client returns an update, or all updates are equal.
 Reference: Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -56,16 +53,6 @@ def best_draws(rows: Rows, num_attackers: int) -> Ids:
     return np.asarray(row_of_draw[np.argsort(scores, kind="stable")])
 
 
-def small_cohort_objections(plan: Any, num_attackers: int) -> Iterator[str]:
-    """Yield why the cohort is too small to tolerate this many attackers."""
-    cohort_size, least = plan.selection.cohort_size, 2 * num_attackers + 3
-    if cohort_size is not None and cohort_size < least:
-        yield (
-            f"num_attackers = {num_attackers} needs cohort_size >= {least}; got {cohort_size}. "
-            f"Set selection.cohort_size to {least} or more, or lower aggregation.num_attackers."
-        )
-
-
 @rule("aggregation")
 class Krum:
     """The update nearest to its neighbours."""
@@ -73,9 +60,10 @@ class Krum:
     # largest number f of malicious draws to tolerate, 0 to (cohort_size − 3) / 2; set it to the number you expect
     num_attackers: CountOrZero = 1
 
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the cohort is too small for the guarantee."""
-        yield from small_cohort_objections(plan, self.num_attackers)
+    @property
+    def least_cohort_size(self) -> int:
+        """The number of draws 2f + 3 that the guarantee needs."""
+        return 2 * self.num_attackers + 3
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return the update with the best score, with coefficient 1."""

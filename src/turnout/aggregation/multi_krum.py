@@ -14,12 +14,9 @@ Differs from the paper: scores are computed once, not again after each pick; m i
 Reference: Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 
-from turnout.aggregation.krum import best_draws, small_cohort_objections, tolerable_attackers
+from turnout.aggregation.krum import best_draws, tolerable_attackers
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
 from turnout.settings import Count, CountOrZero, rule
@@ -34,9 +31,10 @@ class MultiKrum:
     # number m of draws to average, 1 to n − f; none averages n − f of the n draws, which is usual
     num_kept: Count | None = None
 
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the cohort is too small for the guarantee."""
-        yield from small_cohort_objections(plan, self.num_attackers)
+    @property
+    def least_cohort_size(self) -> int:
+        """The number of draws 2f + 3 that the guarantee needs."""
+        return 2 * self.num_attackers + 3
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return the mean of the draws with the best scores."""

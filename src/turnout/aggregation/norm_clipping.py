@@ -12,13 +12,12 @@ Reduces to: FedAvg when no update norm exceeds C.
 Reference: Sun, Kairouz, Suresh, McMahan. Can you really backdoor federated learning? 2019. arXiv:1911.07963.
 """
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
-from turnout.aggregation.fedavg import Weighting, participation_weights, weighting_objections
+from turnout.aggregation.fedavg import Weighting, participation_weights
 from turnout.array_types import Floats
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
@@ -51,7 +50,3 @@ class NormClipping:
         direction = as_tensor(coefficients, rows.delta) @ rows.delta
         metrics = {"clip_norm": bound, "clipped": float((norms > bound).sum())}
         return Combined(direction=direction, coefficients=coefficients, metrics=metrics)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the selection or the fleet does not support the weighting."""
-        return weighting_objections(self.weighting, plan)

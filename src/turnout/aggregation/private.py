@@ -21,8 +21,7 @@ Reference: McMahan, Ramage, Talwar, Zhang. ICLR 2018. arXiv:1710.06963.
 """
 
 import math
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -32,14 +31,13 @@ from turnout.aggregation.accounting import Sampling, epsilon, round_divergences
 from turnout.aggregation.norm_clipping import clip_factors
 from turnout.array_types import Floats
 from turnout.errors import ConfigError
-from turnout.optional import limits_answers
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Facts, Rows
 from turnout.settings import Clients, Range, rule
+from turnout.traits import Privacy
 
 LEAST_NOISE, MOST_NOISE = 0.01, 1000.0  # in units of C; in this range the accountant is exact up to rounding
 MOST_CLIP_NORM = 1e12  # with noise: beyond it the noise alone is larger than any model's numbers
-SELECTION_RULES = {"none": ("Uniform", "Poisson"), "fixed": ("Uniform",), "poisson": ("Poisson",)}
 
 
 def bounded_mean(delta: Tensor, clip_norm: float, cohort_size: int) -> tuple[Tensor, Floats]:
@@ -71,72 +69,38 @@ class Private:
         if 0 < self.noise_multiplier < LEAST_NOISE:
             raise ConfigError(
                 f"Private needs noise_multiplier = 0 or >= {LEAST_NOISE}, because ε cannot be computed for less noise; "
-                f"got {self.noise_multiplier}. Change aggregation.noise_multiplier."
+                f"got {self.noise_multiplier}. Change aggregation.noise_multiplier.",
+                setting="aggregation.noise_multiplier",
             )
         if self.noise_multiplier > 0 and MOST_CLIP_NORM < self.clip_norm < float("inf"):
             raise ConfigError(
                 f"Private with noise needs clip_norm <= {MOST_CLIP_NORM:g}, or the noise drowns every model; got "
-                f"{self.clip_norm:g}. Change aggregation.clip_norm to the norm of a usual update."
+                f"{self.clip_norm:g}. Change aggregation.clip_norm to the norm of a usual update.",
+                setting="aggregation.clip_norm",
             )
         if self.noise_multiplier > 0 and self.clip_norm == float("inf"):
             raise ConfigError(
                 "Private with noise needs a finite clip_norm, the unit of the noise; got inf. "
-                "Change aggregation.clip_norm."
+                "Change aggregation.clip_norm.",
+                setting="aggregation.clip_norm",
             )
 
     def steps_without_answers(self, anyone_up: bool) -> bool:
         """Return whether a round without updates adds noise; an unchanged model would reveal that there were none."""
         return anyone_up and self.noise_multiplier > 0
 
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the guarantee would not hold."""
-        yield from self._objections_to_sampling(plan.selection)
-        clock = plan.fleet.clock
-        if self.sampling != "fixed" and limits_answers(clock) and clock.displaces:
-            yield (
-                "with over-selection a client that is in time displaces another one, so the sum changes by up to 2C, "
-                'not C. Set fleet.clock.over_selection = 1, or aggregation.sampling = "fixed", which counts 2C.'
-            )
-        if type(plan.filtering).__name__ != "Everyone":
-            yield "a filter reads data before selection, outside the guarantee. Leave filtering out."
-        if plan.local.client_state is not None:
-            yield 'control variates carry unclipped updates from round to round. Set local.control = "none".'
-        if hasattr(getattr(plan.local, "effort", None), "observe"):
-            yield "an effort that depends on training losses reveals them without noise. Set local.steps instead."
-        if plan.server.wants_norms:
-            yield f'{type(plan.server).__name__} reads unclipped update norms. Set server.use = "sgd".'
-        if plan.asynchrony is not None:
-            yield "the accounting does not cover updates to older models. Leave asynchrony out."
-        if plan.assist is not None or plan.fleet.membership is not None:
-            yield "the accounting covers no server rounds, arrivals or departures. Leave assist and membership out."
-        if getattr(plan.attack, "colludes", False):
-            yield "attackers that see others' updates reveal them, each up to C. Leave attack out, or set another."
-
-    def _objections_to_sampling(self, selection: Any) -> Iterator[str]:
-        rule, allowed = type(selection).__name__, SELECTION_RULES[self.sampling]
-        if rule not in allowed or getattr(selection, "replacement", False):
-            names = " or ".join(name.lower() for name in allowed)
-            yield (
-                f'sampling = "{self.sampling}" needs a selection that does not read data, without replacement; '
-                f"got {rule}. Set selection.use to {names}, without replacement."
-            )
-        elif self.sampling == "fixed" and selection.cohort_size is None:
-            yield (
-                'sampling = "fixed" needs a sampled cohort; every client is selected. '
-                'Set selection.cohort_size, or aggregation.sampling = "none".'
-            )
-        elif selection.cohort_size not in (None, self.cohort_size):
-            yield (
-                f"the sum is divided by cohort_size = {self.cohort_size}, but {selection.cohort_size} clients are "
-                f"selected. Set aggregation.cohort_size to {selection.cohort_size}."
-            )
+    @property
+    def privacy(self) -> Privacy:
+        """What the guarantee assumes of the rest of the plan."""
+        return Privacy(sampling=self.sampling, cohort_size=self.cohort_size)
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:
         """Return the noisy sum over K, and ε so far as a metric."""
         if view.buffers is not None:
             raise ConfigError(
                 "Private covers parameters only; this model has buffers (running statistics), which are averaged "
-                "without clipping or noise. Change model to one without them."
+                "without clipping or noise. Change model to one without them.",
+                setting="model",
             )
         direction, coefficients = bounded_mean(rows.delta, self.clip_norm, self.cohort_size)
         metrics = {"clipped": float((coefficients < 1 / self.cohort_size).sum())}

@@ -14,8 +14,7 @@ Differs from the paper: E_k may differ from client to client, as it does when wo
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,25 +30,12 @@ def complete_coefficients(facts: Facts) -> Floats:
     return np.where(is_complete, facts.num_clients * facts.weights / num_complete, 0.0)
 
 
-def cohort_objections(rule: object, plan: Any) -> Iterator[str]:
-    """Yield why a scheme does not support a selection of only some of the available clients."""
-    size = plan.selection.cohort_size
-    if size is not None:
-        yield (
-            f"{type(rule).__name__} needs every available client in the cohort, because its coefficients p_k are not "
-            f"corrected for client sampling; got cohort_size = {size}. Leave selection.cohort_size out, "
-            "or aggregate with FedNova."
-        )
-
-
 @rule("aggregation")
 class SchemeA:
     """Average the complete updates only. No settings."""
 
+    needs_everyone: ClassVar[bool] = True
+
     def coefficients(self, facts: Facts) -> Floats:
         """Return N p_k / K_τ for complete work, else 0."""
         return complete_coefficients(facts)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the selection is not supported."""
-        return cohort_objections(self, plan)

@@ -12,10 +12,8 @@ Reduces to: FedAvg when every client returns an update, so that Σ_k p_k = 1.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from typing import ClassVar
 
-from turnout.aggregation.scheme_a import cohort_objections
 from turnout.array_types import Floats
 from turnout.rows import Facts
 from turnout.settings import rule
@@ -25,10 +23,8 @@ from turnout.settings import rule
 class SchemeB:
     """Average all updates by data share, unscaled. No settings."""
 
+    needs_everyone: ClassVar[bool] = True
+
     def coefficients(self, facts: Facts) -> Floats:
         """Return p_k."""
         return facts.weights.copy()
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the selection is not supported."""
-        return cohort_objections(self, plan)

@@ -14,12 +14,10 @@ larger E_k then has a larger update; the rule does not correct for that.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
-from turnout.aggregation.scheme_a import cohort_objections
 from turnout.array_types import Floats, Ids
 from turnout.rows import Facts
 from turnout.settings import rule
@@ -35,10 +33,9 @@ def completed_coefficients(weights: Floats, asked_steps: Ids, local_steps: Ids) 
 class SchemeC:
     """Average all updates, scaled up to the asked number of steps. No settings."""
 
+    needs_everyone: ClassVar[bool] = True
+    divides_by_work: ClassVar[str] = "incomplete"
+
     def coefficients(self, facts: Facts) -> Floats:
         """Return (E_k / s_k) p_k."""
         return completed_coefficients(facts.weights, facts.asked_steps, facts.local_steps)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the selection is not supported."""
-        return cohort_objections(self, plan)

@@ -32,10 +32,13 @@ class Target:
             example = f"{self.value / 100:.2f}" if 1 < self.value <= 100 else "0.80"
             raise ConfigError(
                 f"The target for {self.metric} must lie in (0, 1]; got {self.value:g}: {self.metric} is a share "
-                f"between 0 and 1; write {example}. Change target."
+                f"between 0 and 1; write {example}. Change target.",
+                setting="target",
             )
         if not math.isfinite(self.value):
-            raise ConfigError(f"The target for {self.metric} must be finite; got {self.value}. Change target.")
+            raise ConfigError(
+                f"The target for {self.metric} must be finite; got {self.value}. Change target.", setting="target"
+            )
 
     def as_dict(self) -> dict[str, float]:
         """Return the target in the form of a study file."""

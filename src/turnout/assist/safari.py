@@ -39,7 +39,8 @@ class Safari:
         if self.client_prob == "theory" and (self.participants is None or self.local_steps is None):
             raise ConfigError(
                 'Safari with client_prob = "theory" needs participants and local_steps, for q = 1 − 1/(m·K). '
-                "Set assist.participants and assist.local_steps, or give assist.client_prob a number."
+                "Set assist.participants and assist.local_steps, or give assist.client_prob a number.",
+                setting="assist.participants",
             )
 
     @property

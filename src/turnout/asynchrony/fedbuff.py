@@ -22,8 +22,7 @@ mini-batches stay keyed by (round, client).
 Reference: Nguyen et al. Federated learning with buffered asynchronous aggregation. AISTATS 2022. arXiv:2106.06639.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -54,12 +53,14 @@ class FedBuff:
         if self.buffer_size > self.concurrency:
             raise ConfigError(
                 f"FedBuff needs buffer_size <= concurrency; got {self.buffer_size} and {self.concurrency}. "
-                "Change asynchrony.buffer_size or asynchrony.concurrency."
+                "Change asynchrony.buffer_size or asynchrony.concurrency.",
+                setting="asynchrony.buffer_size",
             )
         if self._raw(np.array([self.usual_staleness]))[0] == 0:
             raise ConfigError(
                 f"FedBuff needs usual_staleness <= cutoff, or beyond > 0; got {self.usual_staleness} > {self.cutoff}, "
-                "where an update has weight 0. Change asynchrony.usual_staleness."
+                "where an update has weight 0. Change asynchrony.usual_staleness.",
+                setting="asynchrony.usual_staleness",
             )
 
     def weight(self, staleness: Ids) -> Floats:
@@ -73,31 +74,3 @@ class FedBuff:
         if self.staleness == "cutoff":
             return np.where(staleness <= self.cutoff, 1.0, self.beyond)
         return np.ones(len(staleness))
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield which other choices asynchronous rounds do not support."""
-        if plan.fleet.clock is None:
-            yield 'it needs the time each client takes. Set fleet.clock, for example { use = "deadline" }.'
-        cohort = getattr(plan.selection, "cohort_size", None)
-        if cohort is not None and cohort <= self.buffer_size < self.concurrency:
-            yield (
-                f"a cohort of {cohort} cannot fill a buffer of {self.buffer_size} before its last client returns, so "
-                f"the server would wait for all of them and {self.concurrency} would never train at the same time. "
-                "Set selection.cohort_size above asynchrony.buffer_size, or leave it out."
-            )
-        if plan.local.client_state is not None:
-            yield 'control variates need rounds that all clients share. Set local.control = "none".'
-        if hasattr(getattr(plan.local, "effort", None), "observe"):
-            yield (
-                "an effort that depends on the loss needs rounds that all clients share. "
-                "Set local.steps or local.epochs."
-            )
-        if getattr(plan.aggregation, "weighting", None) in ("ht", "ht-fleet"):
-            yield (
-                "the probability that a client's update is in a buffer is not known. "
-                'Set aggregation.weighting = "mean".'
-            )
-        if type(plan.filtering).__name__ != "Everyone":
-            yield "a filter needs a round that all clients share. Leave filtering out."
-        if plan.fleet.membership is not None or plan.assist is not None:
-            yield "arrivals, departures and server rounds need rounds that all clients share. Leave them out."

@@ -10,14 +10,14 @@ The attackers of a small fraction are therefore a subset of those of a larger on
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, Problem
 from turnout.protocols import Population
 from turnout.settings import ClientId, Share, rule
 from turnout.streams import Streams
@@ -58,37 +58,14 @@ class Seen:
 
 
 class Attack(Protocol):
-    """What malicious clients do: an attack can `forge` updates, `relabel` training samples, or both."""
+    """What malicious clients do: an attack can `forge` updates, `relabel` training samples, or both.
+
+    Both are traits of an attack: see `turnout.traits.AttackTraits`.
+    """
 
     def attackers(self, num_clients: int, streams: Streams) -> Any:
         """Return a bool per client: whether it attacks."""
         ...
-
-
-class Forger(Attack, Protocol):
-    """An attack that replaces updates."""
-
-    def forge(self, seen: Seen) -> Tensor:
-        """Return the updates that the attackers send, one row each."""
-        ...
-
-
-class Relabeller(Attack, Protocol):
-    """An attack that replaces training labels."""
-
-    def relabel(self, labels: Tensor, num_classes: int) -> Tensor:
-        """Return the labels that attackers train on."""
-        ...
-
-
-def forges(attack: Attack | None) -> TypeGuard[Forger]:
-    """Whether attackers replace their updates."""
-    return hasattr(attack, "forge")
-
-
-def relabels(attack: Attack | None) -> TypeGuard[Relabeller]:
-    """Whether attackers replace their training labels; an attack with `relabel` may set `relabels = False`."""
-    return hasattr(attack, "relabel") and bool(getattr(attack, "relabels", True))
 
 
 @lru_cache(maxsize=32)
@@ -112,10 +89,14 @@ class Attackers:
         name = type(self).__name__
         if (self.fraction is None) == (self.clients is None):
             got = "neither" if self.fraction is None else "both"
-            raise ConfigError(f"{name} needs fraction or clients; got {got}. Set attack.fraction or attack.clients.")
+            raise ConfigError(
+                f"{name} needs fraction or clients; got {got}. Set attack.fraction or attack.clients.",
+                setting="attack.fraction",
+            )
         if self.clients is not None and len(set(self.clients)) < len(self.clients):
             raise ConfigError(
-                f"{name} needs each of its clients once; got {list(self.clients)}. Change attack.clients."
+                f"{name} needs each of its clients once; got {list(self.clients)}. Change attack.clients.",
+                setting="attack.clients",
             )
 
     def attackers(self, num_clients: int, streams: Streams) -> Any:
@@ -126,10 +107,11 @@ class Attackers:
         hostile[list(self.clients)] = True
         return hostile
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield which attackers are not clients of the federation."""
         if self.clients is not None and max(self.clients, default=-1) >= population.num_clients:
-            yield (
+            yield Problem(
                 f"{type(self).__name__} needs clients below {population.num_clients}, the number of clients; "
-                f"got {max(self.clients)}. Change attack.clients."
+                f"got {max(self.clients)}. Change attack.clients.",
+                "attack.clients",
             )

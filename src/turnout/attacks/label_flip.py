@@ -25,7 +25,8 @@ def flipped_labels(labels: Tensor, num_classes: int, to: tuple[int, ...] | None)
     if len(to) != num_classes or not all(0 <= label < num_classes for label in to):
         raise ConfigError(
             f"LabelFlip needs labels with a class from 0 to {num_classes - 1} for each of {num_classes} classes; "
-            f"got {list(to)}. Change attack.labels, or leave it out to reverse them."
+            f"got {list(to)}. Change attack.labels, or leave it out to reverse them.",
+            setting="attack.labels",
         )
     return torch.tensor(to, dtype=labels.dtype, device=labels.device)[labels.long()]
 

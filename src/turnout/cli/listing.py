@@ -8,7 +8,8 @@ from typing import Any
 
 from turnout.algorithms import ALGORITHMS
 from turnout.algorithms.algorithm import Algorithm
-from turnout.catalogue import AXES, axis_named, describe, did_you_mean, find
+from turnout.axes import AXES
+from turnout.catalogue import axis_named, describe, did_you_mean, find
 from turnout.cli.study_settings import study_settings
 from turnout.errors import ConfigError
 from turnout.rule_sources import ShippedRule, shipped_losses, shipped_rules

@@ -3,15 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
+from turnout.axes import TABLES
 from turnout.rule_sources import describe_class
 
-TABLES = {  # by name: the class that holds its settings
-    "fleet": ("turnout.fleet", "Fleet"),
-    "turnover": ("turnout.coordinator.turnover", "Turnover"),
-    "trust": ("turnout.coordinator.plan", "Trust"),
-    "evaluate": ("turnout.coordinator.plan", "Cadence"),
-    "checkpoint": ("turnout.checkpoint.schedule", "Checkpoint"),
-}
 EXAMPLES: dict[str, dict[str, Any]] = {  # by name in Python: how a study file writes it
     "name": {"name": "my-study"},
     "rounds": {"rounds": 100},
@@ -39,8 +33,8 @@ def study_settings() -> dict[str, dict[str, Any]]:
 def _facts(name: str) -> dict[str, Any]:
     field = next(field for field in describe_class("turnout.study.study", "Study").settings if field.name == name)
     if name in TABLES:
-        said = describe_class(*TABLES[name])
-        made = f"turnout.{TABLES[name][1]}(…)"
+        module, _, kind = TABLES[name].kind.partition(":")
+        said, made = describe_class(module, kind), f"turnout.{kind}(…)"
         rest = {"notes": said.notes, "settings": [asdict(setting) for setting in said.settings]}
         return {"summary": said.summary, **rest, "python": f"turnout.Study({name}={made})", "file": EXAMPLES[name]}
     return {"summary": field.meaning, "python": f"turnout.Study({name}=…)", "file": EXAMPLES[name]}

@@ -1,6 +1,6 @@
 """The round, the plan it follows and the state it carries."""
 
-from turnout.coordinator.checks import check
+from turnout.coordinator.compatibility import check
 from turnout.coordinator.plan import Cadence, Plan, State, Trust
 from turnout.coordinator.round import coordinate
 from turnout.coordinator.turnover import Turnover

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.client_state import settle_clients, shared_of
-from turnout.coordinator.generators import is_rowwise
 from turnout.coordinator.jobs import Jobs, merged
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
@@ -92,7 +91,7 @@ def _updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | N
     wanted, collected.reused, collected.num_handed_out = order.clients, trained is not None, len(order.clients)
     while True:
         if trained is None:
-            into = _room(state, len(wanted)) if is_rowwise(plan.aggregation) else None
+            into = _room(state, len(wanted)) if plan.traits.aggregation.is_rowwise else None
             asked = order.steps[np.searchsorted(order.clients, wanted)]
             returns: Returns = yield Collect(order=order, clients=wanted, steps=asked, into=into)
             answer, facts, coefficients = returns.work, returns.facts, returns.coefficients
@@ -162,7 +161,7 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
 def _stale_coefficients(plan: Plan, facts: Facts, staleness: Ids) -> Floats | None:
     """Return the aggregation's coefficients, each times what an update of its age counts; None for rows."""
     assert plan.asynchrony is not None
-    if is_rowwise(plan.aggregation) or not len(facts):
+    if plan.traits.aggregation.is_rowwise or not len(facts):
         return None
     return np.asarray(cast(Any, plan.aggregation).coefficients(facts) * plan.asynchrony.weight(staleness))
 

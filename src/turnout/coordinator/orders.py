@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from turnout.array_types import Floats, Ids
-from turnout.coordinator.generators import is_rowwise
 from turnout.coordinator.plan import Plan
 from turnout.orders import Order, Weighing
 from turnout.protocols import Population, View
@@ -22,7 +21,7 @@ def order_for(
     draws = np.ones_like(clients) if multiplicity is None else multiplicity
     facts = _facts(plan, view, clients, steps, settings)
     facts = replace(facts, multiplicity=draws, inclusion_prob=inclusion_prob)
-    rule: Any = None if is_rowwise(plan.aggregation) else plan.aggregation
+    rule: Any = None if plan.traits.aggregation.is_rowwise else plan.aggregation
     return _order(view, plan.local, Weighing(rule, plan.local, settings, facts), clients, steps)
 
 

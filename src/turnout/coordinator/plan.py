@@ -1,24 +1,23 @@
 """The plan of one run: one choice per axis. And its state: one value that can be saved and restored."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
-from turnout.aggregation import FedAvg
 from turnout.array_types import Floats
 from turnout.attacks.attack import Attack
+from turnout.axes import FLEET_AXES, PLAN_RULES, default_rule
 from turnout.coordinator.turnover import Turnover
 from turnout.errors import ConfigError
-from turnout.filtering import Everyone
 from turnout.fleet import Fleet
 from turnout.metrics import EVALUATED
+from turnout.own_rules import completed
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Memory, Population, Selection, Server
 from turnout.row_table import DEFAULT_BUDGET, new_rows
-from turnout.selection import Uniform
-from turnout.server import SGD as ServerSGD
 from turnout.settings import Count, CountOrZero, Positive, rule
+from turnout.traits import Traits
 
 
 @rule("evaluate")
@@ -34,7 +33,8 @@ class Cadence:
             raise ConfigError(
                 f"evaluate.clients_every measures the accuracy of every client, and evaluate.metrics = "
                 f'{list(self.metrics)} leaves it out. Add "accuracy" to evaluate.metrics, or set '
-                "evaluate.clients_every to 0."
+                "evaluate.clients_every to 0.",
+                setting="evaluate.metrics",
             )
 
     @property
@@ -60,7 +60,9 @@ class Trust:
 
     def __post_init__(self) -> None:
         if self.policy == "clip" and self.max_norm is None:
-            raise ConfigError('trust.policy = "clip" needs a length to clip to. Set trust.max_norm.')
+            raise ConfigError(
+                'trust.policy = "clip" needs a length to clip to. Set trust.max_norm.', setting="trust.max_norm"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +72,10 @@ class Plan:
     local: Local
     rounds: int
     fleet: Fleet = field(default_factory=Fleet)
-    filtering: Filtering = field(default_factory=Everyone)
-    selection: Selection = field(default_factory=Uniform)
-    aggregation: Aggregation = field(default_factory=FedAvg)
-    server: Server = field(default_factory=ServerSGD)
+    filtering: Filtering = field(default_factory=default_rule("filtering"))
+    selection: Selection = field(default_factory=default_rule("selection"))
+    aggregation: Aggregation = field(default_factory=default_rule("aggregation"))
+    server: Server = field(default_factory=default_rule("server"))
     assist: Assist | None = None  # none: every round is the clients'
     asynchrony: Asynchrony | None = None  # none: the server waits for everyone it asked
     attack: Attack | None = None  # none: everyone is honest
@@ -82,9 +84,24 @@ class Plan:
     evaluate: Cadence = field(default_factory=Cadence)
     table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take; beyond it lies in a file
 
+    # what is known of the rules beyond their methods; read once, here
+    traits: Traits = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        given = self.rules()
+        object.__setattr__(self, "traits", Traits.of(given))
+        changed = {axis: whole for axis, rule in given.items() if (whole := completed(axis, rule)) is not rule}
+        for section in changed.keys() & set(PLAN_RULES):
+            object.__setattr__(self, section, changed[section])
+        if fleet := {axis: rule for axis, rule in changed.items() if axis in FLEET_AXES}:
+            object.__setattr__(self, "fleet", replace(self.fleet, **fleet))
         if self.rounds < 1:
-            raise ConfigError(f"A study needs rounds >= 1; got {self.rounds}. Change rounds.")
+            raise ConfigError(f"A study needs rounds >= 1; got {self.rounds}. Change rounds.", setting="rounds")
+
+    def rules(self) -> dict[str, Any]:
+        """Return the rule of each axis; None where there is none."""
+        fleet = {axis: getattr(self.fleet, axis) for axis in FLEET_AXES}
+        return fleet | {section: getattr(self, section) for section in PLAN_RULES}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from turnout.array_types import Floats
 from turnout.coordinator.asking import Asker, Meter
-from turnout.coordinator.checks import check, check_buffers
 from turnout.coordinator.client_state import follow_weights
 from turnout.coordinator.collecting import Collected, collect_updates, reusing
-from turnout.coordinator.generators import is_rowwise, settle
+from turnout.coordinator.compatibility import check, check_buffers
+from turnout.coordinator.generators import settle
 from turnout.coordinator.members import admitted, begin_members, change_members
 from turnout.coordinator.orders import server_order
 from turnout.coordinator.plan import Plan, State
@@ -27,7 +27,6 @@ from turnout.coordinator.records import as_last, empty_record, round_record
 from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
 from turnout.coordinator.trust import with_trust
 from turnout.local import SGD
-from turnout.optional import is_observer, may_step_without_answers
 from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
 from turnout.requests import Census, Costs, Evaluate, Evaluated, Present, Record, Steps, Train, Trained
 from turnout.rows import Rows
@@ -158,10 +157,11 @@ def _advance(
     if answer is None:
         return {}
     state.last_losses = _updated(state.last_losses, answer)
-    if is_observer(plan.local) and len(collected.facts):
+    observe = plan.traits.local.observe
+    if observe is not None and len(collected.facts):
         share = collected.facts.weights * collected.facts.multiplicity
         loss = float((share * answer.loss).sum() / share.sum())
-        state.local = {**state.local, **plan.local.observe(state.local, view, loss)}
+        state.local = {**state.local, **observe(state.local, view, loss)}
     combined: Combined = yield from _combine(plan, view, state, collected, answer, ask)
     collected.coefficients = combined.coefficients
     age = {} if collected.staleness is None else {"staleness": float(collected.staleness.mean())}
@@ -195,8 +195,8 @@ def _square_norms(plan: Plan, collected: Collected, answer: Trained) -> Any:
 
 def _of_nobody(plan: Plan, view: View, anyone_up: bool) -> Trained | None:
     """Return an answer with no rows, for an aggregation that steps although no update came."""
-    rule = plan.aggregation
-    if not (may_step_without_answers(rule) and rule.steps_without_answers(anyone_up=anyone_up)):
+    steps_without_answers = plan.traits.aggregation.steps_without_answers
+    if steps_without_answers is None or not steps_without_answers(anyone_up):
         return None
     rows, none = view.model.new_zeros(0, view.model.numel()), np.zeros(0, dtype=np.int64)
     return Trained(clients=none, steps=none, loss=np.zeros(0), finite=np.zeros(0, dtype=bool), delta=rows)
@@ -205,12 +205,13 @@ def _of_nobody(plan: Plan, view: View, anyone_up: bool) -> Trained | None:
 def _combine(
     plan: Plan, view: View, state: State, collected: Collected, answer: Trained, ask: Asker
 ) -> Steps[Combined]:
-    if is_rowwise(plan.aggregation):
+    combine = plan.traits.aggregation.combine
+    if combine is not None:
         delta = cast(Tensor, answer.delta)
         if plan.asynchrony is not None and collected.staleness is not None:
             delta = delta * delta.new_tensor(plan.asynchrony.weight(collected.staleness))[:, None]
         rows = Rows(collected.facts, delta, answer.extra, answer.loss)
-        combined: Combined = yield from settle(plan.aggregation.combine(rows, state.aggregation, view, ask))
+        combined: Combined = yield from settle(combine(rows, state.aggregation, view, ask))
         return combined
     assert collected.coefficients is not None
     direction = answer.reduced

@@ -34,12 +34,14 @@ class PartitionedData:
         if self.samples is not None and self.samples < self.clients:
             raise ConfigError(
                 f"{title} needs samples >= clients; got {self.samples} < {self.clients}. "
-                f"Set data.samples to {self.clients} or more, or leave it out to use all."
+                f"Set data.samples to {self.clients} or more, or leave it out to use all.",
+                setting="data.samples",
             )
         if self.server_from == "test" and self.server_samples == 0:
             raise ConfigError(
                 f'{title} with server_from = "test" needs server_samples >= 1; got 0. Set data.server_samples to 100, '
-                "for example, or leave data.server_from out."
+                "for example, or leave data.server_from out.",
+                setting="data.server_samples",
             )
 
 

@@ -54,7 +54,8 @@ class Quadratics:
         if self.num_examples is not None and len(self.num_examples) != self.num_clients:
             raise ConfigError(
                 f"Quadratics needs num_examples for each of {self.num_clients} clients; got {self.num_examples}. "
-                "Change data.num_examples."
+                "Change data.num_examples.",
+                setting="data.num_examples",
             )
 
     @property
@@ -129,15 +130,19 @@ def _check_sizes(rule: Quadratics, targets: tuple[tuple[float, ...], ...]) -> No
         if given not in (defaults[name], has):
             raise ConfigError(
                 f"Quadratics has {name} = {has} by its targets; got {name} = {given}. Drop data.{name}, or "
-                "data.targets and data.curvatures."
+                "data.targets and data.curvatures.",
+                setting=f"data.{name}",
             )
 
 
 def _check_lengths(curvatures: tuple[float, ...], targets: tuple[tuple[float, ...], ...]) -> None:
     if len(curvatures) == 0:
-        raise ConfigError("Quadratics needs one curvature or more; got none. Change data.curvatures.")
+        raise ConfigError(
+            "Quadratics needs one curvature or more; got none. Change data.curvatures.", setting="data.curvatures"
+        )
     if len(targets) != len(curvatures) or len({len(target) for target in targets}) != 1:
         raise ConfigError(
             f"Quadratics needs one target per curvature, all of one length; got {len(curvatures)} curvatures and "
-            f"targets of lengths {[len(target) for target in targets]}. Change data.targets."
+            f"targets of lengths {[len(target) for target in targets]}. Change data.targets.",
+            setting="data.targets",
         )

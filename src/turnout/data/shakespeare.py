@@ -138,7 +138,8 @@ class Shakespeare:
         if self.test_share + self.holdout >= 1.0:
             raise ConfigError(
                 f"Shakespeare needs test_share + holdout < 1; got {self.test_share} and {self.holdout}. "
-                "Change data.test_share or data.holdout."
+                "Change data.test_share or data.holdout.",
+                setting="data.test_share",
             )
 
     def build(self, streams: Streams) -> Federation:

@@ -68,7 +68,8 @@ class Evaluator:
         if held is None or len(held) == 0:
             raise ConfigError(
                 f"Scoring models on {request.on} samples needs some; {task.federation.name} has none. "
-                "Set data.server_samples (or data.holdout, to score on a client's own) above 0."
+                "Set data.server_samples (or data.holdout, to score on a client's own) above 0.",
+                setting="data.server_samples",
             )
         if self.stack is not None:
             metrics = self._stacked_metrics(held, list(request.models))

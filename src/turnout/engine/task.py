@@ -57,7 +57,8 @@ def samples_of(task: Task, request: Fit) -> Slab:
     if held is None or len(held) == 0:
         raise ConfigError(
             f"This rule needs samples at the server; {task.federation.name} has none. "
-            "Set data.server_samples to 50 or more, or pass server=(x, y) when building the federation."
+            "Set data.server_samples to 50 or more, or pass server=(x, y) when building the federation.",
+            setting="data.server_samples",
         )
     return Slab(held.x, held.y, np.zeros(1, dtype=np.int64), np.array([len(held)]), None)
 

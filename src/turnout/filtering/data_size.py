@@ -26,7 +26,8 @@ class DataSize:
     def __post_init__(self) -> None:
         if self.most is not None and self.most < self.least:
             raise ConfigError(
-                f"DataSize needs least <= most; got {self.least} and {self.most}. Change filtering.least or most."
+                f"DataSize needs least <= most; got {self.least} and {self.most}. Change filtering.least or most.",
+                setting="filtering.least",
             )
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Kept:

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Ids
+from turnout.errors import Problem
 from turnout.protocols import Ask, Kept, Population, View
 from turnout.requests import Scored, Steps, Trained
 from turnout.settings import Clients, Count, Number, When, rule
@@ -120,17 +121,19 @@ class Greedy:
     # accept a client if a = b (true, as in the authors' code), or reject it (false, as in the paper)
     ties: Annotated[bool, When(mode="deterministic")] = False
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why there is no validation set."""
         if self.on == "server" and population.server_size == 0:
-            yield (
+            yield Problem(
                 'Greedy on = "server" needs samples at the server to score models on; this federation has none. '
-                'Set data.server_samples to 50 or more, or filtering.on = "client" with data.holdout above 0.'
+                'Set data.server_samples to 50 or more, or filtering.on = "client" with data.holdout above 0.',
+                "data.server_samples",
             )
         if self.on == "client" and population.holdout_sizes is not None and not population.holdout_sizes.any():
-            yield (
+            yield Problem(
                 'Greedy on = "client" needs samples that clients hold out, to score models on; these hold out none. '
-                'Set data.holdout to 0.1, for example, or filtering.on = "server" with data.server_samples above 0.'
+                'Set data.holdout to 0.1, for example, or filtering.on = "server" with data.server_samples above 0.',
+                "data.holdout",
             )
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:

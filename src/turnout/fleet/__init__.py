@@ -2,6 +2,7 @@
 
 from dataclasses import field
 
+from turnout.axes import default_rule
 from turnout.errors import ConfigError
 from turnout.fleet.availability import (
     Always,
@@ -23,6 +24,7 @@ from turnout.fleet.traces import Trace
 from turnout.fleet.work import Complete, Fraction, RuanTraces, Stragglers
 from turnout.protocols import Availability, Clock, Membership, Work
 from turnout.settings import rule
+from turnout.traits import AvailabilityTraits, traits_of
 
 __all__ = [
     "Always",
@@ -56,17 +58,18 @@ class Fleet:
     """The devices: availability, completed work, durations, and which clients join and leave."""
 
     # rule for the clients that are available in a round; by default all clients are always available
-    availability: Availability = field(default_factory=Always)
+    availability: Availability = field(default_factory=default_rule("availability"))
     # rule for how many of the asked local steps a client completes; by default all of them
-    work: Work = field(default_factory=Complete)
+    work: Work = field(default_factory=default_rule("work"))
     clock: Clock | None = None  # rule for how long computation and transfer take; none is no time
     membership: Membership | None = None  # rule for clients that join and leave; none is a fixed set of clients
 
     def __post_init__(self) -> None:
-        if self.clock is None and getattr(self.availability, "needs_clock", False):
+        if self.clock is None and traits_of(AvailabilityTraits, self.availability).needs_clock:
             name = type(self.availability).__name__
             raise ConfigError(
                 f"{name} needs a clock, because it depends on simulated time; this fleet has none. "
                 'Set fleet.clock to "deadline", or count in rounds (round_seconds of recorded, period_rounds of '
-                "diurnal)."
+                "diurnal).",
+                setting="fleet.clock",
             )

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from turnout.array_types import Floats, Ids
-from turnout.errors import ConfigError, DataError, TurnoutError
+from turnout.errors import ConfigError, DataError, Problem, TurnoutError
 from turnout.limits import read_json
 from turnout.protocols import Population, View
 from turnout.settings import Positive, Range, rule
@@ -84,19 +84,20 @@ class Phones:
         draws = view.streams.uniforms("device speed", view.round, clients, 2)
         return speeds(recorded.down[user], draws[:, 0]), speeds(recorded.up[user], draws[:, 1])
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why the recordings cannot be read."""
         try:
             self._recorded()
         except TurnoutError as error:
-            yield str(error)
+            yield Problem(str(error), "fleet.clock.phones")
 
     def _recorded(self) -> _Recorded:
         root = self.folder or os.environ.get("TURNOUT_DATA")
         if root is None:
             raise ConfigError(
                 "Phones needs the folder of the recorded devices; TURNOUT_DATA is not set. "
-                "Set fleet.clock.phones.folder to the folder that holds them."
+                "Set fleet.clock.phones.folder to the folder that holds them.",
+                setting="fleet.clock.phones.folder",
             )
         return _read(Path(root).expanduser())
 

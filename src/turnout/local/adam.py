@@ -40,7 +40,8 @@ class Adam(Adaptive):
         if self.bias_correction and self.initial_accumulator > 0:
             raise ConfigError(
                 "Adam needs initial_accumulator = 0 with bias_correction, which assumes that v starts at 0; got "
-                f"{self.initial_accumulator}. Change local.initial_accumulator."
+                f"{self.initial_accumulator}. Change local.initial_accumulator.",
+                setting="local.initial_accumulator",
             )
 
     def numbers(self) -> dict[str, float]:

@@ -6,8 +6,8 @@ The preconditioner of step k is P_k = 1/(√v_k + τ_a). The solver also accumul
     C ← C + a                  (C = 0 at the start)
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -94,22 +94,3 @@ class Adaptive(Solver):
     def finish(self, delta: Tensor, state: Memory) -> tuple[Tensor, Tensor | None]:
         """Return the corrected update."""
         return corrected(delta, state, self.correction)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the aggregation or the server rule does not support the correction."""
-        aggregation = type(plan.aggregation).__name__
-        if self.correction == "joint" and aggregation != "Joint":
-            yield (
-                'correction = "joint" sends updates divided by C and needs Joint, which restores a common scale; '
-                f'got {aggregation}. Set aggregation.use = "joint", or local.correction to "local" or "none".'
-            )
-        if self.correction == "joint" and plan.server.wants_norms:
-            yield (
-                f'{type(plan.server).__name__} uses the norms of the updates, and correction = "joint" sends updates '
-                'divided by C. Set server.use = "sgd", or local.correction = "none".'
-            )
-        if self.correction == "local" and aggregation == "SchemeC":
-            yield (
-                'correction = "local" already divides each update by its work, and SchemeC would divide again. '
-                'Set aggregation.use = "scheme-b", or local.correction = "none".'
-            )

@@ -1,17 +1,18 @@
 """Parts that all local solvers share: the learning rate, the mini-batches and the number of local steps."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Annotated, Any, Protocol, TypeGuard
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from turnout.array_types import Floats, Ids
+from turnout.axes import default_rule
 from turnout.errors import ConfigError
 from turnout.local.batches import steps_per_epoch
-from turnout.local.schedule import Constant
 from turnout.protocols import Batching, Memory, View
 from turnout.settings import Count, Positive, StepCount, When, rule
+from turnout.traits import EffortTraits, traits_of
 
 Work = StepCount | tuple[StepCount, StepCount]
 
@@ -32,20 +33,14 @@ class Effort(Protocol):
         ...
 
 
-class WatchfulEffort(Effort, Protocol):
-    """An effort that depends on the training loss."""
-
-    def observe(self, memory: Mapping[str, Any], view: View, loss: float, lr: float) -> Memory:
-        """Return the new memory after a round with this mean training loss and local learning rate."""
-        ...
-
-
 @rule("local")
 class Solver:
     """The settings of every solver; each solver defines its own step."""
 
     lr: Positive  # local learning rate η_l, greater than 0; 0.01 to 0.1 is usual for SGD, 0.001 to 0.01 for Adam
-    schedule: Schedule = field(default_factory=Constant)  # rule for the local learning rate over the rounds
+    schedule: Schedule = field(
+        default_factory=default_rule("schedule")
+    )  # rule for the local learning rate over the rounds
     # mini-batch size B, 1 or more; 10 to 100 is usual, none is all local samples
     batch_size: Annotated[Count | None, When(batches=("shuffled", "replaced"))] = None
     # how mini-batches are drawn: "shuffled" splits a new permutation in every epoch, "replaced" draws with replacement,
@@ -69,20 +64,23 @@ class Solver:
             if also:
                 raise ConfigError(
                     f"{called} needs effort alone or epochs or steps alone; got effort and {also}. "
-                    f'Set local.{also.split()[0]} = "none", or leave local.effort out.'
+                    f'Set local.{also.split()[0]} = "none", or leave local.effort out.',
+                    setting=f"local.{also.split()[0]}",
                 )
             return
         if (self.epochs is None) == (self.steps is None):
             got = "both" if self.epochs is not None else "neither"
             raise ConfigError(
                 f"{called} needs epochs or steps, one of the two; got {got}. "
-                "Set local.epochs = 1, for example, or give local.effort a rule."
+                "Set local.epochs = 1, for example, or give local.effort a rule.",
+                setting="local.epochs",
             )
         low, high = _range(self.epochs if self.steps is None else self.steps)
         if low > high:
             raise ConfigError(
                 f"{called} needs a range of work that ascends; got [{low}, {high}]. "
-                "Set local.epochs (or local.steps) to a whole number, or to [least, most]."
+                "Set local.epochs (or local.steps) to a whole number, or to [least, most].",
+                setting="local.epochs",
             )
 
     def numbers(self) -> dict[str, float]:
@@ -116,16 +114,16 @@ class Solver:
         values = {"lr": self.rate(view), **self.numbers()}
         return {name: np.full(len(clients), values[name], dtype=np.float64) for name in sorted(values)}
 
-    def observe(self, memory: Mapping[str, Any], view: View, loss: float) -> Memory:
-        """Pass the loss to an effort that depends on it and return its new memory; else return the memory unchanged."""
-        if _is_watchful(self.effort):
-            return self.effort.observe(memory, view, loss, self.rate(view))
-        return dict(memory)
+    @property
+    def observe(self) -> Callable[[Mapping[str, Any], View, float], Memory] | None:
+        """How the memory follows from a round's training loss; None if the effort does not depend on it."""
+        observe = traits_of(EffortTraits, self.effort).observe
+        return None if observe is None else lambda memory, view, loss: observe(memory, view, loss, self.rate(view))
 
-
-def _is_watchful(effort: Effort | None) -> TypeGuard[WatchfulEffort]:
-    """Whether an effort depends on the loss; isinstance with a protocol is too slow for every round."""
-    return hasattr(effort, "observe")
+    @property
+    def counts_steps(self) -> bool:
+        """Whether work is asked for in local steps."""
+        return self.steps is not None
 
 
 def _range(work: Work | None) -> tuple[int, int]:

@@ -30,11 +30,12 @@ def made(make: Callable[[], object], called: str, generator: torch.Generator) ->
         raise
     except Exception as error:  # the user's code may raise anything
         raise ConfigError(
-            f"The model {called} cannot be built: {in_brief(error).rstrip('.')}. Change model."
+            f"The model {called} cannot be built: {in_brief(error).rstrip('.')}. Change model.", setting="model"
         ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
-            f"model needs a function that returns an nn.Module; {called} returned {module!r:.80}. Change model."
+            f"model needs a function that returns an nn.Module; {called} returned {module!r:.80}. Change model.",
+            setting="model",
         )
     if has_lazy(module):
         raise ConfigError(waiting("model", type(module).__name__))

@@ -73,7 +73,8 @@ class ResNet18:
         if self.pooling == "corner" and not all(17 <= side <= 40 for side in sides):
             raise ConfigError(
                 f'ResNet18 with pooling = "corner" needs images of 17 to 40 pixels a side; got {sides[0]}x{sides[1]}. '
-                'Set model.pooling = "global".'
+                'Set model.pooling = "global".',
+                setting="model.pooling",
             )
         pool = nn.AdaptiveAvgPool2d(1) if self.pooling == "global" else nn.AvgPool2d(3)
         return build_initialised(lambda: resnet18(channels, num_outputs, self.groups, pool), generator)

@@ -34,7 +34,8 @@ class Sampled:
         if (self.remembers == "clusters") != (self.num_clusters is not None):
             raise ConfigError(
                 f'Sampled needs num_clusters with remembers = "clusters" and not otherwise; got {self.num_clusters} '
-                f"with {self.remembers!r}. Change aggregation.num_clusters."
+                f"with {self.remembers!r}. Change aggregation.num_clusters.",
+                setting="aggregation.num_clusters",
             )
 
     def combine(self, rows: Rows, memory: Memory, view: View, ask: Ask) -> Combined:

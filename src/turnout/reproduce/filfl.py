@@ -24,6 +24,7 @@ from turnout.data.cifar10 import Cifar10
 from turnout.data.federation import Federation, Held, Samples
 from turnout.data.partition import Dirichlet, Partition
 from turnout.data.shakespeare import WINDOW, Shakespeare, encode
+from turnout.errors import Problem
 from turnout.filtering import Greedy
 from turnout.journal.load import Loaded
 from turnout.protocols import Ask, Kept, Population, View
@@ -237,9 +238,9 @@ class Exhaustive:
         """The filter that decides."""
         return Greedy(mode=self.mode, every=self.every, most=self.most)
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why it cannot filter these clients."""
-        yield from self.greedy.objections_for(population)
+        yield from self.greedy.population_problems(population)
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
         """Return who stays, with how close that is to the best."""

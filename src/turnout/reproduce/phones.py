@@ -37,7 +37,8 @@ class RankedPhones:
         if view.population.num_clients > len(ranked):
             raise ConfigError(
                 f"RankedPhones needs at most {len(ranked)} clients; got {view.population.num_clients}. "
-                "Change data.clients."
+                "Change data.clients.",
+                setting="data.clients",
             )
         is_up = trace.states_at(view.sim_seconds % trace.length_seconds) == UP
         return np.asarray(everyone[is_up[self._phones(ranked, view)[everyone]]])
@@ -55,7 +56,8 @@ class RankedPhones:
         if root is None:
             raise ConfigError(
                 "RankedPhones needs FLASH's recording; TURNOUT_DATA is not set. "
-                "Set fleet.availability.folder to the folder that holds availability-traces."
+                "Set fleet.availability.folder to the folder that holds availability-traces.",
+                setting="fleet.availability.folder",
             )
         return Path(root).expanduser()
 

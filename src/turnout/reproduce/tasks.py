@@ -54,7 +54,8 @@ class RandomQuadratics:
         if self.curvature[0] > self.curvature[1] or self.target[0] > self.target[1]:
             raise ConfigError(
                 f"RandomQuadratics needs curvature[0] <= curvature[1] and target[0] <= target[1]; got "
-                f"{self.curvature} and {self.target}. Change data.curvature or data.target."
+                f"{self.curvature} and {self.target}. Change data.curvature or data.target.",
+                setting="data.curvature",
             )
 
     def drawn(self, streams: Streams) -> Quadratics:

@@ -22,13 +22,14 @@ Reference: Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes. ICLR 2022. Code of th
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.errors import Problem
 from turnout.protocols import Ask, Choice, Population, View
 from turnout.requests import Probed, Steps
 from turnout.row_table import RowTable
@@ -67,21 +68,18 @@ class DivFL:
     # a chosen client counts once for every client nearest to it (true), or once (false); true needs weighting = "mean"
     represent: bool = False
 
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the aggregation does not support `represent`."""
-        weighting = getattr(plan.aggregation, "weighting", None)
-        if self.represent and weighting != "mean":
-            yield (
-                f'represent = true needs an aggregation with weighting = "mean"; got {weighting}. '
-                'Set aggregation.weighting to "mean", or selection.represent to false.'
-            )
+    @property
+    def represents_others(self) -> bool:
+        """Whether a chosen client counts once for every client nearest to it."""
+        return self.represent
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why there are too many clients for a distance matrix."""
         if population.num_clients > MOST_CLIENTS:
-            yield (
+            yield Problem(
                 f"DivFL needs a distance for every pair of clients, so at most {MOST_CLIENTS} clients; got "
-                f'{population.num_clients}. Select with "power-of-choice" or "oort", or use fewer clients.'
+                f'{population.num_clients}. Select with "power-of-choice" or "oort", or use fewer clients.',
+                "selection.use",
             )
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Steps[Choice]:

@@ -20,8 +20,7 @@ Reference: Lai, Zhu, Madhyastha, Chowdhury. Oort: efficient federated learning v
 2021. arXiv:2010.06081.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -70,13 +69,10 @@ class Oort:
     # exponent α of the reduction for slow clients, 0 or more; 0 is none, 2 is usual
     slow_penalty: Annotated[NonNegative, When(preferred_seconds=GIVEN)] = 2.0
 
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the duration of a client's round is unknown."""
-        if self.preferred_seconds is not None and plan.fleet.clock is None:
-            yield (
-                "preferred_seconds needs a clock that predicts how long clients take; this fleet has none. "
-                'Change selection.preferred_seconds to "none", or set fleet.clock, for example to { use = "deadline" }.'
-            )
+    @property
+    def needs_seconds(self) -> bool:
+        """Whether the duration of a client's round has an effect."""
+        return self.preferred_seconds is not None
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Steps[Choice]:
         """Return some clients that never took part and the most useful of the others."""

@@ -19,8 +19,7 @@ of m.
 Reference: Chen, Horváth, Richtárik. Optimal client sampling for federated learning. TMLR 2022. arXiv:2010.13723.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from torch import Tensor
@@ -78,6 +77,8 @@ def sending_probabilities(norms: Floats, budget: float, iterations: int | None =
 class Optimal:
     """All sampled clients train; the norm of its update decides how likely a client is to send it."""
 
+    is_biased_to_large_updates: ClassVar[bool] = True
+    trains_clients: ClassVar[bool] = True
     cohort_size: Clients  # expected number m of clients that send their update, 1 to pool_size
     pool_size: Clients  # number n of clients that train, cohort_size or more; two to ten times the cohort is usual
     # how q_i is computed: "exact" by the closed form, "iterative" by an approximation that needs only sums over clients
@@ -87,20 +88,6 @@ class Optimal:
 
     def __post_init__(self) -> None:
         check_pool("Optimal", self.cohort_size, self.pool_size)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the aggregation would be biased, or why clients cannot train before the round."""
-        weighting = getattr(plan.aggregation, "weighting", "ht")
-        if weighting not in ("ht", "ht-fleet"):
-            yield (
-                f'large updates are sent more often, which only weighting = "ht" corrects; got "{weighting}". '
-                'Set aggregation.weighting to "ht".'
-            )
-        if plan.local.client_state is not None:
-            yield (
-                "it trains clients before the round, without their control variates. "
-                'Set local.control to "none", or select with "uniform".'
-            )
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Steps[Choice]:
         """Return the clients that send; the choice carries their updates, so they do not train again."""

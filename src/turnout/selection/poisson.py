@@ -23,6 +23,7 @@ from turnout.settings import PositiveShare, rule
 class Poisson:
     """An independent draw for every available client."""
 
+    data_independent: ClassVar[str] = "poisson"
     cohort_size: ClassVar[int | None] = None  # the cohort size is random
     prob: PositiveShare  # selection probability q of each available client, above 0 to 1; 0.01 to 0.1 is usual
 

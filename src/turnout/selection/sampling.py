@@ -54,11 +54,15 @@ def check_pool(rule: str, cohort_size: int, pool_size: int) -> None:
     if pool_size < cohort_size:
         raise ConfigError(
             f"{rule} needs pool_size >= cohort_size; got {pool_size} < {cohort_size}. "
-            f"Set selection.pool_size to {cohort_size} or more."
+            f"Set selection.pool_size to {cohort_size} or more.",
+            setting="selection.pool_size",
         )
 
 
 def check_estimate(rule: str, estimate: Estimate, batch_size: int | None) -> None:
     """Raise if the estimate needs a batch size and has none."""
     if estimate == "batch" and batch_size is None:
-        raise ConfigError(f'{rule} with estimate = "batch" needs batch_size; got none. Set selection.batch_size.')
+        raise ConfigError(
+            f'{rule} with estimate = "batch" needs batch_size; got none. Set selection.batch_size.',
+            setting="selection.batch_size",
+        )

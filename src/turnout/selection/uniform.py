@@ -9,6 +9,8 @@ Reduces to: full participation when cohort_size is left out.
 Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629.
 """
 
+from typing import Literal
+
 import numpy as np
 
 from turnout.array_types import Ids
@@ -26,7 +28,15 @@ class Uniform:
 
     def __post_init__(self) -> None:
         if self.cohort_size is None and self.replacement:
-            raise ConfigError("Uniform with replacement needs a cohort_size; got none. Set selection.cohort_size.")
+            raise ConfigError(
+                "Uniform with replacement needs a cohort_size; got none. Set selection.cohort_size.",
+                setting="selection.cohort_size",
+            )
+
+    @property
+    def data_independent(self) -> Literal["fixed"] | None:
+        """How clients are drawn, whatever their data: a fixed number of different ones."""
+        return None if self.replacement else "fixed"
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
         """Return K clients of the pool, or the whole pool if it is smaller."""

@@ -16,8 +16,7 @@ draws and eps_decay = 0.998² shrinks ε before every step; the paper has neithe
 Reference: Jhunjhunwala, Wang, Joshi. FedExP. ICLR 2023. arXiv:2301.09604.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
@@ -44,19 +43,12 @@ class FedExP:
     """A server learning rate of one or more, computed in every round."""
 
     wants_norms: ClassVar[bool] = True
+    needs_weighted_sum: ClassVar[bool] = True
     eps: NonNegative = 1e-3  # ε in the denominator, 0 or more; 1e-3 to 1e-1 is usual, and a larger ε extrapolates less
     # scale of ε: "none" uses ε as it is, "participants" multiplies ε by the number of draws, as the authors' code does
     eps_scale: Annotated[Scale, When(eps=GIVEN)] = "none"
     eps_decay: Annotated[PositiveShare, When(eps=GIVEN)] = 1.0  # factor on ε per step, above 0 to 1; 1 is no decay
     evaluates_average: bool = True  # evaluate the mean of the last two iterates (true, usual) or the last one (false)
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the aggregation's direction is not a weighted sum of the updates."""
-        if not getattr(plan.aggregation, "is_weighted_sum", True):
-            yield (
-                "its learning rate needs a direction that is a weighted sum of the client updates; "
-                f'{type(plan.aggregation).__name__} has another one. Set server.use = "sgd", or aggregate with FedAvg.'
-            )
 
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
         """Return x − η_g u, η_g as a metric, and the mean of the two iterates for evaluation."""

@@ -64,7 +64,8 @@ class Adaptive:
         if self.bias_correction and self.initial_accumulator > 0:
             raise ConfigError(
                 f"{type(self).__name__} needs initial_accumulator = 0 with bias_correction, which assumes that v "
-                f"starts at 0; got {self.initial_accumulator}. Change server.initial_accumulator."
+                f"starts at 0; got {self.initial_accumulator}. Change server.initial_accumulator.",
+                setting="server.initial_accumulator",
             )
 
     def adaptive_step(self, model: Tensor, step: Step, memory: Memory, second_moment: SecondMoment) -> Moved:

@@ -10,19 +10,12 @@ from dataclasses import dataclass, field
 from datetime import date, time
 from typing import Any
 
+from turnout.axes import AXES
 from turnout.errors import ConfigError
 from turnout.study.file_limits import MOST_LEVELS, MOST_TOLD, checked_whole, is_too_deep
 from turnout.study.toml_lines import Path
 
-DEFAULT_USE = {
-    "availability": "always",
-    "work": "complete",
-    "filtering": "everyone",
-    "selection": "uniform",
-    "local": "sgd",
-    "aggregation": "fedavg",
-    "server": "sgd",
-}
+DEFAULT_USE = {axis.name: axis.default_use for axis in AXES.values() if axis.default_use is not None}
 FLAG = 10**9  # sorts flags after every line of a file
 
 
@@ -116,6 +109,17 @@ def as_table(node: Node) -> Node | None:
     if isinstance(node.value, str):
         return Node({"use": node}, node.where)
     return node if node.is_table else None
+
+
+def place_of(tree: Node, setting: str) -> Where:
+    """Return where the setting with this path was written or, if it is left out, the table that lacks it."""
+    node = tree
+    for name in setting.split("."):
+        table = as_table(node)
+        if table is None or name not in table.value:
+            break
+        node = table.value[name]
+    return node.where
 
 
 def merged(shared: Node | None, own: Node, key: str) -> Node:

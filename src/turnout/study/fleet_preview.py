@@ -19,6 +19,7 @@ from turnout.protocols import Availability, Population, View
 from turnout.streams import Streams
 from turnout.study.driver import Run
 from turnout.study.study import Study
+from turnout.traits import DataTraits, traits_of
 
 FIRST = "How long rounds last is an estimate, from the first."
 AT_MOST = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
@@ -74,7 +75,7 @@ def outlook(plan: Plan, view: View, round_seconds: float | None = None) -> Outlo
     if isinstance(rule, Always) or not _is_foreseen(rule):
         return None
     recording = _recording(rule)
-    timed = bool(getattr(rule, "needs_clock", False))
+    timed = plan.traits.availability.needs_clock
     seconds = None if recording is None else recording.round_seconds
     if timed:
         seconds = first_round_seconds(plan, view) if round_seconds is None else round_seconds
@@ -149,8 +150,8 @@ def outlooks(study: Study) -> list[str]:
     """Return what can be said without reading data: a line each, with the arms it holds for."""
     found: dict[str, str] = {}
     for name, version in study.versions().items():
-        clients = getattr(version.data, "num_clients", getattr(version.data, "clients", None))
-        if type(clients) is int and clients >= 1:
+        clients = traits_of(DataTraits, version.data).known_clients
+        if clients is not None:
             people = Population.of(np.ones(clients, dtype=np.int64))
             streams = Streams(study.all_seeds[0])
             view = View(round=1, rounds=version.rounds, streams=streams, population=people, model=torch.zeros(0))
@@ -162,7 +163,7 @@ def _unread(plan: Plan, view: View) -> str:
     """Return the line of a plan whose data has not been read."""
     clock = plan.fleet.clock
     limit = clock.deadline_seconds if isinstance(clock, Deadline) else None
-    if getattr(plan.fleet.availability, "needs_clock", False) and limit is None:
+    if plan.traits.availability.needs_clock and limit is None:
         return (
             "fleet.availability: how long rounds last, and so which clients a study will see, follows from the clock; "
             "a run says it before its first round."

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from turnout.analysis.target import target_of
-from turnout.catalogue import AXES, did_you_mean, loss_named, parameters
-from turnout.coordinator import Cadence, Trust, Turnover
-from turnout.coordinator.checks import holdout_problems, problems, problems_with
-from turnout.errors import ConfigError
-from turnout.fleet import Fleet
+from turnout.axes import AXES, PLAN_TABLES, REQUIRED_SECTIONS, RULE_SECTIONS, TABLES, at
+from turnout.catalogue import did_you_mean, loss_named, parameters
+from turnout.coordinator.compatibility import holdout_problems, problems, problems_with
+from turnout.errors import ConfigError, Problem
 from turnout.protocols import Population
-from turnout.study.config_tree import Node, Problems, Where, as_table, from_document, merged, overridden
+from turnout.study.config_tree import Node, Problems, Where, as_table, from_document, merged, overridden, place_of
 from turnout.study.file_limits import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
 from turnout.study.recipe import Recipe, read_recipe
 from turnout.study.study import Arm, Study, value_problems
@@ -26,11 +25,10 @@ from turnout.study.toml_lines import key_lines
 from turnout.study.toml_text import to_toml
 from turnout.study.typed_values import FAILED, Reader, shown
 from turnout.track import check_local
+from turnout.traits import DataTraits, traits_of
 
-RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}
-TABLES = {"fleet": Fleet, "turnover": Turnover, "evaluate": Cadence, "trust": Trust}
-CHANGEABLE = ("rounds", "loss", *RULES, *TABLES)
-NEEDED = ("rounds", "data", "model", "local")
+KINDS = {section: at(table.kind) for section, table in TABLES.items()}
+CHANGEABLE = ("rounds", "loss", *RULE_SECTIONS, *PLAN_TABLES)
 OWN = ("name", "seeds", "target", "checkpoint", "track")
 TOP = (*OWN, "recipe", *CHANGEABLE, "arm")
 IN_ARM = ("name", "recipe", *CHANGEABLE)
@@ -170,7 +168,8 @@ class _StudyReader:
         try:
             study = Study(**values)
         except ConfigError as error:  # what is right by itself and wrong together: arms and seeds, target and metrics
-            self.problems.add(_blamed(self.root, str(error)), str(error))
+            for problem in error.problems:
+                self.problems.add(place_of(self.root, problem.setting), problem.message)
             return None
         self._check_plans(study, shared, dict(overlays))
         return study
@@ -270,15 +269,17 @@ class _StudyReader:
                 alone = _StudyReader(self.root, Problems(), self.allow_code)
                 own = alone._section(key, shared[key]) if key in shared else {}
                 first = {name: arms[0][name] for name in _fields(key) if name in arms[0]}
-                values |= first if alone.problems.found or (key in NEEDED and not own) else own
+                values |= first if alone.problems.found or (key in REQUIRED_SECTIONS and not own) else own
             elif key in shared:
                 values |= self._section(key, shared[key])
             elif key == "local":
                 values |= self._section(key, Node({}, self.root.where))
             elif key == "rounds":
                 self.problems.add(self.root.where, "A study needs rounds. Set rounds = 100, for example, at the top.")
-            elif key in NEEDED:
-                self.problems.add(self.root.where, f"A study needs a [{key}] section: see `turnout ls {RULES[key]}`.")
+            elif key in REQUIRED_SECTIONS:
+                self.problems.add(
+                    self.root.where, f"A study needs a [{key}] section: see `turnout ls {RULE_SECTIONS[key]}`."
+                )
         return values
 
     def _section(self, key: str, node: Node) -> dict[str, Any]:
@@ -290,16 +291,16 @@ class _StudyReader:
             return {"rounds": rounds}
         if key == "loss":
             return {"loss": self._loss(node)}
-        if key in TABLES:
+        if key in PLAN_TABLES:
             if not node.is_table:
                 self.problems.add(node.where, f"{key} must be a table; got {shown(node)}.")
                 return {key: FAILED}
-            return {key: self.reader.make(TABLES[key], node, key)}
+            return {key: self.reader.make(KINDS[key], node, key)}
         if key == "data":
             return self._data(node)
-        if node.value == "none" and parameters(Study)[key].default is None:
+        if node.value == "none" and AXES[RULE_SECTIONS[key]].is_optional:
             return {key: None}
-        return {key: self.reader.rule(RULES[key], node, key)}
+        return {key: self.reader.rule(RULE_SECTIONS[key], node, key)}
 
     def _data(self, node: Node) -> dict[str, Any]:
         """Read [data]; its `seed` is the study's own."""
@@ -328,33 +329,21 @@ class _StudyReader:
             sections = dict(shared)
             for key, node in overlays.get(name, {}).items():
                 sections[key] = merged(sections.get(key), node, key)
-            for message in _plan_problems(version):
-                self.problems.add(_blamed(Node(sections, self.root.where), message), message)
+            for problem in _plan_problems(version):
+                self.problems.add(place_of(Node(sections, self.root.where), problem.setting), problem.message)
 
 
-def _plan_problems(version: Study) -> list[str]:
-    clients = getattr(version.data, "num_clients", getattr(version.data, "clients", None))
+def _plan_problems(version: Study) -> list[Problem]:
     try:
-        held, kept = getattr(version.data, "server_samples", 0) or 0, getattr(version.data, "holdout", None)
-        if type(clients) is not int or not 1 <= clients <= MOST_COUNTED:
+        data = traits_of(DataTraits, version.data)
+        clients, held, kept = data.known_clients, data.server_samples or 0, data.holdout
+        if clients is None or clients > MOST_COUNTED:
             return [*problems(version.plan), *(() if kept is None else holdout_problems(version.plan, kept > 0))]
         people = Population.of(np.ones(clients, dtype=np.int64), server_size=held)
         people = replace(people, holdout_sizes=None if kept is None else np.full(clients, kept > 0))
         return list(problems_with(version.plan, people))
     except Exception as error:  # a rule of the user's own that lacks something its axis needs
-        return [f"This combination cannot be checked: {type(error).__name__}: {error}."]
-
-
-def _blamed(sections: Node, message: str) -> Where:
-    """Return where the setting that a message asks to change was written, or the section it is in."""
-    asked = re.search(r"\b(?:Change|Set) ([\w.]*\w)", message)
-    node = sections
-    for key in asked[1].split(".") if asked else ():
-        table = as_table(node)
-        if table is None or key not in table.value:
-            break
-        node = table.value[key]
-    return node.where
+        return [Problem(f"This combination cannot be checked: {type(error).__name__}: {error}.")]
 
 
 def _fields(key: str) -> tuple[str, ...]:

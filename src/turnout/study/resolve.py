@@ -14,15 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from turnout.analysis.target import target_of
-from turnout.catalogue import AXES, name_of, nested_axis, parameters
+from turnout.axes import RULE_SECTIONS, STUDY_SECTIONS
+from turnout.catalogue import name_of, nested_axis, parameters
 from turnout.data.digest import federation_digest, tensor_digest
 from turnout.data.federation import Federation
 from turnout.losses import LOSSES
 from turnout.settings import members
-from turnout.study.study import SECTIONS, Study
+from turnout.study.study import Study
 from turnout.study.user_models import OwnModule, called, rule_of
-
-RULES = {facts.section: axis for axis, facts in AXES.items() if "." not in facts.section}
 
 
 def resolved(study: Study) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def resolved(study: Study) -> dict[str, Any]:
         seeds = len(seeds)
     target = target_of(study.target)
     plain: dict[str, Any] = {"name": study.name, "seeds": seeds, "target": None if target is None else target.as_dict()}
-    plain |= _sections({name: getattr(study, name) for name in SECTIONS})
+    plain |= _sections({name: getattr(study, name) for name in STUDY_SECTIONS})
     plain["checkpoint"] = plain_value(study.checkpoint)
     plain["track"] = list(study.track)
     arms = [{"name": arm.name, **_sections(_with_data(arm.changes, study))} for arm in study.arms]
@@ -48,14 +47,14 @@ def _with_data(changes: Mapping[str, Any], study: Study) -> dict[str, Any]:
 
 def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    for name in SECTIONS:
+    for name in STUDY_SECTIONS:
         if name not in values or name == "data_seed":
             continue
         value = values[name]
         if name == "loss":
             plain[name] = "auto" if value is None else _loss_name(value)
-        elif name in RULES and value is not None:
-            plain[name] = rule_values(RULES[name], value)
+        elif name in RULE_SECTIONS and value is not None:
+            plain[name] = rule_values(RULE_SECTIONS[name], value)
         else:
             plain[name] = plain_value(value)
         if name == "data" and values.get("data_seed") is not None:

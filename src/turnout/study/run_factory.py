@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from turnout.analysis.target import target_of
 from turnout.array_types import Ids
-from turnout.attacks.attack import relabels
 from turnout.catalogue import catalogue
 from turnout.coordinator import State, check
 from turnout.data.digest import federation_digest
@@ -36,6 +35,7 @@ from turnout.study.driver import Run
 from turnout.study.resolve import fixed_digest, resolved
 from turnout.study.study import Study
 from turnout.study.user_models import built
+from turnout.traits import AttackTraits, traits_of
 
 GIVEN = -1  # the seed of data that was made before the study
 MOST_NUMBERS = 1 << 26  # parameters of all runs that advance together: 256 MiB
@@ -149,12 +149,13 @@ class RunFactory:
             self._digests[key] = federation_digest(made)
             self._federations[key] = made if self.device.type == "cpu" else made.to(self.device)
         held, attack = self._federations[key], self.versions[place.arm].attack
-        if not relabels(attack):
+        traits = traits_of(AttackTraits, attack)
+        if attack is None or traits.relabel is None or not traits.relabels:
             return held
         attacked = (key, json.dumps(self.configs[place.arm]["attack"]), place.seed)
         if attacked not in self._attacked:
             hostile = attack.attackers(held.num_clients, Streams(place.seed))
-            self._attacked[attacked] = relabelled(held, hostile, attack.relabel)
+            self._attacked[attacked] = relabelled(held, hostile, traits.relabel)
         return self._attacked[attacked]
 
     def _start(self, place: Place, federation: Federation) -> Start:
@@ -189,7 +190,7 @@ def _label_counts(federation: Federation) -> Ids | None:
 
 def _holdings(run: Run) -> ClientFacts:
     """Return what a run's clients hold, and how fast they are where the clock can say."""
-    people, pace, data = run.population, getattr(run.plan.fleet.clock, "pace", None), run.task.federation
+    people, pace, data = run.population, run.plan.traits.clock.pace, run.task.federation
     speeds = None
     if pace is not None:
         view = View(round=1, rounds=run.plan.rounds, streams=run.streams, population=people, model=run.state.model)

@@ -6,47 +6,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.aggregation import FedAvg
 from turnout.analysis.target import Target, target_of
 from turnout.attacks.attack import Attack
+from turnout.axes import PLAN_SECTIONS, STUDY_SECTIONS, default_rule
 from turnout.catalogue import did_you_mean
 from turnout.checkpoint import Checkpoint
 from turnout.coordinator import Cadence, Plan, Trust, Turnover
 from turnout.data.assemble import Source
 from turnout.data.federation import Federation
 from turnout.engine.task import Engine
-from turnout.errors import ConfigError
-from turnout.filtering import Everyone
+from turnout.errors import ConfigError, Problem
 from turnout.fleet import Fleet
 from turnout.losses import Loss
 from turnout.number_format import plural
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
 from turnout.requests import Record
-from turnout.selection import Uniform
-from turnout.server import SGD as ServerSGD
 from turnout.study.user_models import Model
-from turnout.study.validate_rules import arm_problems, read_section, rule_problems
+from turnout.study.validate_rules import arm_problems, read_section, section_problems
 from turnout.track.open_trackers import problems as tracker_problems
 
 if TYPE_CHECKING:
     from turnout.study.running import Result
 
-AXES_OF_A_PLAN = (
-    "rounds",
-    "fleet",
-    "filtering",
-    "selection",
-    "local",
-    "aggregation",
-    "server",
-    "assist",
-    "asynchrony",
-    "attack",
-    "turnover",
-    "trust",
-    "evaluate",
-)
-SECTIONS = ("data", "data_seed", "model", "loss", *AXES_OF_A_PLAN)  # what an arm may change
 OnProgress = Callable[[str, int, Record], None]  # arm, seed, record
 MOST_ROUNDS = 10**9
 MOST_SEEDS = 100_000
@@ -62,10 +43,10 @@ class Arm:
 
     def __post_init__(self) -> None:
         for section in self.changes:
-            if section not in SECTIONS:
+            if section not in STUDY_SECTIONS:
                 raise ConfigError(
-                    f"Arm {self.name!r} cannot change {section}.{did_you_mean(section, list(SECTIONS))} "
-                    f"An arm may change {', '.join(SECTIONS)}."
+                    f"Arm {self.name!r} cannot change {section}.{did_you_mean(section, list(STUDY_SECTIONS))} "
+                    f"An arm may change {', '.join(STUDY_SECTIONS)}."
                 )
 
 
@@ -85,10 +66,10 @@ class Study:
     loss: Loss | None = None  # the loss to minimise; left out: cross-entropy for class labels, else the squared error
     seeds: int | tuple[int, ...] = 1  # number of seeds, from 0 up, or a list of them: each arm is run once with each
     fleet: Fleet = field(default_factory=Fleet)
-    filtering: Filtering = field(default_factory=Everyone)
-    selection: Selection = field(default_factory=Uniform)
-    aggregation: Aggregation = field(default_factory=FedAvg)
-    server: Server = field(default_factory=ServerSGD)
+    filtering: Filtering = field(default_factory=default_rule("filtering"))
+    selection: Selection = field(default_factory=default_rule("selection"))
+    aggregation: Aggregation = field(default_factory=default_rule("aggregation"))
+    server: Server = field(default_factory=default_rule("server"))
     assist: Assist | None = None  # None: every round is the clients'
     asynchrony: Asynchrony | None = None  # None: the server waits for everyone it asked
     attack: Attack | None = None  # None: everyone is honest
@@ -111,10 +92,11 @@ class Study:
         object.__setattr__(self, "track", (named,) if isinstance(named, str) else tuple(named))
         names = [arm.name for arm in self.arms]
         found = value_problems(name=self.name, rounds=self.rounds, seeds=self.seeds, arm=names, track=self.track)
-        messages = [*(message for _, message in found), *rule_problems(self), *_target_problems(self)]
-        messages += _data_seed_problems(self)
-        if messages:
-            raise ConfigError("\n".join(messages))
+        problems = [*(Problem(message, key) for key, message in found), *section_problems(self)]
+        problems += [Problem(message, "target") for message in _target_problems(self)]
+        problems += [Problem(message, "data.seed") for message in _data_seed_problems(self)]
+        if problems:
+            raise ConfigError.of(problems)
 
     def __repr__(self) -> str:
         versions = self.versions()
@@ -126,8 +108,8 @@ class Study:
     def _read(self) -> None:
         """Read names and dicts into rules; in an arm, over the study's own."""
         if messages := list(arm_problems(self.arms, Arm)):
-            raise ConfigError("\n".join(messages))
-        for section in (*SECTIONS, "checkpoint"):
+            raise ConfigError.of(Problem(message, "arm") for message in messages)
+        for section in (*STUDY_SECTIONS, "checkpoint"):
             object.__setattr__(self, section, read_section(section, getattr(self, section)))
         object.__setattr__(self, "arms", tuple(self._read_arm(arm) for arm in self.arms))
 
@@ -135,7 +117,11 @@ class Study:
         try:
             return Arm(arm.name, {s: read_section(s, v, getattr(self, s)) for s, v in arm.changes.items()})
         except ConfigError as error:
-            raise ConfigError("\n".join(f"Arm {arm.name!r}: {line}" for line in str(error).splitlines())) from error
+            raise ConfigError.of(
+                Problem(f"Arm {arm.name!r}: {line}", problem.setting)
+                for problem in error.problems
+                for line in problem.message.splitlines()
+            ) from error
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -145,7 +131,7 @@ class Study:
     @property
     def plan(self) -> Plan:
         """The algorithm, leaving the arms aside."""
-        return Plan(**{name: getattr(self, name) for name in AXES_OF_A_PLAN})
+        return Plan(**{name: getattr(self, name) for name in PLAN_SECTIONS})
 
     def versions(self) -> dict[str, "Study"]:
         """Return each arm as a study of its own, by name; a study without arms is its own single arm."""

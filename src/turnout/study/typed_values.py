@@ -5,7 +5,6 @@ address becomes what it names, and `"none"` stands for nothing, which TOML canno
 raised, so that one reading tells all of them.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
@@ -16,8 +15,8 @@ from typing import Any, get_origin
 
 from torch import nn
 
+from turnout.axes import AXES
 from turnout.catalogue import (
-    AXES,
     Parameter,
     catalogue,
     did_you_mean,
@@ -27,10 +26,10 @@ from turnout.catalogue import (
     parameters,
     rule_named,
 )
-from turnout.errors import ConfigError, TurnoutError
+from turnout.errors import ConfigError, Problem, TurnoutError
 from turnout.settings import CALLABLE, MismatchError, fitted, members
 from turnout.settings import shown as shown_value
-from turnout.study.config_tree import DEFAULT_USE, Node, Problems, Where, as_table, at_one_place
+from turnout.study.config_tree import Node, Problems, Where, as_table, at_one_place, place_of
 from turnout.study.user_models import OwnModule
 
 STUDY_KEYS = ("name", "rounds", "seeds", "target", "loss")
@@ -72,7 +71,7 @@ class Reader:
         if use is not None:
             self.problems.add(use.where, f"{section}.use must be the name of a rule; got {shown(use)}.")
             return None
-        name = DEFAULT_USE.get(axis) if default is None else name_of(axis, type(default))
+        name = AXES[axis].default_use if default is None else name_of(axis, type(default))
         if name is None:
             few = ", ".join(list(catalogue(axis))[:4])
             message = f"{section} needs use, the name of a rule. There are {few}, …: see `turnout ls {axis}`."
@@ -114,7 +113,9 @@ class Reader:
         try:
             return by(**values)
         except TurnoutError as error:
-            self.problems.add(_culprit(table, str(error)), str(error))
+            found = error.problems if isinstance(error, ConfigError) else (Problem(str(error)),)
+            for problem in found:
+                self.problems.add(place_of(table, _inside(section, problem.setting)), problem.message)
         except Exception as error:  # a rule of the user's own may raise anything
             message = f"{called} cannot be made with these settings: {type(error).__name__}: {error}."
             self.problems.add(table.where, message)
@@ -174,17 +175,14 @@ def shown(node: Node) -> str:
     return shown_value(node.plain())
 
 
+def _inside(section: str, setting: str) -> str:
+    """Return the path of a setting inside a section's table; a rule inside another knows only its axis's section."""
+    return setting.removeprefix(f"{section}.") if setting.startswith(f"{section}.") else setting.rpartition(".")[2]
+
+
 def _hint(key: str, known: list[str]) -> str:
     if key in STUDY_KEYS and not get_close_matches(key, known, n=1, cutoff=0.85):
         return f" {key} belongs at the top of the file, before the first [section]."
     if near := did_you_mean(key, known):
         return near
     return f" It has {', '.join(known)}." if known else " It has no settings."
-
-
-def _culprit(table: Node, message: str) -> Any:
-    """Return where the setting that a message asks to change was written; the table's place if it cannot be told."""
-    for key, node in table.value.items():
-        if re.search(rf"\b(?:Change|Set|Drop) (?:[\w.]+\.)?{re.escape(key)}\b", message):
-            return node.where
-    return table.where

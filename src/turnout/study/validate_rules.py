@@ -10,25 +10,18 @@ from typing import Any
 
 from torch import nn
 
-from turnout.catalogue import AXES, loss_named
-from turnout.checkpoint import Checkpoint
-from turnout.coordinator import Cadence, Trust, Turnover
+from turnout.axes import AXES, FLEET_AXES, RULE_SECTIONS, TABLES, at
+from turnout.catalogue import loss_named
 from turnout.data.federation import Federation
+from turnout.errors import Problem
 from turnout.fleet import Fleet
 from turnout.models.keyed import has_lazy, waiting
+from turnout.own_rules import has_method, rule_problems
 from turnout.shorthand import as_rule
 from turnout.study.typed_values import table_of
 from turnout.study.user_models import called, makes_modules
 
-SECTIONS = {axis.section: name for name, axis in AXES.items() if "." not in axis.section}  # of a study, and their axes
-TABLES: dict[str, type] = {
-    "fleet": Fleet,
-    "turnover": Turnover,
-    "evaluate": Cadence,
-    "trust": Trust,
-    "checkpoint": Checkpoint,
-}
-OPTIONAL = ("assist", "asynchrony", "attack")
+KINDS: dict[str, type] = {section: at(table.kind) for section, table in TABLES.items()}
 INSTEAD = {"data": Federation, "model": nn.Module}  # that are taken as they are
 ALSO = {"data": "a Federation, or ", "model": "an nn.Module, a class or function that makes one, or "}
 
@@ -37,45 +30,52 @@ def read_section(section: str, value: Any, base: Any = None) -> Any:
     """Return a section's value: a name or a dict is read, over `base` where there is one; the rest stays as it is."""
     if section == "loss" and isinstance(value, str):
         return loss_named(value)
-    if section in TABLES and isinstance(value, Mapping):
-        return table_of(section, TABLES[section], value, base)
-    if section in SECTIONS:
-        return as_rule(SECTIONS[section], value, base if is_dataclass(base) and type(base) is not Federation else None)
+    if section in KINDS and isinstance(value, Mapping):
+        return table_of(section, KINDS[section], value, base)
+    if section in RULE_SECTIONS:
+        return as_rule(
+            RULE_SECTIONS[section], value, base if is_dataclass(base) and type(base) is not Federation else None
+        )
     return value
 
 
-def rule_problems(study: object) -> Iterator[str]:
-    """Yield a message for each section of a study whose value cannot be what the section needs."""
-    for section, axis in SECTIONS.items():
+def section_problems(study: object) -> Iterator[Problem]:
+    """Yield a problem for each section of a study whose value cannot be what the section needs."""
+    for section, axis in RULE_SECTIONS.items():
         value = getattr(study, section)
         if section == "model" and makes_modules(value):
-            yield from _call_problems(value)
+            yield from (Problem(message, section) for message in _call_problems(value))
         elif isinstance(value, type):
-            yield f"{section} needs a rule, not its class; got {value.__name__}. Write {value.__name__}(…)."
+            name = value.__name__
+            yield Problem(f"{section} needs a rule, not its class; got {name}. Write {name}(…).", section)
         elif isinstance(value, INSTEAD.get(section, ())):
             if isinstance(value, nn.Module) and has_lazy(value):
-                yield waiting(section, type(value).__name__)
-        elif not (value is None and section in OPTIONAL) and not _is_rule(axis, value):
+                yield Problem(waiting(section, type(value).__name__), section)
+        elif not has_method(axis, value) and not (value is None and AXES[axis].is_optional):
             also, methods = ALSO.get(section, ""), AXES[axis].methods
-            yield (
+            yield Problem(
                 f"{section} needs {also}a rule with the method {' or '.join(methods)}; got {value!r:.80}. "
-                f"See `turnout ls {axis}` for rules that have it."
+                f"See `turnout ls {axis}` for rules that have it.",
+                section,
             )
-    for section, kind in TABLES.items():
+        elif value is not None:
+            yield from rule_problems(axis, value)
+    for section, kind in KINDS.items():
         value = getattr(study, section)
         if not isinstance(value, kind):
             got = f"the class {value.__name__}" if isinstance(value, type) else f"{value!r:.80}"
-            yield f"{section} needs a {kind.__name__}; got {got}. {_way_out(section, kind, value)}"
-
-
-def _is_rule(axis: str, value: object) -> bool:
-    return any(callable(getattr(value, method, None)) for method in AXES[axis].methods)
+            way_out = _way_out(section, kind, value)
+            yield Problem(f"{section} needs a {kind.__name__}; got {got}. {way_out}", section)
+        elif isinstance(value, Fleet):
+            rules = {axis: getattr(value, axis) for axis in FLEET_AXES}
+            for axis, rule in rules.items():
+                yield from () if rule is None else rule_problems(axis, rule)
 
 
 def _way_out(section: str, kind: type, value: object) -> str:
     """Return what to write; a rule of the fleet's is told its place in it."""
-    axes = ("availability", "work", "clock", "membership") if kind is Fleet and not isinstance(value, type) else ()
-    part = next((axis for axis in axes if _is_rule(axis, value)), None)
+    axes = FLEET_AXES if kind is Fleet and not isinstance(value, type) else ()
+    part = next((axis for axis in axes if has_method(axis, value)), None)
     inside = f"{part}={type(value).__name__}(…)" if part else "…"
     return f"Write {section}={kind.__name__}({inside})."
 

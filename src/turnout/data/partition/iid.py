@@ -26,7 +26,10 @@ class Iid:
 
     def __post_init__(self) -> None:
         if self.sizes == ():
-            raise ConfigError("Iid needs one size per client; got none. Change data.partition.sizes, or leave it out.")
+            raise ConfigError(
+                "Iid needs one size per client; got none. Change data.partition.sizes, or leave it out.",
+                setting="data.partition.sizes",
+            )
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""
@@ -35,7 +38,8 @@ class Iid:
         if len(sizes) != num_clients:
             raise ConfigError(
                 f"Iid needs one size per client; got {len(sizes)} sizes for {num_clients} clients. "
-                f"Set data.clients to {len(sizes)}, or list {num_clients} sizes."
+                f"Set data.clients to {len(sizes)}, or list {num_clients} sizes.",
+                setting="data.clients",
             )
         if sizes.sum() > len(labels):
             raise DataError(

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from turnout.array_types import Floats, Ids
+from turnout.errors import Problem
 from turnout.fleet.labels import label_counts, lowest_labels
 from turnout.protocols import Population, View
 from turnout.settings import Share, When, rule
@@ -39,13 +40,14 @@ class Bernoulli:
     # smallest probability q_min of the profile "labels", 0 to 1; 0.1 to 0.2 is usual
     least: Annotated[Share, When(profile="labels")] = 0.1
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why the list of probabilities does not suit the number of clients."""
         total = population.num_clients
         if self.profile == "given" and isinstance(self.prob, tuple) and len(self.prob) != total:
-            yield (
+            yield Problem(
                 f"Bernoulli needs one prob, or one per client; got {len(self.prob)} for {total} clients. "
-                "Change fleet.availability.prob."
+                "Change fleet.availability.prob.",
+                "fleet.availability.prob",
             )
 
     def up(self, view: View) -> Ids:

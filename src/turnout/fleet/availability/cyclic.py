@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from turnout.array_types import Floats, Ids
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, Problem
 from turnout.fleet.labels import dominant_labels, label_counts
 from turnout.protocols import Population, View
 from turnout.settings import Clients, CountOrZero, rule
@@ -44,15 +44,17 @@ class Cyclic:
         if not isinstance(self.order, str) and sorted(self.order) != list(range(self.groups)):
             raise ConfigError(
                 f"Cyclic needs an order that names each group 0…{self.groups - 1} once; got {list(self.order)}. "
-                "Change fleet.availability.order."
+                "Change fleet.availability.order.",
+                setting="fleet.availability.order",
             )
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why there are too few clients."""
         if self.groups > population.num_clients:
-            yield (
+            yield Problem(
                 f"Cyclic needs groups <= the number of clients; got {self.groups} > {population.num_clients}. "
-                f"Set fleet.availability.groups to {population.num_clients} or less."
+                f"Set fleet.availability.groups to {population.num_clients} or less.",
+                "fleet.availability.groups",
             )
 
     def up(self, view: View) -> Ids:

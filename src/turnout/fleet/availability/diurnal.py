@@ -41,7 +41,8 @@ class Diurnal:
         if self.trough > self.peak:
             raise ConfigError(
                 f"Diurnal needs trough <= peak; got {self.trough} and {self.peak}. "
-                "Change fleet.availability.trough or peak."
+                "Change fleet.availability.trough or peak.",
+                setting="fleet.availability.trough",
             )
 
     @property

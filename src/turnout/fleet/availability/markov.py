@@ -53,7 +53,8 @@ class Markov:
         if self.join + self.leave == 0:
             raise ConfigError(
                 "Markov needs join + leave > 0; got 0, with which no client ever changes its state. "
-                "Set fleet.availability.join, or use always or never."
+                "Set fleet.availability.join, or use always or never.",
+                setting="fleet.availability.join",
             )
 
     def up(self, view: View) -> Ids:

@@ -14,11 +14,12 @@ from dataclasses import field
 import numpy as np
 
 from turnout.array_types import Ids
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, Problem
 from turnout.fleet.availability.always import Always
 from turnout.fleet.labels import dominant_labels, label_counts
 from turnout.protocols import Availability, Population, View
 from turnout.settings import ClientId, CountOrZero, rule
+from turnout.traits import AvailabilityTraits, traits_of
 
 
 @rule("fleet.availability")
@@ -37,21 +38,23 @@ class Never:
         if len(names) != 1:
             raise ConfigError(
                 f"Never needs one of count, clients and labels; got {' and '.join(names) or 'none'}. "
-                "Set fleet.availability.count, for example."
+                "Set fleet.availability.count, for example.",
+                setting="fleet.availability.count",
             )
 
     @property
     def needs_clock(self) -> bool:
         """Whether the rule `others` depends on simulated time."""
-        return bool(getattr(self.others, "needs_clock", False))
+        return traits_of(AvailabilityTraits, self.others).needs_clock
 
-    def objections_for(self, population: Population) -> Iterator[str]:
-        """Yield which clients or labels do not exist, and the objections of the rule `others`."""
+    def population_problems(self, population: Population) -> Iterator[Problem]:
+        """Yield which clients or labels do not exist, and what the rule `others` lacks."""
         total, counts = population.num_clients, population.label_counts
         if self.count is not None and self.count > total:
-            yield (
+            yield Problem(
                 f"Never needs count <= the number of clients; got {self.count} > {total}. "
-                f"Set fleet.availability.count to {total} or less."
+                f"Set fleet.availability.count to {total} or less.",
+                "fleet.availability.count",
             )
         for name, chosen, number in (
             ("clients", self.clients, total),
@@ -59,11 +62,12 @@ class Never:
         ):
             wrong = [each for each in chosen or () if each < 0 or (number is not None and each >= number)]
             if wrong:
-                yield (
+                yield Problem(
                     f"Never needs {name} in 0…{'' if number is None else number - 1}; got {wrong[0]}. "
-                    f"Change fleet.availability.{name}."
+                    f"Change fleet.availability.{name}.",
+                    f"fleet.availability.{name}",
                 )
-        own = getattr(self.others, "objections_for", None)
+        own = traits_of(AvailabilityTraits, self.others).population_problems
         yield from () if own is None else own(population)
 
     def up(self, view: View) -> Ids:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from turnout.array_types import Ids
-from turnout.errors import DataError
+from turnout.errors import DataError, Problem
 from turnout.fleet.trace_files import read_trace
 from turnout.fleet.traces import UP, Trace
 from turnout.protocols import Population, View
@@ -45,18 +45,21 @@ class Recorded:
         """Length of the trace."""
         return self._loaded().length_seconds
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why the trace cannot be read, or why it has more clients than the federation."""
         number = population.num_clients
         try:
             trace = self._loaded()
         except DataError as error:
-            yield f"{error} Set fleet.availability.trace to a trace that can be read."
+            yield Problem(
+                f"{error} Set fleet.availability.trace to a trace that can be read.", "fleet.availability.trace"
+            )
             return
         if self.assign == "by-id" and trace.num_clients > number:
-            yield (
+            yield Problem(
                 f"Recorded needs a trace of these {number} clients; {self._excess_client(trace, number)} "
-                'Set fleet.availability.assign to "drawn", use more clients, or cut the trace.'
+                'Set fleet.availability.assign to "drawn", use more clients, or cut the trace.',
+                "fleet.availability.assign",
             )
 
     def up(self, view: View) -> Ids:

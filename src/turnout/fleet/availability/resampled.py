@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from turnout.array_types import Floats, Ids
+from turnout.errors import Problem
 from turnout.protocols import Population, View
 from turnout.settings import Clients, Count, CountOrZero, rule
 
@@ -30,12 +31,13 @@ class Resampled:
     every: Count = 5  # number of rounds e between two samples, 1 or more; 1 samples in every round, 5 is usual
     settle: CountOrZero = 5  # number of first rounds that each have their own sample, 0 or more; 5 is usual
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why there are too few clients."""
         if self.size > population.num_clients:
-            yield (
+            yield Problem(
                 f"Resampled needs size <= the number of clients; got {self.size} > {population.num_clients}. "
-                f"Set fleet.availability.size to {population.num_clients} or less."
+                f"Set fleet.availability.size to {population.num_clients} or less.",
+                "fleet.availability.size",
             )
 
     def up(self, view: View) -> Ids:

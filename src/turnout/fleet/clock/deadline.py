@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.array_types import Floats, Ids
+from turnout.errors import Problem
 from turnout.fleet.devices import Lognormal, Phones, amounts
 from turnout.protocols import Population, Timing, View
 from turnout.settings import GIVEN, Positive, Range, When, rule
@@ -90,16 +91,17 @@ class Deadline:
         """Whether one client's update can exclude another's from the round."""
         return self.over_selection > 1
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield lists of the wrong length, and why recorded phones cannot be read."""
         for name in ("seconds_per_step", "down_bandwidth", "up_bandwidth"):
             value = getattr(self, name)
             if isinstance(value, tuple) and len(value) != population.num_clients:
-                yield (
+                yield Problem(
                     f"Deadline needs one {name}, or one per client; got {len(value)} for {population.num_clients} "
-                    f"clients. Change fleet.clock.{name}."
+                    f"clients. Change fleet.clock.{name}.",
+                    f"fleet.clock.{name}",
                 )
-        yield from () if self.phones is None else self.phones.objections_for(population)
+        yield from () if self.phones is None else self.phones.population_problems(population)
 
     def pace(self, clients: Ids, model_bytes: int, view: View) -> Pace:
         """Return the speed of these clients in this round."""

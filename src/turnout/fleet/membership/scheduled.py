@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from turnout.array_types import Ids
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, Problem
 from turnout.protocols import Population, View
 from turnout.settings import rule
 
@@ -34,13 +34,15 @@ def move_list(moves: Moves, name: str) -> list[tuple[int, int]]:
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"Scheduled needs {name} as a table of client = round, or a list of {{ client, round }}; got {moves}. "
-            f"Change fleet.membership.{name}."
+            f"Change fleet.membership.{name}.",
+            setting=f"fleet.membership.{name}",
         ) from error
     for client, round in pairs:
         if client < 0 or round < 1:
             raise ConfigError(
                 f"Scheduled needs clients from 0 and rounds from 1; got client {client} in round {round}. "
-                f"Change fleet.membership.{name}."
+                f"Change fleet.membership.{name}.",
+                setting=f"fleet.membership.{name}",
             )
     return pairs
 
@@ -62,7 +64,8 @@ class Scheduled:
                     what = "comes and goes in one round" if comes != comes_next else f"{_verb(comes)} twice in a row"
                     raise ConfigError(
                         f"Scheduled needs arrivals and departures of a client in turn; client {client} {what} "
-                        f"(rounds {round} and {next_round}). Change fleet.membership.{_verb(comes_next, True)}."
+                        f"(rounds {round} and {next_round}). Change fleet.membership.{_verb(comes_next, True)}.",
+                        setting=f"fleet.membership.{_verb(comes_next, True)}",
                     )
 
     def _moves(self) -> dict[int, list[tuple[int, bool]]]:
@@ -73,16 +76,20 @@ class Scheduled:
                 moves.setdefault(client, []).append((round, comes))
         return {client: sorted(pairs) for client, pairs in moves.items()}
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield listed clients that do not exist, and whether the federation has no client at the start."""
         total, moves = population.num_clients, self._moves()
         if unknown := [client for client in moves if client >= total]:
             setting = "arrivals" if unknown[0] in dict(move_list(self.arrivals, "arrivals")) else "departures"
-            yield f"Scheduled needs clients in 0…{total - 1}; got {unknown[0]}. Change fleet.membership.{setting}."
+            yield Problem(
+                f"Scheduled needs clients in 0…{total - 1}; got {unknown[0]}. Change fleet.membership.{setting}.",
+                f"fleet.membership.{setting}",
+            )
         elif all(client in moves and moves[client][0][1] for client in range(total)):
-            yield (
+            yield Problem(
                 "Scheduled needs at least one client at the start; all are to arrive later. "
-                "Change fleet.membership.arrivals: take one out."
+                "Change fleet.membership.arrivals: take one out.",
+                "fleet.membership.arrivals",
             )
 
     def members(self, view: View) -> Ids:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from turnout.array_types import Ids
+from turnout.errors import Problem
 from turnout.protocols import Population, View
 from turnout.settings import Share, rule
 
@@ -24,12 +25,13 @@ class Fraction:
     fraction: Share | tuple[Share, ...] = 0.5  # completed share f of the steps, 0 to 1: one for all, or one per client
     spread: Share = 0.0  # half-width w of the uniform distribution around f, 0 to 1; 0 is the same share every round
 
-    def objections_for(self, population: Population) -> Iterator[str]:
+    def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why the list of fractions does not suit the number of clients."""
         if isinstance(self.fraction, tuple) and len(self.fraction) != population.num_clients:
-            yield (
+            yield Problem(
                 f"Fraction needs one fraction, or one per client; got {len(self.fraction)} for "
-                f"{population.num_clients} clients. Change fleet.work.fraction."
+                f"{population.num_clients} clients. Change fleet.work.fraction.",
+                "fleet.work.fraction",
             )
 
     def done(self, asked: Ids, clients: Ids, view: View) -> Ids:

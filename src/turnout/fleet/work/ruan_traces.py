@@ -17,8 +17,7 @@ run.
 Reference: Ruan, Zhang, Liang, Joe-Wong. AISTATS 2021. arXiv:2006.06954, Table 2.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -56,14 +55,6 @@ class RuanTraces:
     idle_prob: IdleProb = 0.05
     # completed work is rounded to whole local steps ("steps") or whole local epochs ("epochs", needs local.epochs)
     unit: Literal["steps", "epochs"] = "steps"
-
-    def objections(self, plan: Any) -> Iterator[str]:
-        """Yield why the work is not counted in epochs."""
-        if self.unit == "epochs" and getattr(plan.local, "steps", None) is not None:
-            yield (
-                'RuanTraces with unit = "epochs" needs work asked in epochs; local.steps asks for steps. '
-                'Set local.epochs instead, or fleet.work.unit = "steps".'
-            )
 
     def assigned(self, clients: Ids, view: View) -> Ids:
         """Return the trace of each of these clients, the same for the whole run."""

@@ -29,12 +29,15 @@ class ByTrace:
 
     def __post_init__(self) -> None:
         if not self.traces:
-            raise ConfigError("ByTrace needs one trace or more; got none. Change local.effort.traces.")
+            raise ConfigError(
+                "ByTrace needs one trace or more; got none. Change local.effort.traces.", setting="local.effort.traces"
+            )
         for number, trace in enumerate(self.traces):
             if not trace:
                 raise ConfigError(
                     f"ByTrace needs one round or more in a trace; got none in trace {number}. "
-                    "Change local.effort.traces."
+                    "Change local.effort.traces.",
+                    setting="local.effort.traces",
                 )
 
     def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:

@@ -40,7 +40,8 @@ class Lognormal:
     def __post_init__(self) -> None:
         if self.most is not None and self.most < self.at_least:
             raise ConfigError(
-                f"Lognormal needs most >= at_least = {self.at_least}; got {self.most}. Change local.effort.most."
+                f"Lognormal needs most >= at_least = {self.at_least}; got {self.most}. Change local.effort.most.",
+                setting="local.effort.most",
             )
 
     def steps(self, clients: Ids, view: View, per_epoch: Ids) -> Ids:

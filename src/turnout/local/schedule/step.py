@@ -27,7 +27,8 @@ class Step:
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ConfigError(
                 f"Step needs milestones that ascend; got {list(self.milestones)}. "
-                "Change local.schedule.milestones, for example to [50, 75]."
+                "Change local.schedule.milestones, for example to [50, 75].",
+                setting="local.schedule.milestones",
             )
 
     def factor(self, round: int) -> float:

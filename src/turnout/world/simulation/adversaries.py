@@ -8,7 +8,7 @@ Only changes are forged. Losses, probes, second rows, buffers and reported steps
 the labels that the attack left.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Ids
-from turnout.attacks.attack import Forger, Seen, forges
+from turnout.attacks.attack import Seen
 from turnout.coordinator.plan import Plan
 from turnout.protocols import Population
 from turnout.requests import Fit, Record, Steps, Trained
@@ -31,6 +31,7 @@ def with_adversaries(plan: Plan, population: Population, streams: Streams, steps
     """Pass a run's requests on; forge what attackers answer, and note in every record how many there were."""
     if plan.attack is None:
         return (yield from steps)
+    forge = plan.traits.attack.forge
     hostile = plan.attack.attackers(population.num_clients, streams)
     name = type(plan.attack).__name__
     answer: Any = None
@@ -42,10 +43,10 @@ def with_adversaries(plan: Plan, population: Population, streams: Streams, steps
         if isinstance(request, Record):
             request = _noted(request, hostile, name)
         reached = isinstance(request, Fit) and not request.on_server and hostile[request.clients].any()
-        if reached and forges(plan.attack):
+        if reached and forge is not None:
             asked = cast(Fit, request)
             answer = yield _for_rows(asked)
-            answer = forged(plan.attack, asked, answer, hostile[asked.clients])
+            answer = forged(forge, asked, answer, hostile[asked.clients])
         else:
             answer = yield request
 
@@ -56,7 +57,7 @@ def _for_rows(request: Fit) -> Fit:
     return replace(request, coefficients=None, offset=offset)
 
 
-def forged(attack: Forger, request: Fit, answer: Trained, hostile: Any) -> Trained:
+def forged(forge: Callable[[Seen], Tensor], request: Fit, answer: Trained, hostile: Any) -> Trained:
     """Return the answer with the attackers' rows replaced; the answer itself is left as it was."""
     delta, theirs = cast(Tensor, answer.delta), np.flatnonzero(hostile)
     seen = Seen(
@@ -67,7 +68,7 @@ def forged(attack: Forger, request: Fit, answer: Trained, hostile: Any) -> Train
         hostile=hostile,
         delta=delta,
     )
-    rows = attack.forge(seen).to(delta.dtype)
+    rows = forge(seen).to(delta.dtype)
     squares = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square().cpu().numpy()
     finite, norms = answer.finite.copy(), answer.square_norms
     finite[theirs] = torch.isfinite(rows).all(1).cpu().numpy()

@@ -14,7 +14,6 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
 from turnout.local.batches import steps_per_epoch
-from turnout.optional import counts_work, knows_probability
 from turnout.orders import Order
 from turnout.protocols import Local, Memory, Population, Timing, View
 from turnout.requests import (
@@ -275,7 +274,7 @@ class Simulation:
     def _completed(self, local: Local, clients: Ids, asked: Ids, view: View) -> Ids:
         """Return how many of the asked steps each client completes; whole epochs where the fleet counts in them."""
         work = self.plan.fleet.work
-        if not (counts_work(work) and work.unit == "epochs"):
+        if self.plan.traits.work.unit == "steps":
             done: Ids = np.minimum(work.done(asked, clients, view), asked)
             return done
         batch_size = None if local.batches == "full" else local.batch_size
@@ -285,10 +284,10 @@ class Simulation:
 
     def _availability_prob(self, clients: Ids, order: Order) -> Floats | None:
         """Return how likely each of these clients was to be up, where the fleet knows it."""
-        rule = self.plan.fleet.availability
-        if order.on_server or not knows_probability(rule):
+        probability = self.plan.traits.availability.probability
+        if order.on_server or probability is None:
             return None
-        return rule.probability(clients, self._view(order.round, order.model))
+        return probability(clients, self._view(order.round, order.model))
 
 
 ANSWERS: dict[type, Callable[[Simulation, Any], Steps[Any]]] = {
