@@ -293,7 +293,7 @@ def test_error_a_metric_baseline_or_target_that_is_not_there(loaded_from: Callab
         compare(loaded, baseline="FedProx")
     with pytest.raises(ConfigError, match=r"accuracy is a share between 0 and 1; write 0.80"):
         compare(loaded, target={"accuracy": 80})
-    with pytest.raises(ConfigError, match=r"No metric 'loss' to compare. Choose one of accuracy"):
+    with pytest.raises(ConfigError, match=r"There is no metric 'loss' that every arm has. Choose one of: accuracy"):
         compare(loaded, target={"loss": 0.5})
 
 

@@ -96,11 +96,11 @@ def test_golden_rows_norms_and_verdicts_of_attackers_are_replaced_and_the_answer
         buffer_weights=np.ones(3) / 3,
     )
     hostile = np.array([False, True, False])
-    turned = forged(SignFlip(fraction=0.3, scale=2.0), request, answer, hostile)
+    turned = forged(SignFlip(fraction=0.3, scale=2.0).forge, request, answer, hostile)
     assert turned.delta.tolist() == [[1.0, 2.0], [-6.0, -8.0], [5.0, 6.0]]
     assert turned.square_norms.tolist() == pytest.approx([5.0, 100.0, 61.0])
     assert turned.finite.all()
-    spoilt = forged(NaN(fraction=0.3), request, answer, hostile)
+    spoilt = forged(NaN(fraction=0.3).forge, request, answer, hostile)
     assert spoilt.finite.tolist() == [True, False, True]
     assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     assert answer.finite.all()
