@@ -56,6 +56,7 @@ class LocalDefaults:
     batch_size: ClassVar[None] = None
     batches: ClassVar[Batching] = "shuffled"
     client_state: ClassVar[None] = None
+    keeps: ClassVar[tuple[str, ...]] = ()
 
     @property
     def features(self) -> frozenset[str]:

@@ -258,8 +258,16 @@ class Local(Protocol):
         """What each client remembers from round to round; None for nothing."""
         ...
 
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Entries of the solver's state that each client keeps from its last round to its next; () for none."""
+        ...
+
     def begin(self, params: Sequence[Tensor]) -> list[Memory]:
-        """Return the solver's state for one block, one mapping per parameter; `params` have rows in front."""
+        """Return the solver's state for one block, one mapping per parameter; `params` have rows in front.
+
+        The entries that a client `keeps` are overwritten with what it kept, zeros in its first round.
+        """
         ...
 
     def update(self, slot: "SlotUpdate") -> None:

@@ -142,7 +142,7 @@ class Settle:
 class Settled:
     """The answer to Settle: the mean Σ_i p_i row_i of what all clients now remember."""
 
-    shared: Tensor
+    shared: Tensor | None  # None: the solver has no use for a mean
     finite: bool = True  # whether every row that was kept is
     samples: int = 0  # per-sample gradients that clients computed for it
 
@@ -184,7 +184,10 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Train these clients from this model, exactly so many steps each. The world asks this of an engine."""
+    """Train these clients, exactly so many steps each. The world asks this of an engine.
+
+    Client i sends Δ_i = start − end. A proximal term pulls towards `model`, wherever the client starts.
+    """
 
     round: int
     streams: Streams
@@ -198,6 +201,8 @@ class Fit:
     buffer_weights: Floats  # how clients' buffers are averaged
     wants_norms: bool = False  # return ‖Δ_i‖² too
     offset: "Offset | None" = None  # k_i, subtracted from every gradient of client i
+    starts: RowTable | None = None  # where each client starts, by client id; None: all start from `model`
+    kept: Mapping[str, RowTable] = field(default_factory=dict)  # solver state that clients kept, by the entry's name
     into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
 
@@ -233,6 +238,7 @@ class Trained:
     buffers: Tensor | None = None  # Σ w_i buffers_i
     next_rows: Tensor | None = None  # what the clients remember from here on, k_i + s_i Δ_i, one row per client
     next_sum: Tensor | None = None  # Σ p_i s_i Δ_i
+    kept: Mapping[str, Tensor] = field(default_factory=dict)  # solver state after the last step: rows, by entry
     round: int | None = None  # which it answers; None: the one that was asked last
     num_examples: Ids | None = None  # what clients say they hold; None: they were not asked
     reasons: Mapping[int, str] = field(default_factory=dict)  # why a client's update cannot be used

@@ -11,7 +11,7 @@ from tests.local.claims import NEVER, together
 from turnout.aggregation import FedAvg, Joint
 from turnout.coordinator import Plan
 from turnout.engine import Vectorised
-from turnout.engine.vectorised import engine as vectorised
+from turnout.engine.vectorised import kernels as vectorised
 from turnout.local import SGD, Adagrad, Adam, Yogi
 from turnout.local.schedule import Constant, Inverse
 from turnout.selection import Uniform

@@ -300,6 +300,12 @@ ASYNCHRONY = (
         'control variates need rounds that all clients share. Set local.control = "none".',
     ),
     _async(
+        "local",
+        lambda plan, traits: bool(plan.local.keeps),
+        "solver state that clients keep between rounds needs rounds that all clients share. "
+        'Set local.momentum_reset = "round", or use a solver without `keeps`.',
+    ),
+    _async(
         "local.effort",
         lambda plan, traits: traits.local.observe is not None,
         "an effort that depends on the loss needs rounds that all clients share. Set local.steps or local.epochs.",

@@ -1,7 +1,7 @@
 """Putting blocks together: sums and rows of each request, in an order that does not depend on who was faster."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ class Row(NamedTuple):
     buffers: Tensor | None = None
     extra: Tensor | None = None
     next_row: Tensor | None = None  # what the client remembers from here on
+    kept: Mapping[str, Tensor] = {}  # solver state that the client keeps, by entry
 
 
 class Gather:
@@ -46,6 +47,7 @@ class Gather:
         self.next_weights = [w if f is None else None for w, f in zip(weights, self.factors, strict=True)]
         self.balanced = np.array([_is_balanced(r, f) for r, f in zip(requests, self.factors, strict=True)])
         self.extras: list[Tensor | None] = [None] * len(requests)
+        self.kept = [{name: _new_rows(r, layout.size, torch.empty) for name in r.kept} for r in requests]
         self.making = threading.Lock()
         self.losses = [np.full(len(r.clients), np.nan) for r in requests]
         self.finite = [np.ones(len(r.clients), dtype=bool) for r in requests]
@@ -90,6 +92,7 @@ class Gather:
                 buffers=self.buffers[at],
                 next_rows=self.next_rows[at],
                 next_sum=self._next_sum(at),
+                kept=self.kept[at],
             )
             for at, request in enumerate(self.requests)
         ]
@@ -166,6 +169,7 @@ class Part:
             (gather.rows[owner], block.deltas),
             (gather.extra_rows(owner) if block.extras is not None else None, block.extras),
             (gather.next_rows[owner], following),
+            *((rows, block.kept[name]) for name, rows in gather.kept[owner].items()),
         ):
             if rows is None or parts is None:
                 continue
@@ -205,6 +209,8 @@ class Part:
             rows[place] = delta
         if request.coefficients is not None:
             _accumulate(self.sums, owner, delta, float(request.coefficients[place]))
+        for name, kept in row.kept.items():
+            gather.kept[owner][name][place] = kept
         held = gather.next_rows[owner]
         if held is not None:
             weights = gather.next_weights[owner]

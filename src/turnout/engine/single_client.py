@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from turnout.data.federation import Slab
 from turnout.engine.reduction import Row
 from turnout.engine.task import Task
-from turnout.engine.vectorised.optimizers import clip_rows
+from turnout.engine.vectorised.optimizers import clip_rows, restore
 from turnout.engine.watch import Watch
 from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches
@@ -88,7 +88,8 @@ class Worker:
 
     def _train(self, request: Fit, place: int, slab: Slab) -> Row:
         self.module.train()
-        self._begin(request)
+        start = _start(request, place)
+        self._begin(request, start)
         for counter, start in self.counters:
             counter.copy_(start)
         key = request.streams.keys("batches", request.round, request.clients[place])
@@ -116,16 +117,16 @@ class Worker:
         buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
         for param, there in self.apart:
             there.copy_(param)
-        change = torch.sub(request.model, self.flat, out=self.change)
+        change = torch.sub(start, self.flat, out=self.change)
         loss = total / max(int(request.steps[place]), 1)
         if state is None:
             return Row(change, loss, buffers)
         change, extra = self._finished(request, change, state)
-        return Row(change, loss, buffers, extra, _next_row(request, place, change))
+        return Row(change, loss, buffers, extra, _next_row(request, place, change), self._kept(request, state))
 
-    def _begin(self, request: Fit) -> None:
-        """Hand the module the model that was sent."""
-        self.flat.copy_(request.model)
+    def _begin(self, request: Fit, start: Tensor) -> None:
+        """Hand the module the parameters that the client starts from."""
+        self.flat.copy_(start)
         for param, there in self.apart:
             param.copy_(there)
         if request.buffers is not None:
@@ -139,6 +140,14 @@ class Worker:
             pairs.append(request.local.finish(change[None, slot.start : slot.stop], own))
         extras = [extra[0] for _, extra in pairs if extra is not None]
         return torch.cat([delta[0] for delta, _ in pairs]), torch.cat(extras) if extras else None
+
+    def _kept(self, request: Fit, state: list[Memory]) -> dict[str, Tensor]:
+        """Return the entries of the solver's state that the client keeps, one row each."""
+        pairs = list(zip(self.layout.slots, state, strict=True))
+        return {
+            name: torch.cat([_stored(memory[name][0], slot).reshape(-1) for slot, memory in pairs])
+            for name in request.kept
+        }
 
     def _mover(self, request: Fit, place: int) -> tuple[Mover, list[Memory] | None]:
         """Return the function that moves the module's parameters by one step of the request's solver."""
@@ -154,11 +163,14 @@ class Worker:
             return plain, None
         rows = [value[None] for value in values]
         state = local.begin(rows)
+        for name, table in request.kept.items():
+            own = table.take(request.clients[place : place + 1])
+            restore(local, state, name, [slot.view(own[0])[None] for slot in self.layout.slots])
         anchors = [slot.view(request.model)[None] for slot in self.layout.slots]
         offsets = None
         if request.offset is not None:
-            own = _offset(request, place)
-            offsets = [slot.view(own)[None] for slot in self.layout.slots]
+            k_i = _offset(request, place)
+            offsets = [slot.view(k_i)[None] for slot in self.layout.slots]
 
         def general(step: int, grads: Sequence[Tensor]) -> None:
             gradients = [g[None] for g in grads]
@@ -193,6 +205,11 @@ def _dense(grad: Tensor | None, param: Tensor) -> Tensor:
     if grad is None:
         return torch.zeros_like(param)
     return grad.to_dense() if grad.is_sparse else grad
+
+
+def _start(request: Fit, place: int) -> Tensor:
+    """Return the parameters that a client starts from."""
+    return request.model if request.starts is None else request.starts.take(request.clients[place : place + 1])[0]
 
 
 def _next_row(request: Fit, place: int, change: Tensor) -> Tensor | None:

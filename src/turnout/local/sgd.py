@@ -3,7 +3,7 @@
 Intuition: every client takes a few ordinary SGD steps from the round's model.
 
     g   = clip(∇f(x_i; batch)) + λ·x_i − k_i
-    v   ← ρ·v + g                                  (v = 0 at the start of the round)
+    v   ← ρ·v + g            (v = 0 at the start of the round; with momentum_reset = "never" the client's own)
     d   = v,  or g + ρ·v with Nesterov momentum
     x_i ← x_i − η_l γᵏ · ( d + μ·(x_i − x) )
 
@@ -13,6 +13,7 @@ Intuition: every client takes a few ordinary SGD steps from the round's model.
               average:  c_i ← k_i + Δ_i/(η_l‖a_i‖₁)          SCAFFOLD's option II
               gradient: c_i ← ∇F_i(x)                        option I: full gradient at the round's model
 
+‖a_i‖₁ counts this round's gradients only, also where the velocity carries older ones.
 Reduces to: plain local SGD when ρ = λ = μ = 0, γ = 1 and nothing is clipped; then ‖a_i‖₁ = τ_i.
 Differs from the paper: the proximal term is added to the direction, not to the momentum buffer. The gradient is clipped
 before weight decay, controls and the proximal term, so that clipping limits only the mini-batch gradient. The mean of
@@ -78,6 +79,9 @@ class SGD(Solver):
 
     momentum: ShareBelowOne = 0.0  # momentum ρ of local SGD, 0 to below 1; 0 is plain SGD, 0.9 is usual
     nesterov: Annotated[bool, When(momentum=GIVEN)] = False  # whether momentum looks ahead: direction g + ρ·v, not v
+    # when the momentum v is set to zero: "round" at the start of every round, "never" lets each client keep its own
+    # until its next round
+    momentum_reset: Annotated[Literal["round", "never"], When(momentum=GIVEN)] = "round"
     weight_decay: NonNegative = 0.0  # weight decay λ, 0 or more; 0 is none, 1e-4 is usual
     prox_strength: NonNegative = 0.0  # strength μ of FedProx's proximal term, 0 or more; 0 is none, 0.001 to 1 is usual
     lr_decay: PositiveShare = 1.0  # factor γ on the learning rate per local step, above 0 to 1; 1 is no decay
@@ -98,6 +102,11 @@ class SGD(Solver):
         if self.control == "none":
             return None
         return ControlVariates("update" if self.control == "average" else "gradient")
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The velocity, where it outlives the round."""
+        return ("velocity",) if self.momentum_reset == "never" and self.momentum else ()
 
     def local_work(self, steps: Ids, settings: Mapping[str, Floats]) -> Floats:
         """Return ‖a_i‖₁; it ignores weight decay and clipping, whose effect on it is small."""

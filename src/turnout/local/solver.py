@@ -88,6 +88,11 @@ class Solver:
         return {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
 
     @property
+    def keeps(self) -> tuple[str, ...]:
+        """The entries of the solver's state that a client keeps between rounds: none."""
+        return ()
+
+    @property
     def features(self) -> frozenset[str]:
         """The active features beyond the plain step."""
         return frozenset(self.numbers())

@@ -6,7 +6,6 @@ bound by arithmetic run one client at a time on several workers instead. Which w
 """
 
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ import torch
 from turnout.data.federation import Slab
 from turnout.engine.evaluation import Evaluator
 from turnout.engine.fingerprint import machine_fingerprint
-from turnout.engine.module_probe import draws_globally, mixes_samples, try_out
+from turnout.engine.module_probe import draws_globally
 from turnout.engine.reduction import Gather
 from turnout.engine.single_client import Worker
 from turnout.engine.task import Question, Task, samples_of
@@ -36,12 +35,9 @@ from turnout.engine.vectorised.autotune import (
     tuning_key,
 )
 from turnout.engine.vectorised.jobs import Jobs, block_bounds, collect_jobs
-from turnout.engine.vectorised.layers import CannotLower
-from turnout.engine.vectorised.lowering import Lowered, Mapped, Program
+from turnout.engine.vectorised.kernels import kernels_of
 from turnout.engine.vectorised.malloc_tuning import keep_freed_memory
-from turnout.engine.vectorised.mlp import Dense, dense_layers
 from turnout.engine.vectorised.scratch import Scratch
-from turnout.engine.vectorised.stacked_training import train_block
 from turnout.engine.vectorised.timing_trials import Rehearsal
 from turnout.engine.watch import CHOOSING, Watch
 from turnout.requests import Answer, Evaluate, Fit, Probe, Score, Trained
@@ -55,8 +51,8 @@ class Prepared:
     def __init__(self, task: Task, watch: Watch) -> None:
         self.task, self.watch = task, watch
         self.gauge = Evaluator(task, watch)
-        self.program = _program(task)
-        self.draws = self.program is None and draws_globally(task)  # from one generator: not side by side
+        self.kernels = kernels_of(task)
+        self.draws = not self.kernels and draws_globally(task)  # from one generator: not side by side
         self.idle: dict[bool, list[Worker]] = {False: [], True: []}  # by whether they take pixels last
 
     def on_worker(self, pixels_last: bool, run: Callable[[Worker], None]) -> None:
@@ -67,30 +63,6 @@ class Prepared:
             run(worker)
         finally:
             idle.append(worker)
-
-
-def _program(task: Task) -> Program | None:
-    """Return the module lowered, or mapped, or None where it can be neither."""
-    worker = Worker(task)
-    if task.layout.buffers or worker.is_random or mixes_samples(task):
-        return None  # clients' buffers, dropout masks and batches are their own
-    plain = dense_layers(task.module, task.layout, task.loss)
-    if plain is not None:
-        return Dense(plain)
-    try:
-        return Lowered(worker.module.train(), task.layout, task.loss)
-    except CannotLower as reason:
-        mapped = Mapped(task.module, task.layout, task.loss)
-        try:
-            try_out(mapped, task)
-        except Exception as error:  # whatever the module cannot do under vmap, it can do alone
-            warnings.warn(
-                f"{type(task.module).__name__} cannot be stacked ({reason}; {type(error).__name__}): "
-                "its clients run one by one, with the same results.",
-                stacklevel=2,
-            )
-            return None
-        return mapped
 
 
 class Vectorised:
@@ -182,8 +154,6 @@ class Vectorised:
         return gather.answers()
 
     def _run_blocks(self, prepared: Prepared, jobs: Jobs, way: Execution, gather: Gather) -> None:
-        program = prepared.program
-        assert program is not None
         bounds = block_bounds(jobs, evenly(len(jobs), way))
         parts = [gather.part() for _ in bounds]
         self.watch.expect(sum(int(jobs.steps[low:high].max()) for low, high in bounds))
@@ -191,8 +161,8 @@ class Vectorised:
         def run(number: int) -> None:
             low, high = bounds[number]
             block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
-            part = parts[number]
-            part.add_block(train_block(program, gather.layout, block, self._scratch(), part.room(block), self.watch))
+            part, kernel = parts[number], next(each for each in prepared.kernels if each.supports(block))
+            part.add_block(kernel.run(block, self._scratch(), part.room(block), self.watch))
 
         self._side_by_side(run, len(bounds), way.workers)
         for part in parts:
@@ -242,18 +212,19 @@ class Vectorised:
         rows = sum(len(r.clients) for r in requests)
         layout, local = prepared.task.layout, requests[0].local
         block, workers, threads, stack = self.fixed
-        can_stack = prepared.program is not None and stack is not False
+        can_stack = bool(prepared.kernels) and stack is not False
         if self.device.type != "cpu":
             return Execution(can_stack, block or rows, 1, most_threads())
         if any(value is not None for value in self.fixed):
             return Execution(can_stack, block or rows, workers or 1, threads or 1)
-        has_offset = requests[0].offset is not None
-        held = 1 + ("momentum" in local.features) + has_offset  # what a row keeps in cache
+        has_offset, own_rows = requests[0].offset is not None, len(requests[0].kept) + (requests[0].starts is not None)
+        held = 1 + ("momentum" in local.features) + has_offset + own_rows  # what a row keeps in cache
         size = 4 * layout.size * held
         if self.deterministic:
             return candidates(rows, size, can_stack, 1, 1, prepared.task.of_images)[0]
-        work = (sorted(local.features), has_offset, local.batch_size, rows.bit_length())
-        key = tuning_key([slot.shape for slot in layout.slots], type(prepared.program), type(local), *work)
+        work = (sorted(local.features), has_offset, own_rows, local.batch_size, rows.bit_length())
+        kernels = [kernel.name for kernel in prepared.kernels]
+        key = tuning_key([slot.shape for slot in layout.slots], kernels, type(local), *work)
         way = self.ways.get(key) or self.remembered.known.get(key)
         if way is None:
             options = candidates(rows, size, can_stack, cores(), most_threads(), prepared.task.of_images)
@@ -273,7 +244,8 @@ def _group_key(task: Task, request: Fit | Probe | Score | Evaluate) -> tuple[obj
     local = request.local
     what = (type(local), local.features, local.batch_size, local.batches)
     returns_next_rows = None if request.offset is None else request.offset.scale is not None
-    return (*base, *what, returns_next_rows, request.buffers is None)
+    own_rows = (request.starts is None, tuple(sorted(request.kept)))
+    return (*base, *what, returns_next_rows, *own_rows, request.buffers is None)
 
 
 def pick_device(name: str) -> torch.device:

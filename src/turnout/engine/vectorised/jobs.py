@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from turnout.array_types import Bits, Floats, Ids
 from turnout.data.federation import Slab
 from turnout.requests import Fit
+from turnout.row_table import RowTable
 
 LITTLE = 4096  # samples of padding that cost less than another block
 
@@ -33,6 +36,16 @@ class Jobs:
         """Return how many samples a full batch of each row has."""
         batch_size = self.requests[0].local.batch_size
         return self.sizes if batch_size is None else np.minimum(self.sizes, batch_size)
+
+    def rows_of(self, tables: Sequence[RowTable | None]) -> Tensor:
+        """Return each client's row in the table of its request; there is one table per request."""
+        model = self.requests[0].model
+        rows = model.new_empty(len(self), model.numel())
+        for owner in np.unique(self.owner):
+            mine, table = np.flatnonzero(self.owner == owner), tables[owner]
+            assert table is not None
+            rows[torch.from_numpy(mine)] = table.take(self.requests[owner].clients[self.place[mine]])
+        return rows
 
     def take(self, rows: Ids) -> "Jobs":
         """Return some of the rows."""

@@ -8,8 +8,9 @@ from torch import Tensor
 from turnout.array_types import Floats
 from turnout.engine.vectorised.layers import Linear
 from turnout.engine.vectorised.scratch import Scratch
+from turnout.errors import ConfigError
 from turnout.local.sgd import SGD
-from turnout.protocols import Local, SlotUpdate
+from turnout.protocols import Local, Memory, SlotUpdate
 
 SMALLEST_FACTOR = 1e-3  # of a velocity held as v/ρᵉ
 
@@ -46,7 +47,8 @@ FUSED = frozenset({"momentum", "weight_decay", "prox_strength", "lr_decay"})  # 
 
 def is_fused(local: Local) -> bool:
     """Whether the solver's step is SGD's own, with nothing switched on that the fused step does not know."""
-    return isinstance(local, SGD) and type(local).update is SGD.update and local.features <= FUSED
+    is_plain = isinstance(local, SGD) and type(local).update is SGD.update
+    return is_plain and local.features <= FUSED and not local.keeps
 
 
 class FusedSGD:
@@ -250,6 +252,20 @@ class Collected:
                     offset=None if self.offsets is None else self.offsets[i][:rows],
                 )
             )
+
+
+def restore(local: Local, state: Sequence[Memory], name: str, kept: Sequence[Tensor]) -> None:
+    """Overwrite an entry of a solver's state, in every slot, with what clients kept."""
+    for memory, rows in zip(state, kept, strict=True):
+        made = memory.get(name)
+        if not isinstance(made, Tensor) or made.shape != rows.shape:
+            got = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, Tensor) else "none"
+            raise ConfigError(
+                f"{type(local).__name__} keeps {name!r}, so its begin needs to make a tensor of that name like each "
+                f"parameter, of shape {tuple(rows.shape)}; got {got}. Change begin or keeps.",
+                setting="local",
+            )
+        made.copy_(rows)
 
 
 def clip_rows(grads: Sequence[Tensor], clip_norm: Tensor | float) -> None:

@@ -20,7 +20,7 @@ from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
 from turnout.engine.vectorised.loss_accumulator import LossAccumulator
 from turnout.engine.vectorised.lowering import Batch, Program
 from turnout.engine.vectorised.mlp import Dense
-from turnout.engine.vectorised.optimizers import Collected, FusedSGD, RowSettings, is_fused
+from turnout.engine.vectorised.optimizers import Collected, FusedSGD, RowSettings, is_fused, restore
 from turnout.engine.vectorised.scratch import Scratch
 from turnout.engine.watch import Watch
 from turnout.local.batches import Batches, draw_batches
@@ -47,6 +47,7 @@ class BlockResult:
     extras: list[Tensor] | None  # second rows, where the solver sends them
     losses: Floats
     offsets: GradientOffsets | None  # where the next rows are wanted
+    kept: dict[str, list[Tensor]]  # solver state that clients keep, by entry: per slot, (rows, size)
 
     def telling(self) -> list[Tensor]:
         """Return per slot a stack that is finite where the change is."""
@@ -72,11 +73,14 @@ class BlockResult:
 
 
 def train_block(
-    program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room, watch: Watch
+    program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room, watch: Watch, unwritten: int | None
 ) -> BlockResult:
-    """Fit a block of rows and return what they came to, which is good until the scratch is used again."""
-    local, rows, bases = jobs.requests[0].local, len(jobs), _bases(layout, jobs)
-    unwritten = _unwritten(program, jobs, bases)
+    """Fit a block of rows and return what they came to, which is good until the scratch is used again.
+
+    The slot `unwritten`, the weights of a dense network's first layer, is written at the end only.
+    """
+    local, rows, anchors = jobs.requests[0].local, len(jobs), _models(layout, jobs)
+    bases = anchors if jobs.requests[0].starts is None else _starts(layout, jobs)
     offsets = None if jobs.requests[0].offset is None else GradientOffsets(layout, jobs, scratch, unwritten)
     held = None if offsets is None else offsets.held
     deferred = _deferred(program, jobs, bases, offsets, scratch, unwritten)
@@ -87,9 +91,12 @@ def train_block(
     settings = RowSettings(jobs.settings, jobs.requests[0].model)
     sink: FusedSGD | Collected
     if is_fused(local):
-        sink = FusedSGD(settings, params, bases, held, scratch, unwritten)
+        sink = FusedSGD(settings, params, anchors, held, scratch, unwritten)
     else:
-        sink = Collected(local, settings, params, bases, held)
+        sink = Collected(local, settings, params, anchors, held)
+        for name in jobs.requests[0].kept:
+            kept_rows = jobs.rows_of([request.kept[name] for request in jobs.requests])
+            restore(local, sink.state, name, _split(layout, kept_rows))
     tally, now = LossAccumulator(rows, params[0].device), params
     run: Run = program.run
     batches = _batches(jobs, scratch)
@@ -110,8 +117,9 @@ def train_block(
     scale = None if offsets is None else offsets.scale
     if deferred is not None and (scale is None or _wants_rows(jobs)):
         deltas[deferred.slot] = deferred.first.change(places[deferred.slot]).flatten(1)
-    extras = None
+    extras, kept = None, {}
     if isinstance(sink, Collected):
+        kept = {name: [state[name].flatten(1) for state in sink.state] for name in jobs.requests[0].kept}
         deltas, extras = sink.finish(deltas)
     if offsets is not None and scale is not None:
         places = _stacks(layout, rows, room.next_rows, "next row", scratch, bases[0])
@@ -121,7 +129,7 @@ def train_block(
         if not _wants_rows(jobs):
             deltas = [None] * len(deltas)  # a sum of next rows tells of them, too, if they are finite
     following = None if scale is None else offsets
-    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following)
+    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following, kept)
 
 
 def _stacks(layout: Layout, rows: int, given: Tensor | None, name: str, scratch: Scratch, like: Tensor) -> list[Tensor]:
@@ -146,12 +154,13 @@ class Deferred:
     run: Run
 
 
-def _unwritten(program: Program, jobs: Jobs, bases: Sequence[Tensor]) -> int | None:
+def lazy_slot(program: Dense, layout: Layout, jobs: Jobs) -> int | None:
     """Return the slot of a first layer that is better not written at every step; None where there is none."""
-    if not isinstance(program, Dense) or not program.layers[0].transposed or not is_fused(jobs.requests[0].local):
+    first = jobs.requests[0]
+    if not program.layers[0].transposed or not is_fused(first.local) or first.starts is not None:
         return None
     slot, longest = program.layers[0].weight, int(jobs.steps.max())
-    inputs, outputs = bases[slot].shape[1:]
+    inputs, outputs = layout.slots[slot].stored_shape
     visits = longest * int(jobs.widths().max())
     is_even = 4 * int(jobs.steps.sum()) >= 3 * longest * len(jobs)  # rows that end early keep their room to the end
     return slot if visits and is_even and pays(inputs, outputs, visits) else None
@@ -175,8 +184,18 @@ def _deferred(
     return Deferred(slot, first, batches, partial(program.run, first=first))
 
 
-def _bases(layout: Layout, jobs: Jobs) -> list[Tensor]:
-    """Return the model each row starts from, per slot; a single row in front where all start alike."""
+def _starts(layout: Layout, jobs: Jobs) -> list[Tensor]:
+    """Return the parameters each row starts from, per slot."""
+    return _split(layout, jobs.rows_of([request.starts for request in jobs.requests]))
+
+
+def _split(layout: Layout, rows: Tensor) -> list[Tensor]:
+    """Return rows of the model's size as one stack per slot."""
+    return [rows[:, slot.start : slot.stop].reshape(-1, *slot.stored_shape) for slot in layout.slots]
+
+
+def _models(layout: Layout, jobs: Jobs) -> list[Tensor]:
+    """Return the model each row was sent, per slot; a single row in front where all were sent the same."""
     owners = np.unique(jobs.owner)
     models = [jobs.requests[o].model for o in owners]
     if all(m is models[0] for m in models):

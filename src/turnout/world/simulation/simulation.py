@@ -33,6 +33,7 @@ from turnout.requests import (
     Settle,
     Settled,
     Steps,
+    Trained,
 )
 from turnout.rows import Facts
 from turnout.streams import Streams
@@ -158,9 +159,9 @@ class Simulation:
         facts = order.weighing.facts(clients, steps, prob)
         coefficients = None if request.wants_rows else order.weighing.coefficients(facts)
         fit = self._fit(order, facts, here, coefficients, request.into)
-        answer = yield fit
-        rows = getattr(answer, "next_rows", None) if fit.offset is not None else None
-        vouched = isinstance(rows, Tensor) and fit.offset is not None and fit.offset.table.is_spare(rows)
+        answer = self.store.receive(fit, (yield fit))
+        next_rows = answer.next_rows if isinstance(answer, Trained) and fit.offset is not None else None
+        vouched = isinstance(next_rows, Tensor) and fit.offset is not None and fit.offset.table.is_spare(next_rows)
         return replace(
             none, work=answer, facts=facts, coefficients=coefficients, availability_prob=prob, vouched=vouched
         )
@@ -191,6 +192,7 @@ class Simulation:
             buffer_weights=share / max(share.sum(), 1e-300),
             wants_norms=order.wants_norms,
             offset=self._offset(order, facts),
+            kept={} if order.on_server else self.store.solver_tables(order.local, order.model),
             into=None if coefficients is not None else into,
             on_server=order.on_server,
         )
