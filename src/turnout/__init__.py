@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported
     )
     from turnout.analysis.compare import compare
     from turnout.checkpoint import Checkpoint
-    from turnout.coordinator import Cadence, Trust, Turnover
+    from turnout.coordinator import Cadence, MemoryLimit, Trust, Turnover
     from turnout.errors import ConfigError, DataError, JournalError, TurnoutError, UpdateError
     from turnout.fleet import Fleet
     from turnout.journal.load import load
@@ -42,6 +42,7 @@ __all__ = [
     "DataError",
     "Fleet",
     "JournalError",
+    "MemoryLimit",
     "Study",
     "Trust",
     "TurnoutError",
@@ -55,6 +56,7 @@ __all__ = [
     "attacks",
     "compare",
     "data",
+    "engine",
     "filtering",
     "fleet",
     "load",
@@ -70,7 +72,7 @@ __all__ = [
 
 _MODULES = {
     "turnout.checkpoint": ("Checkpoint",),
-    "turnout.coordinator": ("Cadence", "Trust", "Turnover"),
+    "turnout.coordinator": ("Cadence", "MemoryLimit", "Trust", "Turnover"),
     "turnout.errors": ("ConfigError", "DataError", "JournalError", "TurnoutError", "UpdateError"),
     "turnout.fleet": ("Fleet",),
     "turnout.journal.load": ("load",),

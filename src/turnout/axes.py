@@ -228,6 +228,7 @@ TABLES: dict[str, Table] = {
         Table(section="fleet", kind="turnout.fleet:Fleet"),
         Table(section="turnover", kind="turnout.coordinator.turnover:Turnover"),
         Table(section="trust", kind="turnout.coordinator.plan:Trust"),
+        Table(section="memory", kind="turnout.coordinator.plan:MemoryLimit"),
         Table(section="evaluate", kind="turnout.coordinator.plan:Cadence"),
         Table(section="checkpoint", kind="turnout.checkpoint.schedule:Checkpoint", is_in_plan=False),
     )

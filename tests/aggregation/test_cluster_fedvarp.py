@@ -14,7 +14,7 @@ from tests.aggregation.test_fedvarp import HERE, NEW, OLD, P, check_no_variance_
 from tests.conftest import blob_task, run
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedVARP
 from turnout.aggregation.cluster_fedvarp import balanced_clusters, update_sketches
-from turnout.coordinator import Cadence, Plan
+from turnout.coordinator import Cadence, MemoryLimit, Plan
 from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.selection import Uniform
@@ -205,7 +205,7 @@ def test_engine_a_run_ends_the_same_on_every_engine_and_in_a_file(clusters, any_
     rule = ClusterFedVARP(num_clusters=3, clusters=clusters, **more)
     plan = Plan(local=LOCAL, rounds=5, selection=Uniform(cohort_size=3), aggregation=rule, evaluate=NEVER)
     here, records = run(task, plan)
-    there, _ = run(task, replace(plan, table_budget=0), engine=any_engine())
+    there, _ = run(task, replace(plan, memory=MemoryLimit(table_mib=0)), engine=any_engine())
     assert there.aggregation["table"].file is not None
     assert torch.allclose(here.model, there.model, rtol=0, atol=1e-12)
     assert records[-1].metrics["memory_bytes"] == (3 + 1) * 8 * here.model.numel()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.aggregation.answers import combined, facts, view
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg, FedVARP
-from turnout.coordinator import Cadence, Plan
+from turnout.coordinator import Cadence, MemoryLimit, Plan
 from turnout.errors import UpdateError
 from turnout.local import SGD
 from turnout.row_table import RowTable, weighted_sum
@@ -194,7 +194,7 @@ def test_engine_engines_and_places_of_memory_agree(any_engine):
         evaluate=NEVER,
     )
     here, records = run(task, plan)
-    there, _ = run(task, replace(plan, table_budget=0), engine=any_engine())
+    there, _ = run(task, replace(plan, memory=MemoryLimit(table_mib=0)), engine=any_engine())
     assert here.aggregation["table"].file is None
     assert there.aggregation["table"].file is not None
     assert torch.allclose(here.model, there.model, rtol=0, atol=1e-12)

@@ -8,7 +8,7 @@ import torch
 
 from tests.conftest import blob_task, quadratic_task, run
 from turnout.aggregation import FedAvg, FedNova, FedVARP
-from turnout.coordinator import Cadence, Plan
+from turnout.coordinator import Cadence, MemoryLimit, Plan
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.selection import Uniform
@@ -164,7 +164,7 @@ def test_engine_engines_and_places_of_memory_agree(any_engine):
         evaluate=NEVER,
     )
     here, _ = run(data, plan)
-    there, _ = run(data, replace(plan, table_budget=0), engine=any_engine())
+    there, _ = run(data, replace(plan, memory=MemoryLimit(table_mib=0)), engine=any_engine())
     assert there.world["store control"].file is not None
     assert torch.allclose(here.model, there.model, rtol=0, atol=1e-12)
     assert torch.allclose(controls(here)[0], controls(there)[0], rtol=0, atol=1e-12)

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from tests.conftest import blob_task, run
 from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP
-from turnout.coordinator import Cadence, Plan, State
+from turnout.coordinator import Cadence, MemoryLimit, Plan, State
 from turnout.coordinator.saving import PARTS, restored, saved, tables_of
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
@@ -156,7 +156,7 @@ REMEMBERING = {
 }
 
 
-@pytest.mark.parametrize("budget", [0, 1 << 30], ids=["in a file", "in RAM"])
+@pytest.mark.parametrize("budget", [0, 1024], ids=["in a file", "in RAM"])
 @pytest.mark.parametrize("hidden", [5, 65])  # rows of 43 numbers, and of 523: these are padded in RAM
 @pytest.mark.parametrize("rule", REMEMBERING)
 def test_identity_a_run_taken_up_half_way_ends_the_same_bit_for_bit(rule, hidden, budget):
@@ -168,7 +168,7 @@ def test_identity_a_run_taken_up_half_way_ends_the_same_bit_for_bit(rule, hidden
         selection=Uniform(cohort_size=3),
         aggregation=aggregation,
         evaluate=NEVER,
-        table_budget=budget,
+        memory=MemoryLimit(table_mib=budget),
     )
     task = blob_task(6, hidden=hidden)
     whole, _ = run(task, plan)

@@ -13,7 +13,7 @@ from turnout import losses
 from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP, Median
 from turnout.assist import Safari
 from turnout.asynchrony import FedBuff
-from turnout.coordinator import Cadence, Plan, State
+from turnout.coordinator import Cadence, MemoryLimit, Plan, State
 from turnout.coordinator.server_step import begin, commit
 from turnout.engine import Task
 from turnout.fleet import Deadline, Fleet
@@ -92,11 +92,11 @@ def _bare(offset):
     return replace(offset, scale=None, weights=None)
 
 
-@pytest.mark.parametrize("budget", [0, 1 << 30], ids=["in a file", "in RAM"])
+@pytest.mark.parametrize("budget", [0, 1024], ids=["in a file", "in RAM"])
 @pytest.mark.parametrize("rule", RULES)
 def test_contract_one_huge_answer_costs_one_step_and_later_rounds_go_on(rule, budget):
     task = blob_task(6)
-    plan = plan_of(rule, table_budget=budget)
+    plan = plan_of(rule, memory=MemoryLimit(table_mib=budget))
     before, _ = run(task, replace(plan, rounds=2), engine=Rows())
     during, _ = run(task, replace(plan, rounds=3), engine=Rows(once(4, 3)))
     final, records = run(task, plan, engine=Rows(once(4, 3)))

@@ -177,7 +177,7 @@ def trained(turnout: Turnout, tmp_path: Path) -> Study:
     """A finished study of two arms and two seeds in the folder `out`."""
     arms = (to.arm("FedAvg"), to.arm("FedExP", server=to.server.FedExP()))
     study = Study(**STUDIES["everything"], arms=arms)
-    study.run(tmp_path / "out")
+    study.run(tmp_path / "out", progress=False)
     return study
 
 

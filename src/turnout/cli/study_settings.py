@@ -17,6 +17,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # by name in Python: how a study file w
     "fleet": {"fleet": {"availability": {"use": "bernoulli", "prob": 0.8}}},
     "turnover": {"turnover": {"on_departure": "exclude", "reboot": "fast"}},
     "trust": {"trust": {"policy": "clip", "max_norm": 10.0}},
+    "memory": {"memory": {"table_mib": 256}},
     "evaluate": {
         "data": {"holdout": 0.1},
         "evaluate": {"every": 5, "clients_every": 50, "metrics": ["accuracy"]},

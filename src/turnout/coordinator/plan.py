@@ -16,8 +16,10 @@ from turnout.metrics import EVALUATED
 from turnout.own_rules import completed
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Memory, Population, Selection, Server
 from turnout.row_table import DEFAULT_BUDGET, new_rows
-from turnout.settings import Count, CountOrZero, Positive, rule
+from turnout.settings import Count, CountOrZero, NonNegative, Positive, rule
 from turnout.traits import Traits
+
+MIB = 1 << 20
 
 
 @rule("evaluate")
@@ -65,6 +67,19 @@ class Trust:
             )
 
 
+@rule("memory")
+class MemoryLimit:
+    """How much memory the tables with one row per client may take: control variates, kept solver state, FedVARP."""
+
+    # largest table that is kept in memory, in MiB, 0 or more; a larger one is kept in a temporary file, which is slower
+    table_mib: NonNegative = DEFAULT_BUDGET / MIB
+
+    @property
+    def table_bytes(self) -> int:
+        """The same, in bytes."""
+        return int(self.table_mib * MIB)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One choice per axis: this is the algorithm."""
@@ -82,7 +97,7 @@ class Plan:
     turnover: Turnover = field(default_factory=Turnover)
     trust: Trust = field(default_factory=Trust)
     evaluate: Cadence = field(default_factory=Cadence)
-    table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take; beyond it lies in a file
+    memory: MemoryLimit = field(default_factory=MemoryLimit)
 
     # what is known of the rules beyond their methods; read once, here
     traits: Traits = field(init=False, repr=False, compare=False)

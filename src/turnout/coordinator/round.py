@@ -74,7 +74,7 @@ def _view(plan: Plan, population: Population, state: State, streams: Streams, pr
         last_losses=state.last_losses,
         restart=state.restart,
         sim_seconds=present.sim_seconds,
-        table_budget=plan.table_budget,
+        table_budget=plan.memory.table_bytes,
     )
 
 

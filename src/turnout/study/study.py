@@ -11,7 +11,7 @@ from turnout.attacks.attack import Attack
 from turnout.axes import PLAN_SECTIONS, STUDY_SECTIONS, default_rule
 from turnout.catalogue import did_you_mean
 from turnout.checkpoint import Checkpoint
-from turnout.coordinator import Cadence, Plan, Trust, Turnover
+from turnout.coordinator import Cadence, MemoryLimit, Plan, Trust, Turnover
 from turnout.data.assemble import Source
 from turnout.data.federation import Federation
 from turnout.engine.task import Engine
@@ -75,6 +75,7 @@ class Study:
     attack: Attack | None = None  # None: everyone is honest
     turnover: Turnover = field(default_factory=Turnover)  # what arrivals and departures mean for the objective
     trust: Trust = field(default_factory=Trust)
+    memory: MemoryLimit = field(default_factory=MemoryLimit)
     evaluate: Cadence = field(default_factory=Cadence)
     arms: tuple[Arm, ...] = ()  # none: the study itself is the only one
     name: str = "study"  # the name of the study, and of its folder in runs

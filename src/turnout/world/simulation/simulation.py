@@ -81,7 +81,7 @@ class Simulation:
     dispatched: Dispatched | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.store = ClientStore.of(self.memory, self.population.num_clients, self.plan.table_budget)
+        self.store = ClientStore.of(self.memory, self.population.num_clients, self.plan.memory.table_bytes)
         self.in_flight = InFlight.of(self.memory)
         self.seconds = float(self.memory.get("seconds", 0.0))
         self.everyone = self.population.everyone
