@@ -117,7 +117,7 @@ def test_contract_the_list_can_be_searched_and_sorted(browser: Browser, server: 
 def test_contract_a_study_is_seen_to_begin_to_grow_and_to_be_killed(browser: Browser, tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         tab = visit(browser, server.url)
-        assert text(tab, "[data-part=none]").startswith("No run is here yet.")
+        assert text(tab, "[data-part=none]").startswith("There are no runs yet.")
         with start(tmp_path, tmp_path / "slow", "rounds=100000", "local.epochs=5") as process:
             try:
                 wait_for(lambda: text(tab, "tbody .badge") == "running")  # nobody loads the list again

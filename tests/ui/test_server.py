@@ -284,8 +284,10 @@ def test_contract_ctrl_c_ends_it_with_one_line(folder: Path) -> None:
     with process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        url = line.split()[-3]
-        assert line == f"{folder} is at {url} until Ctrl-C\n"
+        url = line.partition(" at ")[2].partition(";")[0]
+        if line != f"serving {folder} at {url}; press Ctrl-C to stop\n":
+            process.kill()
+        assert line == f"serving {folder} at {url}; press Ctrl-C to stop\n"
         with urlopen(url) as page, urlopen(f"{url}events?since=another") as events:  # somebody is listening
             assert b"The studies below" in page.read()
             assert events.readline() == b"event: all\n"
