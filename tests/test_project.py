@@ -371,7 +371,7 @@ def test_contract_the_round_never_asks_a_rule_of_the_fleet():
     """What the fleet does is the world's to say; only checks made before the first round may read it."""
     for path in sorted((PACKAGE / "coordinator").glob("*.py")):
         read = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
-        if path.name != "checks.py":
+        if path.name != "compatibility.py":
             assert [node.lineno for node in read if node.attr == "fleet"] == [], path.name
 
 
