@@ -350,7 +350,10 @@ def test_engine_the_engines_agree():
         ({"local": SGD(lr=0.1, effort=AdaComm(start=4, every=1))}, r"depends on the loss.*Set local\.steps"),
         ({"aggregation": FedAvg(weighting="ht")}, r"is in a buffer is not known\. Set aggregation\.weight"),
         ({"fleet": Fleet(clock=Deadline(deadline_seconds=5.0))}, r"no round for a deadline.*Drop deadline_seconds and"),
-        ({"fleet": Fleet(clock=Deadline(over_selection=1.3))}, r"no round for a deadline.*over_selection of fleet\.clock"),
+        (
+            {"fleet": Fleet(clock=Deadline(over_selection=1.3))},
+            r"no round for a deadline.*over_selection of fleet\.clock",
+        ),
         ({"fleet": Fleet(clock=Pace((1.0,)), membership=Scheduled())}, r"arrivals, departures.*Leave them out"),
     ],
 )

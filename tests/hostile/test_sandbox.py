@@ -149,7 +149,13 @@ def held_lock(folder: Path) -> Iterator[None]:
 @pytest.mark.parametrize("action", ["compare", "report", "resume", "ui", *READERS])
 @pytest.mark.parametrize("kind", ROLLBACKS)
 def test_error_a_folder_with_a_rollback_journal_is_refused_before_any_database_is_opened(
-    turnout: Turnout, half: Path, sandbox: Path, monkeypatch: pytest.MonkeyPatch, kind: str, action: str, is_written: bool
+    turnout: Turnout,
+    half: Path,
+    sandbox: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    action: str,
+    is_written: bool,
 ) -> None:
     folder = Path(shutil.copytree(half, sandbox / "theirs"))
     ROLLBACKS[kind](folder / f"{FILE}-journal")
