@@ -333,6 +333,12 @@ def test_contract_every_package_that_users_install_is_imported() -> None:
         assert re.search(rf"(from|import) {modules.get(name, name)}\b", sources), f"nothing imports {name}"
 
 
+def test_contract_every_requirement_has_an_upper_bound() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    for requirement in [*requirements(), *map(Requirement, build)]:
+        assert {bound.operator for bound in requirement.specifier} == {">=", "<"}, requirement
+
+
 def test_contract_continuous_integration_installs_versions_that_users_may_have() -> None:
     lines = [line for line in (ROOT / ".ci" / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     pinned = dict(line.split("==") for line in lines)
@@ -357,18 +363,22 @@ def test_contract_a_page_has_no_placeholder_left(page: Path) -> None:
     assert [line for line in lines if re.fullmatch(r"[A-Z]{3,}|TODO.*|FIXME.*", line.strip())] == []
 
 
-@pytest.mark.parametrize("name", ["attacks", "live", "privacy", "reliability"])
-def test_contract_every_test_that_a_page_names_is_there(name: str) -> None:
-    page = (ROOT / "docs" / f"{name}.md").read_text()
+def test_contract_pages_of_promises_name_tests() -> None:
+    pages = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("attacks", "live", "privacy", "reliability")]
+    assert all(re.search(r"`(test_\w+|tests/[\w/.]+)`", page) for page in pages)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_contract_every_test_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text()
     tests = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
-    named, paths = set(re.findall(r"`(test_\w+)`", page)), set(re.findall(r"`(tests/[\w/.]+)`", page))
-    assert named or paths
+    named, paths = set(re.findall(r"`(test_\w+)`", text)), set(re.findall(r"`(tests/[\w/.]+)`", text))
     assert [test for test in sorted(named) if f"def {test}(" not in tests] == []
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
 def test_contract_the_round_never_asks_a_rule_of_the_fleet():
-    """What the fleet does is the world's to say; only checks made before the first round may read it."""
+    """What the fleet does is the world's to say; only a plan and checks made before the first round may read it."""
     for path in sorted((PACKAGE / "coordinator").glob("*.py")):
         read = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
         if path.name not in ("compatibility.py", "plan.py"):

@@ -60,6 +60,7 @@ class ClockTraits:
     """How long things take."""
 
     displaces: bool = False  # one client's answer can keep another's out of the round
+    has_deadline: bool = False  # a round ends at a time, whoever is still at work
     # (clients, model_bytes, view) → how fast each of these clients is; None: not known
     pace: Callable[[Ids, int, View], Any] | None = None
     population_problems: PopulationCheck | None = None

@@ -36,13 +36,13 @@ ONE_BY_ONE = FedBuff(buffer_size=1, concurrency=1)
 
 @dataclass(frozen=True)
 class Pace:
-    """A clock on which client i takes step_seconds[i] seconds a step."""
+    """A clock on which client i takes per_step[i] seconds a step."""
 
-    step_seconds: tuple[float, ...]
+    per_step: tuple[float, ...]
     idle_seconds: float = 7.0
 
     def seconds(self, clients, steps, model_bytes, view):
-        return np.asarray(self.step_seconds)[clients] * steps
+        return np.asarray(self.per_step)[clients] * steps
 
     def run(self, clients, steps, model_bytes, view):
         return Timing(done=steps, late=np.zeros(len(steps), dtype=bool), round_seconds=0.0)
@@ -349,6 +349,11 @@ def test_engine_the_engines_agree():
         ({"local": SGD(lr=0.1, steps=1, control="average")}, r"Set local\.control"),
         ({"local": SGD(lr=0.1, effort=AdaComm(start=4, every=1))}, r"depends on the loss.*Set local\.steps"),
         ({"aggregation": FedAvg(weighting="ht")}, r"is in a buffer is not known\. Set aggregation\.weight"),
+        ({"fleet": Fleet(clock=Deadline(deadline_seconds=5.0))}, r"no round for a deadline.*Drop deadline_seconds and"),
+        (
+            {"fleet": Fleet(clock=Deadline(over_selection=1.3))},
+            r"no round for a deadline.*over_selection of fleet\.clock",
+        ),
         ({"fleet": Fleet(clock=Pace((1.0,)), membership=Scheduled())}, r"arrivals, departures.*Leave them out"),
     ],
 )

@@ -135,6 +135,14 @@ def flat(width, count=1, targets=None):
         (lambda: from_clients([([["a", "b"]], [0])]), r"Client 0's inputs must be numbers; got text"),
         (lambda: from_clients([([{}], [0])]), r"Client 0's inputs must be numbers; got entries of kind object"),
         (lambda: from_clients([(3.0, [0])]), r"Client 0's inputs must hold one entry per sample; got a single number"),
+        (
+            lambda: from_clients(None),
+            r"from_clients needs a list of clients; got None\. Pass one \(x, y\) pair per client",
+        ),
+        (
+            lambda: from_clients([(torch.zeros(2, 3), [-5, -3])]),
+            r"The training labels must be numbered from 0; got -5…-3\. Renumber the labels\.$",
+        ),
         (lambda: from_clients([torch.zeros(2, 3)]), r"Client 0's samples must be a pair \(x, y\); got Tensor"),
         (
             lambda: from_clients([(torch.zeros(3, 1), [0, 1]), (torch.zeros(1, 1), [0, 1])]),

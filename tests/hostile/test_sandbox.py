@@ -2,16 +2,18 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Turnout
 from tests.hostile.crafted import CRAFTED, STUDIES, everything, half_done, study_text, users_files
-from turnout.errors import TurnoutError
+from turnout.errors import JournalError, TurnoutError
 from turnout.journal import load
+from turnout.journal.locking import Lock
+from turnout.journal.open_database import open_while_written
 from turnout.journal.schema import FILE
 from turnout.ui.server import Server
 
@@ -106,6 +108,64 @@ def test_contract_the_sandbox_would_see_a_file_deleted(half: Path, sandbox: Path
     database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     database.close()
     assert before.keys() - outside(sandbox).keys() == {"mine/precious.txt"}
+
+
+ROLLBACKS: dict[str, Callable[[Path], object]] = {
+    "one that names a file": lambda path: CRAFTED[ROLLBACK](path.parent, path.parent.parent / "mine"),
+    "an empty one": lambda path: path.touch(),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+}
+
+
+READERS: dict[str, Callable[[Path], object]] = {"load": load, "watch": open_while_written}
+
+
+def said_of(turnout: Turnout, folder: Path, action: str) -> str:
+    """Return what a user is told who does this with a folder."""
+    if action in READERS:
+        with pytest.raises(JournalError) as refused:
+            READERS[action](folder)
+        return str(refused.value)
+    if action == "ui":
+        with Server(folder.parent) as server:
+            server.index()
+            return server.cache.lines()[1][folder.name].problem
+    said = turnout(action, folder)
+    assert said.code == 2
+    return said.err
+
+
+@contextmanager
+def held_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder as its writer does."""
+    lock = Lock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["left", "being written"])
+@pytest.mark.parametrize("action", ["compare", "report", "resume", "ui", *READERS])
+@pytest.mark.parametrize("kind", ROLLBACKS)
+def test_error_a_folder_with_a_rollback_journal_is_refused_before_any_database_is_opened(
+    turnout: Turnout,
+    half: Path,
+    sandbox: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    action: str,
+    is_written: bool,
+) -> None:
+    folder = Path(shutil.copytree(half, sandbox / "theirs"))
+    ROLLBACKS[kind](folder / f"{FILE}-journal")
+    opened: list[object] = []
+    monkeypatch.setattr(sqlite3, "connect", lambda target, *_, **__: opened.append(target) or pytest.fail("opened"))
+    with held_lock(folder) if is_written else nullcontext():
+        before = everything(sandbox)
+        assert "holds journal.sqlite-journal, a rollback journal" in said_of(turnout, folder, action)
+        assert everything(sandbox) == before
+    assert opened == []
 
 
 def test_error_a_trackers_database_with_a_second_name_elsewhere_is_refused(

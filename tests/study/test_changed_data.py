@@ -147,7 +147,7 @@ def test_contract_changed_data_that_is_accepted_is_noted_and_reported(stopped: T
     assert set(load("out").runs["status"]) == {"finished"}
     assert stopped("report", "out").code == 0
     page = Path("out/report.html").read_text()
-    assert "changed data" in page
+    assert "<dt>changed data</dt>" in page
     assert note["now"] in page
 
 

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from tests.conftest import models_of
 from turnout import losses
 from turnout.aggregation import FedAvg
+from turnout.coordinator import Turnover
 from turnout.data.digits import Digits
 from turnout.data.federation import Federation, from_clients
 from turnout.data.partition import Dirichlet
 from turnout.errors import ConfigError, DataError, JournalError
-from turnout.fleet import Bernoulli, Fleet
+from turnout.fleet import Bernoulli, Fleet, Scheduled
 from turnout.local import SGD
 from turnout.models import MLP, Softmax
 from turnout.requests import Record
@@ -229,6 +230,16 @@ def test_error_an_unknown_engine_lists_the_engines() -> None:
 def test_error_impossible_values_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Study(**{**SMALL, **changes})
+
+
+def test_error_turnover_without_members_that_change_is_refused_unless_an_arm_has_some() -> None:
+    leaves = {"fleet": Fleet(membership=Scheduled(departures={1: 2}))}
+    given = Turnover(on_departure="exclude")
+    for changes in ({"turnover": given}, {"arms": (arm("a"), arm("b", turnover=given))}):
+        with pytest.raises(ConfigError, match=r"turnover has an effect only if clients arrive and depart, and no arm"):
+            Study(**{**SMALL, **changes})  # type: ignore[arg-type]
+    Study(**SMALL, turnover=given, arms=(arm("fixed"), arm("changing", **leaves)))
+    Study(**{**SMALL, **leaves}, arms=(arm("a", turnover=given),))
 
 
 def test_error_an_arm_changes_sections_that_exist() -> None:

@@ -50,16 +50,8 @@ def problems_with(plan: Plan, population: Population) -> Iterator[Problem]:
     """Yield what is wrong with a plan on these clients."""
     yield from problems(plan)
     traits, size = plan.traits, plan.selection.cohort_size
-    for rule in (
-        traits.filtering,
-        traits.selection,
-        traits.aggregation,
-        traits.attack,
-        traits.availability,
-        traits.work,
-        traits.clock,
-        traits.membership,
-    ):
+    algorithm = (traits.filtering, traits.selection, traits.aggregation, traits.attack)
+    for rule in (*algorithm, traits.availability, traits.work, traits.clock, traits.membership):
         if rule.population_problems is not None:
             yield from rule.population_problems(population)
     if size is not None and size > population.num_clients and not traits.selection.replacement:
@@ -286,6 +278,12 @@ ASYNCHRONY = (
         "fleet.clock",
         lambda plan, traits: plan.fleet.clock is None,
         'it needs the time each client takes. Set fleet.clock, for example {{ use = "deadline" }}.',
+    ),
+    _async(
+        "fleet.clock",
+        lambda plan, traits: traits.clock.displaces or traits.clock.has_deadline,
+        "the server does not wait, so there is no round for a deadline or over-selection to end. "
+        "Drop deadline_seconds and over_selection of fleet.clock.",
     ),
     _async(
         "selection.cohort_size",

@@ -254,7 +254,9 @@ def _check_values(which: str, x: Tensor, y: Tensor, federation: Federation) -> N
             )
     if federation.num_classes is not None and len(y) and not y.is_floating_point():
         low, high = int(y.min()), int(y.max())
-        if low < 0 or high >= federation.num_classes:
+        if low < 0:
+            raise DataError(f"The {which} labels must be numbered from 0; got {low}…{high}. Renumber the labels.")
+        if high >= federation.num_classes:
             raise DataError(
                 f"The {which} labels must lie in 0…{federation.num_classes - 1} for {federation.num_classes} classes; "
                 f"got {low}…{high}. Renumber the labels, or set num_classes to {high + 1}."
@@ -285,6 +287,8 @@ def from_clients(
         num_classes: number of classes C; None is one more than the largest label, or regression if targets are floats.
         name: name of the federation in reports.
     """
+    if not isinstance(clients, Iterable):
+        raise DataError(f"from_clients needs a list of clients; got {clients!r:.60}. Pass one (x, y) pair per client.")
     pairs = [as_samples(pair, f"Client {client}'s") for client, pair in enumerate(clients)]
     if not pairs:
         raise DataError("from_clients needs at least one client; got an empty list. Pass one (x, y) pair per client.")

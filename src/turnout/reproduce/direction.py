@@ -1,7 +1,7 @@
 """How far the direction of a few clients is from that of all: everyone trains, and a rule gets to see K of them."""
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from turnout.errors import ConfigError
 from turnout.protocols import Ask, Combined, Memory, View, as_tensor
 from turnout.rows import Rows
 from turnout.selection import Uniform
-from turnout.settings import Clients, rule
+from turnout.settings import Clients, When, rule
 
 
 @rule("aggregation")
@@ -28,7 +28,7 @@ class Sampled:
     cohort_size: Clients  # K
     remembers: Literal["nothing", "clients", "clusters"] = "nothing"  # FedAvg, FedVARP, ClusterFedVARP
     num_clusters: Clients | None = None  # Q
-    clusters: Literal["random", "labels"] = "random"
+    clusters: Annotated[Literal["random", "labels"], When(remembers="clusters")] = "random"
 
     def __post_init__(self) -> None:
         if (self.remembers == "clusters") != (self.num_clusters is not None):

@@ -96,6 +96,7 @@ class Study:
         problems = [*(Problem(message, key) for key, message in found), *section_problems(self)]
         problems += [Problem(message, "target") for message in _target_problems(self)]
         problems += [Problem(message, "data.seed") for message in _data_seed_problems(self)]
+        problems += [Problem(message, "turnover") for message in _turnover_problems(self)]
         if problems:
             raise ConfigError.of(problems)
 
@@ -214,6 +215,17 @@ def _data_seed_problems(study: Study) -> Iterator[str]:
     for seed in (study.data_seed, *(arm.changes.get("data_seed") for arm in study.arms)):
         if seed is not None and (not _is_whole(seed) or not 0 <= seed < 2**63):
             yield f"data_seed must be a whole number from 0 up, or none; got {seed!r:.40}. Change data_seed."
+
+
+def _turnover_problems(study: Study) -> Iterator[str]:
+    fleets = [study.fleet, *(arm.changes["fleet"] for arm in study.arms if "fleet" in arm.changes)]
+    turnovers = [study.turnover, *(arm.changes["turnover"] for arm in study.arms if "turnover" in arm.changes)]
+    is_static = all(isinstance(fleet, Fleet) and fleet.membership is None for fleet in fleets)
+    if is_static and any(turnover != Turnover() for turnover in turnovers):
+        yield (
+            "turnover has an effect only if clients arrive and depart, and no arm has a fleet.membership. "
+            "Set fleet.membership, or leave turnover out."
+        )
 
 
 def _target_problems(study: Study) -> Iterator[str]:

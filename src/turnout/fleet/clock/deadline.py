@@ -91,6 +91,11 @@ class Deadline:
         """Whether one client's update can exclude another's from the round."""
         return self.over_selection > 1
 
+    @property
+    def has_deadline(self) -> bool:
+        """Whether a round ends at a time, whoever is still at work."""
+        return self.deadline_seconds is not None
+
     def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield lists of the wrong length, and why recorded phones cannot be read."""
         for name in ("seconds_per_step", "down_bandwidth", "up_bandwidth"):
