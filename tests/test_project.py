@@ -33,6 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "axes",
             "errors",
             "field_comments",
+            "parameters",
             "lazy_imports",
             "settings",
             "streams",

@@ -6,8 +6,7 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Literal, get_args
 
-from turnout.catalogue import did_you_mean
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, did_you_mean
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim
 from turnout.study import Study, load_study

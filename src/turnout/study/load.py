@@ -12,9 +12,10 @@ import numpy as np
 
 from turnout.analysis.target import target_of
 from turnout.axes import AXES, PLAN_TABLES, REQUIRED_SECTIONS, RULE_SECTIONS, TABLES, at
-from turnout.catalogue import did_you_mean, loss_named, parameters
+from turnout.catalogue import loss_named
 from turnout.coordinator.compatibility import holdout_problems, problems, problems_with
-from turnout.errors import ConfigError, Problem
+from turnout.errors import ConfigError, Problem, did_you_mean
+from turnout.parameters import parameters
 from turnout.protocols import Population
 from turnout.study.config_tree import Node, Problems, Where, as_table, from_document, merged, overridden, place_of
 from turnout.study.file_limits import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep

@@ -9,7 +9,7 @@ from typing import Any
 
 from turnout.algorithms import ALGORITHMS
 from turnout.algorithms.algorithm import Algorithm, flat
-from turnout.catalogue import did_you_mean
+from turnout.errors import did_you_mean
 from turnout.settings import shown
 from turnout.study.config_tree import DEFAULT_USE, Node, Where, as_table, at_one_place
 from turnout.study.typed_values import FAILED, Reader

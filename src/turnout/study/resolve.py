@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from turnout.analysis.target import target_of
 from turnout.axes import RULE_SECTIONS, STUDY_SECTIONS
-from turnout.catalogue import name_of, nested_axis, parameters
+from turnout.catalogue import name_of, nested_axis
 from turnout.data.digest import federation_digest, tensor_digest
 from turnout.data.federation import Federation
 from turnout.losses import LOSSES
+from turnout.parameters import parameters
 from turnout.settings import members
 from turnout.study.study import Study
 from turnout.study.user_models import OwnModule, called, rule_of

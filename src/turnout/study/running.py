@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from turnout.analysis.compare import Comparison, compare
 from turnout.analysis.target import target_of
-from turnout.catalogue import did_you_mean
 from turnout.engine import Engine, Interrupted, Sequential, Vectorised
-from turnout.errors import ConfigError, RunsFailed, StudyNote
+from turnout.errors import ConfigError, RunsFailed, StudyNote, did_you_mean
 from turnout.journal import Data, Journal, Loaded, frames, load
 from turnout.requests import Record
 from turnout.streams import Streams

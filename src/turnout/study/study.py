@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from turnout.analysis.target import Target, target_of
 from turnout.attacks.attack import Attack
 from turnout.axes import PLAN_SECTIONS, STUDY_SECTIONS, default_rule
-from turnout.catalogue import did_you_mean
 from turnout.checkpoint import Checkpoint
 from turnout.coordinator import Cadence, Plan, Trust, Turnover
 from turnout.data.assemble import Source
 from turnout.data.federation import Federation
 from turnout.engine.task import Engine
-from turnout.errors import ConfigError, Problem
+from turnout.errors import ConfigError, Problem, did_you_mean
 from turnout.fleet import Fleet
 from turnout.losses import Loss
 from turnout.number_format import plural

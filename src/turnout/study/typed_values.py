@@ -16,17 +16,9 @@ from typing import Any, get_origin
 from torch import nn
 
 from turnout.axes import AXES
-from turnout.catalogue import (
-    Parameter,
-    catalogue,
-    did_you_mean,
-    find,
-    name_of,
-    nested_axis,
-    parameters,
-    rule_named,
-)
-from turnout.errors import ConfigError, Problem, TurnoutError
+from turnout.catalogue import catalogue, find, name_of, nested_axis, rule_named
+from turnout.errors import ConfigError, Problem, TurnoutError, missing_setting, unknown_setting
+from turnout.parameters import Parameter, parameters
 from turnout.settings import CALLABLE, MismatchError, fitted, members
 from turnout.settings import shown as shown_value
 from turnout.study.config_tree import Node, Problems, Where, as_table, at_one_place, place_of
@@ -103,11 +95,11 @@ class Reader:
                 values[key] = self.setting(called, known[key], node, section, getattr(base, key, None))
             else:
                 values[key] = FAILED
-                self.problems.add(node.where, f"{called} has no setting {key}.{_hint(key, list(known))}")
+                self.problems.add(node.where, _unknown(called, key, list(known)))
         for name, given in known.items():
             if given.is_required and name not in values and base is None:
                 values[name] = FAILED
-                self.problems.add(table.where, f"{called} needs {name}. Set {section}.{name}.")
+                self.problems.add(table.where, missing_setting(called, name, section))
         if any(value is FAILED for value in values.values()):
             return FAILED
         try:
@@ -136,7 +128,7 @@ class Reader:
         try:
             return fitted(given.hint, self._meant(allowed, node))
         except MismatchError as error:
-            message = error.told(called, given.name, place)
+            message = error.message(called, given.name, place)
         except ConfigError as error:  # an address that leads nowhere, or to code that is not allowed
             message = str(error)
         self.problems.add(node.where, message)
@@ -180,9 +172,8 @@ def _inside(section: str, setting: str) -> str:
     return setting.removeprefix(f"{section}.") if setting.startswith(f"{section}.") else setting.rpartition(".")[2]
 
 
-def _hint(key: str, known: list[str]) -> str:
+def _unknown(rule: str, key: str, known: list[str]) -> str:
+    """Return the message for a key that is no setting of a rule; it may be a setting of the study."""
     if key in STUDY_KEYS and not get_close_matches(key, known, n=1, cutoff=0.85):
-        return f" {key} belongs at the top of the file, before the first [section]."
-    if near := did_you_mean(key, known):
-        return near
-    return f" It has {', '.join(known)}." if known else " It has no settings."
+        return f"{rule} has no setting {key}. {key} belongs at the top of the file, before the first [section]."
+    return unknown_setting(rule, key, known)
