@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import turnout as to
+from turnout.algorithms.algorithm import Weighting
 from turnout.errors import ConfigError
 from turnout.study import load_study, resolved
 
@@ -69,6 +71,18 @@ def test_contract_settings_and_what_a_recipe_leaves_open_can_be_changed_in_secti
     assert arm.local == to.local.SGD(lr=0.3, batch_size=20, epochs=1, control="gradient", momentum=0.5)
     assert arm.aggregation == to.aggregation.FedAvg(weighting="ratio")
     load((ARM + 'recipe = "fedavg"\n').replace("[local]", '[local]\nuse = "adam"'))  # the solver is left open
+
+
+@pytest.mark.parametrize("weighting", get_args(Weighting))
+def test_contract_fedavg_has_any_weighting_but_stays_a_weighted_average_with_plain_steps(
+    load: Load, weighting: str
+) -> None:
+    (arm,) = load(ARM + f'recipe = {{ use = "fedavg", weighting = "{weighting}" }}\n').versions().values()
+    (changed,) = load(ARM + 'recipe = "fedavg"\n', f"arm.0.aggregation.weighting={weighting}").versions().values()
+    assert arm.aggregation == changed.aggregation == to.aggregation.FedAvg(weighting=weighting)  # type: ignore[arg-type]
+    for change in ('aggregation = "fednova"\n', 'server = { use = "fedadam", lr = 0.1 }\n'):
+        told = complaint(load, ARM + f'recipe = {{ use = "fedavg", weighting = "{weighting}" }}\n{change}')
+        assert "The recipe fedavg needs " in told
 
 
 def test_identity_a_recipe_at_the_top_is_the_recipe_of_the_only_arm(load: Load) -> None:

@@ -9,7 +9,7 @@ import torch
 
 import turnout as to
 from tests.conftest import Turnout
-from turnout.errors import StudyNote
+from turnout.errors import ConfigError, StudyNote
 from turnout.fleet.traces import UP, Intervals, Trace
 from turnout.study import outlooks
 from turnout.study.fleet_preview import told
@@ -122,5 +122,10 @@ def test_contract_data_without_a_test_set_is_said_at_the_start(tmp_path: Path) -
             made = study("always", data=data, rounds=1).run(tmp_path / str(holdout))
         (note,) = made.loaded.study["facts"]["notes"]
         assert note.startswith("mine has no test set")
+        with pytest.raises(
+            ConfigError, match=r"^target needs a test set, .*accuracy is measured; mine has none\. Give"
+        ):
+            study("always", data=data, rounds=1, target={"accuracy": 0.8}).run(tmp_path / "refused")
+        assert not (tmp_path / "refused").exists()
     tested = to.data.from_clients(clients, test=clients[0])
     assert "notes" not in study("always", data=tested, rounds=1).run().loaded.study["facts"]

@@ -264,8 +264,14 @@ def _is_too_narrow(output: Tensor, label: Tensor, loss: Loss, federation: Federa
 
 
 def check_metrics(version: Study, possible: Sequence[str], federation: Federation) -> None:
-    """Raise if a metric that the study names, or its target's, cannot be measured."""
+    """Raise if a metric that the study or its target names cannot be measured."""
     target = target_of(version.target)
+    if target is not None and federation.test is None:
+        raise ConfigError(
+            f"target needs a test set, on which {target.metric} is measured; {federation.name} has none. "
+            "Give the data a test set, such as test=(x, y) of from_clients, or leave target out.",
+            setting="target",
+        )
     named: dict[str, str] = dict.fromkeys(version.evaluate.metrics, "evaluate.metrics")
     named |= {} if target is None else {target.metric: "target"}
     for metric, setting in named.items():
