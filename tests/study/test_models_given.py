@@ -190,13 +190,13 @@ def test_contract_a_class_is_named_and_a_function_is_told_by_what_it_makes() -> 
         """One that no file can name."""
 
     plain = resolved(study(model=lambda: Net(6)))["model"]
-    assert (plain["use"], plain["name"]) == (
-        "(a function made in Python)",
+    assert (plain["made_in_python"], plain["name"]) == (
+        "function",
         "test_contract_a_class_is_named_and_a_function_is_told_by_what_it_makes.<locals>.<lambda>",
     )
     assert plain == resolved(study(model=lambda: Net(6)))["model"]
     assert plain != resolved(study(model=lambda: Net(7)))["model"]
-    assert resolved(study(model=Local))["model"]["use"] == "(a class made in Python)"
+    assert resolved(study(model=Local))["model"]["made_in_python"] == "class"
 
 
 def test_contract_a_folder_goes_on_with_the_same_function_and_refuses_another(tmp_path: Path) -> None:

@@ -172,8 +172,22 @@ def test_identity_the_study_in_a_folder_is_the_study(tmp_path: Path) -> None:
     assert back == study
 
 
-def test_error_parts_made_in_python_cannot_come_from_a_folder() -> None:
-    study = Study(**{**SMALL, "model": torch.nn.Linear(64, 10)})
+def test_identity_a_name_like_a_note_is_only_a_name() -> None:
+    study = Study(**SMALL, arms=[arm("(a module made in Python)", rounds=2)])
+    assert study_of(resolved(study), "out") == study
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"model": torch.nn.Linear(64, 10)},
+        {"model": lambda: torch.nn.Linear(64, 10)},
+        {"loss": torch.nn.CrossEntropyLoss(reduction="none")},
+        {"arms": [arm("x", model=torch.nn.Linear(64, 10))]},
+    ],
+)
+def test_error_parts_made_in_python_cannot_come_from_a_folder(part: dict[str, Any]) -> None:
+    study = Study(**{**SMALL, **part})
     with pytest.raises(
         ConfigError, match=r"study in runs/x has parts that were made in Python.*Go on with it in Python"
     ):

@@ -1,6 +1,5 @@
 """A study file, read into a study: everything that is wrong with it is told at once, with file and line."""
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from turnout.protocols import Population
 from turnout.study.config_tree import Node, Problems, Where, as_table, from_document, merged, overridden, place_of
 from turnout.study.file_limits import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
 from turnout.study.recipe import Recipe, read_recipe
+from turnout.study.resolve import MADE_IN_PYTHON
 from turnout.study.study import Arm, Study, value_problems
 from turnout.study.study_files import shipped_studies
 from turnout.study.toml_lines import key_lines
@@ -64,7 +64,7 @@ def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False,
     """Return the study that `resolved` made these plain values of; `label` says in messages where they lie."""
     if is_too_deep(config):
         raise ConfigError(too_deep(label))
-    if '"(a ' in json.dumps(config):
+    if _has_python_parts(config):
         raise ConfigError(
             f"The study in {label} has parts that were made in Python, which are not in it. "
             "Go on with it in Python: make the same study and call its run with the same folder."
@@ -76,6 +76,13 @@ def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False,
     if not allow_network:
         check_local(study.track, label)
     return study
+
+
+def _has_python_parts(value: Any) -> bool:
+    """Whether plain values describe a part that was made in Python."""
+    if isinstance(value, Mapping):
+        return MADE_IN_PYTHON in value or any(map(_has_python_parts, value.values()))
+    return isinstance(value, list) and any(map(_has_python_parts, value))
 
 
 def study_file(path: str | Path) -> Path:

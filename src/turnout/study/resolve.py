@@ -24,6 +24,8 @@ from turnout.settings import members
 from turnout.study.study import Study
 from turnout.study.user_models import OwnModule, called, rule_of
 
+MADE_IN_PYTHON = "made_in_python"  # the key of a part that no study file can describe; its value is the kind of part
+
 
 def resolved(study: Study) -> dict[str, Any]:
     """Return the study as plain values that JSON can hold; the same study always gives the same."""
@@ -53,7 +55,7 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         value = values[name]
         if name == "loss":
-            plain[name] = "auto" if value is None else _loss_name(value)
+            plain[name] = "auto" if value is None else _loss_value(value)
         elif name in RULE_SECTIONS and value is not None:
             plain[name] = rule_values(RULE_SECTIONS[name], value)
         else:
@@ -66,10 +68,10 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
 def rule_values(axis: str, rule: Any) -> dict[str, Any]:
     """Return a rule as the table of a study file."""
     if isinstance(rule, Federation):
-        return {"use": "(a federation made in Python)", "name": rule.name, "digest": federation_digest(rule)}
+        return {MADE_IN_PYTHON: "federation", "name": rule.name, "digest": federation_digest(rule)}
     rule = rule_of(rule) if axis == "models" else rule
     if isinstance(rule, nn.Module):
-        return {"use": "(a module made in Python)", "name": type(rule).__qualname__, "digest": _module_digest(rule)}
+        return {MADE_IN_PYTHON: "module", "name": type(rule).__qualname__, "digest": _module_digest(rule)}
     if isinstance(rule, OwnModule):
         return _own_module(rule)
     return {"use": name_of(axis, type(rule)), **_settings(rule)}
@@ -81,7 +83,7 @@ def _own_module(rule: OwnModule) -> dict[str, Any]:
         return {"use": _address(rule.module), **plain_value(dict(rule.settings))}
     kind = "class" if isinstance(rule.module, type) else "function"
     digest = _module_digest(rule.build((), 0, torch.Generator().manual_seed(0)))
-    return {"use": f"(a {kind} made in Python)", "name": called(rule.module), "digest": digest}
+    return {MADE_IN_PYTHON: kind, "name": called(rule.module), "digest": digest}
 
 
 def _can_be_named(owner: type) -> bool:
@@ -135,18 +137,19 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, Tensor | np.ndarray):
-        return {"digest": tensor_digest([("value", torch.as_tensor(value))])}
+        return {MADE_IN_PYTHON: "tensor", "digest": tensor_digest([("value", torch.as_tensor(value))])}
     if is_dataclass(value) and not isinstance(value, type):
         return _settings(value)
     return _address(value)
 
 
-def _loss_name(loss: Any) -> str:
+def _loss_value(loss: Any) -> str | dict[str, str]:
+    """Return a loss by its name or address; an object by its class and a digest of its settings."""
     known = next((name for name, each in LOSSES.items() if each is loss), None)
     if known is not None or hasattr(loss, "__qualname__"):
         return known or _address(loss)
     digest = blake2b(json.dumps(_loss_settings(loss), sort_keys=True).encode(), digest_size=6).hexdigest()
-    return f"(a {type(loss).__qualname__} made in Python, {digest})"
+    return {MADE_IN_PYTHON: "loss", "name": type(loss).__qualname__, "digest": digest}
 
 
 def _loss_settings(loss: Any) -> Any:
