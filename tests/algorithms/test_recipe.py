@@ -9,7 +9,7 @@ import pytest
 import turnout as to
 from turnout.algorithms.algorithm import Weighting
 from turnout.errors import ConfigError
-from turnout.study import load_study, resolved
+from turnout.study import load_study, resolved_settings
 
 STUDY = """\
 rounds = 2
@@ -88,7 +88,7 @@ def test_contract_fedavg_has_any_weighting_but_stays_a_weighted_average_with_pla
 def test_identity_a_recipe_at_the_top_is_the_recipe_of_the_only_arm(load: Load) -> None:
     recipe = 'recipe = { use = "scaffold", server_lr = 0.5 }\n'
     (arm,) = load(ARM + recipe).versions().values()
-    assert resolved(arm) == resolved(load(recipe + STUDY))
+    assert resolved_settings(arm) == resolved_settings(load(recipe + STUDY))
     text = recipe + STUDY + '[[arm]]\nname = "small"\nlocal.lr = 0.01\n[[arm]]\nname = "large"\nlocal.lr = 0.2\n'
     arms = load(text).versions()
     assert {name: arm.local for name, arm in arms.items()} == {

@@ -18,7 +18,7 @@ from turnout.losses import cross_entropy, squared_error
 from turnout.models import MLP
 from turnout.selection import Uniform, Weighted
 from turnout.server import SGD as ServerSGD
-from turnout.study import Study, arm, load_study, resolved, shipped_studies, to_toml
+from turnout.study import Study, arm, load_study, resolved_settings, shipped_studies, to_toml
 
 GOOD = """\
 name   = "phones"
@@ -326,7 +326,7 @@ def test_error_a_wrong_flag_is_named(write: Write, flag: str, message: str) -> N
 
 def test_identity_the_resolved_study_loads_back_to_itself(write: Write) -> None:
     study = load_study(write(GOOD))
-    plain = resolved(study)
+    plain = resolved_settings(study)
     assert load_study(write(to_toml(plain), "again.toml")) == study
     assert json.loads(json.dumps(plain)) == plain
     assert plain["local"]["momentum"] == 0.0  # defaults are there
@@ -337,7 +337,7 @@ def test_identity_the_resolved_study_loads_back_to_itself(write: Write) -> None:
 def test_contract_shipped_studies_are_right_and_load_back(name: str, write: Write) -> None:
     study = load_study(name)
     assert study.name == name
-    assert load_study(write(to_toml(resolved(study)))) == study
+    assert load_study(write(to_toml(resolved_settings(study)))) == study
 
 
 def test_contract_none_takes_away_what_the_study_shares(write: Write) -> None:

@@ -74,7 +74,7 @@ def test_identity_a_deterministic_run_gives_the_same_bits_on_any_number_of_cores
     assert [differences(other, found[0]) for other in found[1:]] == [[], [], []]
     with Journal.open(tmp_path / "0" / "run") as journal:
         assert journal.facts["deterministic"] is True
-        assert "ways" not in journal.facts
+        assert "tuning" not in journal.facts
         assert journal.facts["machine"]["threads"] == 1
 
 

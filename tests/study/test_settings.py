@@ -33,7 +33,7 @@ from turnout.reproduce import safari as even
 from turnout.selection import Optimal, PowerOfChoice, Uniform
 from turnout.settings import GIVEN, Count, MismatchError, Range, When, fitted, members, rule
 from turnout.study import load_study
-from turnout.study.config_tree import Problems, Where, at_one_place
+from turnout.study.config_tree import Problems, Where, tree_from_value
 from turnout.study.typed_values import Reader
 
 SHIPPED = [made for axis in AXES for made in catalogue(axis).values()]
@@ -129,7 +129,7 @@ def test_identity_a_study_file_gets_the_message_that_python_gets(made: type, giv
         if not isinstance(value, str | bool | int | float | tuple) or section is None:
             continue
         noted = Problems()
-        Reader(noted).setting(made.__name__, given, at_one_place(value, Where(1, "file:1")), section)
+        Reader(noted).setting(made.__name__, given, tree_from_value(value, Where(1, "file:1")), section)
         (told,) = {message for _, message in noted.found}
         if told.startswith((made.__name__,)):
             with pytest.raises(ConfigError) as failure:

@@ -9,7 +9,7 @@ from torch import nn
 
 import turnout as to
 from turnout.errors import ConfigError, DataError
-from turnout.study import resolved
+from turnout.study import resolved_settings
 
 
 def study(**changes):
@@ -161,7 +161,7 @@ def test_contract_python_and_study_files_read_the_same(tmp_path):
         local={"lr": 0.1, "epochs": 1},
         arms=[to.arm("x", local={"lr": 0.3})],
     )
-    assert resolved(same) == resolved(to.load_study(file))
+    assert resolved_settings(same) == resolved_settings(to.load_study(file))
 
 
 @pytest.mark.parametrize(

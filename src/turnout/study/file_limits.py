@@ -10,8 +10,8 @@ from turnout.errors import ConfigError
 MOST_BYTES = 4 << 20
 MOST_LEVELS = 32  # of tables and lists in one another
 MOST_ARMS = 1000
-MOST_TOLD = 100  # problems
-WHOLE_NUMBERS = range(-(2**63), 2**63)  # what TOML promises to carry
+MOST_PROBLEMS = 100  # problems
+INTEGERS = range(-(2**63), 2**63)  # what TOML promises to carry
 KINDS = {
     "a folder": stat.S_ISDIR,
     "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
@@ -24,7 +24,7 @@ _KEY = r"""(?>[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*\.[ \t]*{_KEY}){{{MOST_LEVELS}}}")
 
 
-def bounded_text(file: Path, label: str) -> str:
+def read_limited(file: Path, label: str) -> str:
     """Return the text of a file of a size that a study can have; what is no file, such as a device, is not opened."""
     kind = file.stat().st_mode
     if not stat.S_ISREG(kind):
@@ -39,11 +39,11 @@ def bounded_text(file: Path, label: str) -> str:
         )
     text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     if long := _LONG_KEY.search(text):  # the reader's time grows with the square of a dotted key's length
-        raise ConfigError(too_deep(f"{label}:{text.count(chr(10), 0, long.start()) + 1}"))
+        raise ConfigError(too_deep_message(f"{label}:{text.count(chr(10), 0, long.start()) + 1}"))
     return text
 
 
-def too_deep(where: str) -> str:
+def too_deep_message(where: str) -> str:
     """Return the message about tables in tables in tables."""
     return (
         f"{where}: Tables and lists lie at most {MOST_LEVELS} deep in one another; these lie deeper. Write them flat."
@@ -61,8 +61,8 @@ def is_too_deep(document: Any) -> bool:
     return True
 
 
-def checked_whole(value: Any, where: str) -> Any:
+def check_integer(value: Any, where: str) -> Any:
     """Return a value; raise if it is a whole number that no setting can need."""
-    if type(value) is int and value not in WHOLE_NUMBERS:
+    if type(value) is int and value not in INTEGERS:
         raise ConfigError(f"{where}: {TOO_LONG}" if where else TOO_LONG)
     return value

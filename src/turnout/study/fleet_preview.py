@@ -21,15 +21,15 @@ from turnout.study.driver import Run
 from turnout.study.study import Study
 from turnout.traits import DataTraits, traits_of
 
-FIRST = "How long rounds last is an estimate, from the first."
-AT_MOST = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
+FROM_FIRST_ROUND = "How long rounds last is an estimate, from the first."
+FROM_DEADLINE = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
 MOST_NAMED = 6  # arms in one line
-MOST_LOOKS = 5000  # rounds at which availability is asked beforehand
+MOST_ROUNDS_SEEN = 5000  # rounds at which availability is asked beforehand
 MOST_ANSWERS = 20_000_000  # of all clients in all those rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class FleetPreview:
     """What the rounds of one run will see."""
 
     rounds: int
@@ -63,7 +63,7 @@ class Outlook:
             )
 
 
-def outlook(plan: Plan, view: View, round_seconds: float | None = None) -> Outlook | None:
+def preview_fleet(plan: Plan, view: View, round_seconds: float | None = None) -> FleetPreview | None:
     """Return what the rounds of a plan will see, or None where nobody can know; `view` is that of the first round.
 
     Args:
@@ -72,7 +72,7 @@ def outlook(plan: Plan, view: View, round_seconds: float | None = None) -> Outlo
         round_seconds: how long rounds last at most by the clock; None asks the clock about the first round.
     """
     rule, clients = plan.fleet.availability, view.population.num_clients
-    if isinstance(rule, Always) or not _is_foreseen(rule):
+    if isinstance(rule, Always) or not _is_predictable(rule):
         return None
     recording = _recording(rule)
     timed = plan.traits.availability.needs_clock
@@ -81,18 +81,18 @@ def outlook(plan: Plan, view: View, round_seconds: float | None = None) -> Outlo
         seconds = first_round_seconds(plan, view) if round_seconds is None else round_seconds
         if seconds is None:
             return None
-    looks = min(plan.rounds, MOST_LOOKS, max(1, MOST_ANSWERS // clients))
+    looks = min(plan.rounds, MOST_ROUNDS_SEEN, max(1, MOST_ANSWERS // clients))
     seen = np.zeros(clients, dtype=bool)
     for round in np.unique(np.linspace(1, plan.rounds, looks).astype(np.int64)).tolist():
         seen[rule.up(replace(view, round=round, sim_seconds=(round - 1) * (seconds or 0.0)))] = True
-    return Outlook(
+    return FleetPreview(
         rounds=plan.rounds,
         num_clients=clients,
         ever_up=int(seen.sum()),
         is_whole=looks == plan.rounds,
         recording=recording,
         round_seconds=seconds,
-        guess="" if not timed else FIRST if round_seconds is None else AT_MOST,
+        guess="" if not timed else FROM_FIRST_ROUND if round_seconds is None else FROM_DEADLINE,
     )
 
 
@@ -111,7 +111,7 @@ def first_round_seconds(plan: Plan, view: View) -> float | None:
     return float(clock.seconds(clients, steps, model_bytes, view).mean()) * waiting.buffer_size / waiting.concurrency
 
 
-def notes_on(runs: Sequence[tuple[str, Run]]) -> list[str]:
+def start_notes(runs: Sequence[tuple[str, Run]]) -> list[str]:
     """Return what to say before the first round: data without a test set, and what runs will see of their fleets."""
     tests: dict[str, str] = {}
     seen: dict[str, str] = {}
@@ -121,16 +121,16 @@ def notes_on(runs: Sequence[tuple[str, Run]]) -> list[str]:
         parts = (run.plan.fleet, run.plan.local, run.plan.selection, run.task.federation)
         key = (run.plan.rounds, *map(id, parts))  # arms share the parts in which they do not differ
         if key not in known:
-            known[key] = _seen(run)
+            known[key] = _preview_of_run(run)
         seen[arm] = known[key]
-    return [*told(tests), *told(seen)]
+    return [*lines_by_arm(tests), *lines_by_arm(seen)]
 
 
-def _seen(run: Run) -> str:
+def _preview_of_run(run: Run) -> str:
     people, model = run.population, run.state.model
     first = View(round=1, rounds=run.plan.rounds, streams=run.streams, population=people, model=model)
     try:
-        found = outlook(run.plan, first)
+        found = preview_fleet(run.plan, first)
     except Exception:  # a rule that can be asked in its round alone; what is wrong with it is said there
         return ""
     return "" if found is None else found.text
@@ -146,7 +146,7 @@ def _test_note(federation: Federation) -> str:
     )
 
 
-def outlooks(study: Study) -> list[str]:
+def preview_notes(study: Study) -> list[str]:
     """Return what can be said without reading data: a line each, with the arms it holds for."""
     found: dict[str, str] = {}
     for name, version in study.versions().items():
@@ -155,11 +155,11 @@ def outlooks(study: Study) -> list[str]:
             people = Population.of(np.ones(clients, dtype=np.int64))
             streams = Streams(study.all_seeds[0])
             view = View(round=1, rounds=version.rounds, streams=streams, population=people, model=torch.zeros(0))
-            found[name] = _unread(version.plan, view)
-    return told(found)
+            found[name] = _preview_without_data(version.plan, view)
+    return lines_by_arm(found)
 
 
-def _unread(plan: Plan, view: View) -> str:
+def _preview_without_data(plan: Plan, view: View) -> str:
     """Return the line of a plan whose data has not been read."""
     clock = plan.fleet.clock
     limit = clock.deadline_seconds if isinstance(clock, Deadline) else None
@@ -169,30 +169,30 @@ def _unread(plan: Plan, view: View) -> str:
             "a run says it before its first round."
         )
     try:
-        seen = outlook(plan, view, limit)
+        seen = preview_fleet(plan, view, limit)
     except Exception:  # a rule that looks at labels, which are not read yet
         return ""
     return "" if seen is None else seen.text
 
 
-def told(by_arm: Mapping[str, str]) -> list[str]:
+def lines_by_arm(by_arm: Mapping[str, str]) -> list[str]:
     """Return each line once; where arms differ, with the arms it holds for."""
     arms: dict[str, list[str]] = {}
     for arm, text in by_arm.items():
         arms.setdefault(text, []).append(arm)
     if len(arms) == 1:
         return [text for text in arms if text]
-    return [f"{_listed(names)}: {text}" for text, names in arms.items() if text]
+    return [f"{_arm_list(names)}: {text}" for text, names in arms.items() if text]
 
 
-def _listed(names: list[str]) -> str:
+def _arm_list(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more arms" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _is_foreseen(rule: Availability) -> bool:
+def _is_predictable(rule: Availability) -> bool:
     own = type(rule) in catalogue("availability").values()
-    return own and (not isinstance(rule, Never) or _is_foreseen(rule.others))
+    return own and (not isinstance(rule, Never) or _is_predictable(rule.others))
 
 
 def _recording(rule: Availability) -> Recorded | None:

@@ -16,15 +16,24 @@ from turnout.coordinator.compatibility import holdout_problems, problems, proble
 from turnout.errors import ConfigError, Problem, did_you_mean
 from turnout.parameters import parameters
 from turnout.protocols import Population
-from turnout.study.config_tree import Node, Problems, Where, as_table, from_document, merged, overridden, place_of
-from turnout.study.file_limits import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
+from turnout.study.config_tree import (
+    Node,
+    Problems,
+    Where,
+    apply_override,
+    as_table,
+    merge,
+    tree_from_document,
+    where_set,
+)
+from turnout.study.file_limits import MOST_ARMS, TOO_LONG, is_too_deep, read_limited, too_deep_message
 from turnout.study.recipe import Recipe, read_recipe
 from turnout.study.resolve import MADE_IN_PYTHON
 from turnout.study.study import Arm, Study, value_problems
 from turnout.study.study_files import shipped_studies
 from turnout.study.toml_lines import key_lines
 from turnout.study.toml_text import to_toml
-from turnout.study.typed_values import FAILED, Reader, shown
+from turnout.study.typed_values import FAILED, Reader, node_text
 from turnout.track import check_local
 from turnout.traits import DataTraits, traits_of
 
@@ -51,7 +60,7 @@ def load_study(
     wrong = Problems()
     root = read_tree(file)
     for override in overrides:
-        root = overridden(root, override, wrong)
+        root = apply_override(root, override, wrong)
     study = _StudyReader(root, wrong, allow_code).study(default_name=file.stem)
     wrong.raise_any()
     assert study is not None
@@ -63,7 +72,7 @@ def load_study(
 def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False, allow_network: bool = False) -> Study:
     """Return the study that `resolved` made these plain values of; `label` says in messages where they lie."""
     if is_too_deep(config):
-        raise ConfigError(too_deep(label))
+        raise ConfigError(too_deep_message(label))
     if _has_python_parts(config):
         raise ConfigError(
             f"The study in {label} has parts that were made in Python, which are not in it. "
@@ -105,7 +114,7 @@ def read_tree(file: Path) -> Node:
     """Return a file as a tree of values with their places."""
     label = file.name if file in shipped_studies().values() else str(file)
     try:
-        text = bounded_text(file, label)
+        text = read_limited(file, label)
     except OSError as error:
         raise ConfigError(f"{label} cannot be read: {error.strerror or error}. Check the path.") from error
     except UnicodeDecodeError as error:
@@ -122,13 +131,13 @@ def tree_of(text: str, label: str) -> Node:
     if not document:
         raise ConfigError(f"{label}:1: The file is empty. See `turnout check demo` for a study to start from.")
     if is_too_deep(document):
-        raise ConfigError(too_deep(label))
-    return from_document(document, key_lines(text), label)
+        raise ConfigError(too_deep_message(label))
+    return tree_from_document(document, key_lines(text), label)
 
 
 def _malformed(error: Exception, text: str, label: str) -> str:
     if isinstance(error, RecursionError):
-        return too_deep(label)
+        return too_deep_message(label)
     message = str(error)
     if "integer string conversion" in message and (digits := re.search(r"[0-9_]{4300,}", text)):
         return f"{label}:{text.count(chr(10), 0, digits.start()) + 1}: {TOO_LONG}"
@@ -177,7 +186,7 @@ class _StudyReader:
             study = Study(**values)
         except ConfigError as error:  # what is right by itself and wrong together: arms and seeds, target and metrics
             for problem in error.problems:
-                self.problems.add(place_of(self.root, problem.setting), problem.message)
+                self.problems.add(where_set(self.root, problem.setting), problem.message)
             return None
         self._check_plans(study, shared, dict(overlays))
         return study
@@ -217,7 +226,7 @@ class _StudyReader:
         node = self.root.value.get("arm", Node([], self.root.where))
         entries = node.value if isinstance(node.value, list) else None
         if entries is None or not all(entry.is_table for entry in entries):
-            self.problems.add(node.where, f"Arms are written as [[arm]] tables; got {shown(node)}.")
+            self.problems.add(node.where, f"Arms are written as [[arm]] tables; got {node_text(node)}.")
             return []
         if len(entries) > MOST_ARMS:
             self.problems.add(node.where, f"A study has at most {MOST_ARMS} arms; got {len(entries)}. Split it.")
@@ -243,7 +252,7 @@ class _StudyReader:
             message = "The study has a recipe, which every arm follows. Write recipe at the top or in arms, not both."
             self.problems.add(entry.value["recipe"].where, message)
             return name, own
-        whole = shared | {key: merged(shared.get(key), node, key) for key, node in own.items()}
+        whole = shared | {key: merge(shared.get(key), node, key) for key, node in own.items()}
         for where, message in recipe.contradictions(whole):
             self.problems.add(where, message)
         return name, own
@@ -255,8 +264,8 @@ class _StudyReader:
         if recipe is None:
             return None, own
         sections = recipe.sections()
-        sections |= {key: merged(sections.get(key), node, key) for key, node in own.items()}
-        whole = shared | {key: merged(shared.get(key), node, key) for key, node in sections.items()}
+        sections |= {key: merge(sections.get(key), node, key) for key, node in own.items()}
+        whole = shared | {key: merge(shared.get(key), node, key) for key, node in sections.items()}
         for where, message in recipe.contradictions(whole):
             self.problems.add(where, message)
         return recipe, sections
@@ -264,7 +273,7 @@ class _StudyReader:
     def _changes(self, shared: dict[str, Node], overlay: dict[str, Node]) -> dict[str, Any]:
         changes: dict[str, Any] = {}
         for key, node in overlay.items():
-            changes |= self._section(key, merged(shared.get(key), node, key))
+            changes |= self._section(key, merge(shared.get(key), node, key))
         return changes
 
     def _shared(
@@ -301,7 +310,7 @@ class _StudyReader:
             return {"loss": self._loss(node)}
         if key in PLAN_TABLES:
             if not node.is_table:
-                self.problems.add(node.where, f"{key} must be a table; got {shown(node)}.")
+                self.problems.add(node.where, f"{key} must be a table; got {node_text(node)}.")
                 return {key: FAILED}
             return {key: self.reader.make(KINDS[key], node, key)}
         if key == "data":
@@ -318,7 +327,7 @@ class _StudyReader:
         entries = dict(table.value)
         seed = entries.pop("seed")
         if type(seed.value) is not int or not 0 <= seed.value < 2**63:
-            message = f"data.seed must be a whole number from 0 up; got {shown(seed)}. Change data.seed."
+            message = f"data.seed must be a whole number from 0 up; got {node_text(seed)}. Change data.seed."
             self.problems.add(seed.where, message)
         return {"data": self.reader.rule("data", Node(entries, table.where), "data"), "data_seed": seed.value}
 
@@ -326,7 +335,9 @@ class _StudyReader:
         if node.value == "auto":
             return None
         try:
-            return loss_named(node.value if isinstance(node.value, str) else shown(node), allow_code=self.allow_code)
+            return loss_named(
+                node.value if isinstance(node.value, str) else node_text(node), allow_code=self.allow_code
+            )
         except ConfigError as error:
             self.problems.add(node.where, str(error))
             return FAILED
@@ -336,9 +347,9 @@ class _StudyReader:
         for name, version in study.versions().items():
             sections = dict(shared)
             for key, node in overlays.get(name, {}).items():
-                sections[key] = merged(sections.get(key), node, key)
+                sections[key] = merge(sections.get(key), node, key)
             for problem in _plan_problems(version):
-                self.problems.add(place_of(Node(sections, self.root.where), problem.setting), problem.message)
+                self.problems.add(where_set(Node(sections, self.root.where), problem.setting), problem.message)
 
 
 def _plan_problems(version: Study) -> list[Problem]:

@@ -29,7 +29,7 @@ PAUSE_SECONDS = 0.25  # between two drawings of the live table
 
 
 @dataclass(slots=True)
-class Seen:
+class RunProgress:
     """What was last seen of one run."""
 
     round: int = 0
@@ -49,7 +49,7 @@ class Seen:
         self.bytes += record.costs.bytes_down + record.costs.bytes_up
 
 
-class Board:
+class ProgressBoard:
     """The state of all runs, and the lines that tell it: one per arm, the mean over the seeds that are running."""
 
     def __init__(self, study: Study, where: str) -> None:
@@ -66,7 +66,7 @@ class Board:
         self._name, self._where = study.name, where
         self._done = 0
         self._is_first_group = True
-        self._seen: dict[tuple[str, int], Seen] = {}
+        self._seen: dict[tuple[str, int], RunProgress] = {}
 
     @property
     def title(self) -> str:
@@ -88,7 +88,7 @@ class Board:
             ):  # another group of seeds: those that have ended leave the means
                 self._seen, self._is_first_group = going_on, False
         self.last_round = record.round
-        seen = self._seen.setdefault((arm, seed), Seen())
+        seen = self._seen.setdefault((arm, seed), RunProgress())
         seen.take(record)
         self._done += record.round > 0
         if record.finished:
@@ -112,7 +112,7 @@ class Board:
 
     def cells(self, arm: str) -> list[str]:
         """Return an arm's line, cell by cell."""
-        runs = [seen for (name, _), seen in self._seen.items() if name == arm] or [Seen()]
+        runs = [seen for (name, _), seen in self._seen.items() if name == arm] or [RunProgress()]
         return [
             arm,
             f"{max(seen.round for seen in runs)}/{self.rounds[arm]}",
@@ -138,7 +138,7 @@ def _mean(values: list[float | None], digits: int) -> str:
 
 
 @contextmanager
-def live(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
+def live(board: ProgressBoard, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
     """Show what is being done, and a table that is redrawn in place; not before so many seconds have passed."""
     spinner, drawn_at, due_at = Spinner("dots"), -PAUSE_SECONDS, time.monotonic() + after
     bar, doing = ProgressBar(total=1.0, width=BAR_WIDTH, pulse=True), Table.grid(padding=(0, 2))
@@ -189,7 +189,7 @@ def _started(screen: Live, after: float) -> Iterator[None]:
         screen.stop()
 
 
-def _table(board: Board) -> Table:
+def _table(board: ProgressBoard) -> Table:
     table = Table(title=board.title, title_justify="left", box=None, pad_edge=False)
     for place, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="left" if place == 0 else "right")
@@ -199,7 +199,7 @@ def _table(board: Board) -> Table:
 
 
 @contextmanager
-def plain(board: Board, console: Console) -> Iterator[OnProgress]:
+def plain(board: ProgressBoard, console: Console) -> Iterator[OnProgress]:
     """Print what is run and done until a round has ended, then a heading and some twenty lines over all rounds."""
     width = max(map(len, (*board.rounds, HEADINGS[0])))
     reported: list[str] = []  # arms whose line for this round is due

@@ -11,7 +11,7 @@ from turnout.algorithms import ALGORITHMS
 from turnout.algorithms.algorithm import Algorithm, flat
 from turnout.errors import did_you_mean
 from turnout.settings import shown
-from turnout.study.config_tree import DEFAULT_USE, Node, Where, as_table, at_one_place
+from turnout.study.config_tree import DEFAULT_USE, Node, Where, as_table, tree_from_value
 from turnout.study.typed_values import FAILED, Reader
 
 
@@ -26,7 +26,7 @@ class Recipe:
     def sections(self) -> dict[str, Node]:
         """Return the sections of the algorithm; one that it leaves as it is, is left out."""
         made = self.algorithm.function(**self.settings)
-        return {key: at_one_place(value, self.where) for key, value in made.items() if value}
+        return {key: tree_from_value(value, self.where) for key, value in made.items() if value}
 
     def contradictions(self, sections: Mapping[str, Node]) -> Iterator[tuple[Where, str]]:
         """Yield where and how merged sections are not those of the algorithm: once for each section."""

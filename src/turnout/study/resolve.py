@@ -22,12 +22,12 @@ from turnout.losses import LOSSES
 from turnout.parameters import parameters
 from turnout.settings import members
 from turnout.study.study import Study
-from turnout.study.user_models import OwnModule, called, rule_of
+from turnout.study.user_models import UserModule, model_rule, qualified_name
 
 MADE_IN_PYTHON = "made_in_python"  # the key of a part that no study file can describe; its value is the kind of part
 
 
-def resolved(study: Study) -> dict[str, Any]:
+def resolved_settings(study: Study) -> dict[str, Any]:
     """Return the study as plain values that JSON can hold; the same study always gives the same."""
     seeds = study.seeds if isinstance(study.seeds, int) else list(study.seeds)
     if isinstance(seeds, list) and seeds == list(range(len(seeds))):
@@ -69,21 +69,21 @@ def rule_values(axis: str, rule: Any) -> dict[str, Any]:
     """Return a rule as the table of a study file."""
     if isinstance(rule, Federation):
         return {MADE_IN_PYTHON: "federation", "name": rule.name, "digest": federation_digest(rule)}
-    rule = rule_of(rule) if axis == "models" else rule
+    rule = model_rule(rule) if axis == "models" else rule
     if isinstance(rule, nn.Module):
         return {MADE_IN_PYTHON: "module", "name": type(rule).__qualname__, "digest": _module_digest(rule)}
-    if isinstance(rule, OwnModule):
+    if isinstance(rule, UserModule):
         return _own_module(rule)
     return {"use": name_of(axis, type(rule)), **_settings(rule)}
 
 
-def _own_module(rule: OwnModule) -> dict[str, Any]:
+def _own_module(rule: UserModule) -> dict[str, Any]:
     """Return a module class by its address; a function, or a class that no file can name, by what it makes."""
     if isinstance(rule.module, type) and _can_be_named(rule.module):
         return {"use": _address(rule.module), **plain_value(dict(rule.settings))}
     kind = "class" if isinstance(rule.module, type) else "function"
     digest = _module_digest(rule.build((), 0, torch.Generator().manual_seed(0)))
-    return {MADE_IN_PYTHON: kind, "name": called(rule.module), "digest": digest}
+    return {MADE_IN_PYTHON: kind, "name": qualified_name(rule.module), "digest": digest}
 
 
 def _can_be_named(owner: type) -> bool:

@@ -21,7 +21,7 @@ from turnout.number_format import plural
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
 from turnout.requests import Record
 from turnout.study.user_models import Model
-from turnout.study.validate_rules import arm_problems, read_section, section_problems
+from turnout.study.validate_rules import arm_problems, section_problems, section_value
 from turnout.track.open_trackers import problems as tracker_problems
 
 if TYPE_CHECKING:
@@ -109,12 +109,12 @@ class Study:
         if messages := list(arm_problems(self.arms, Arm)):
             raise ConfigError.of(Problem(message, "arm") for message in messages)
         for section in (*STUDY_SECTIONS, "checkpoint"):
-            object.__setattr__(self, section, read_section(section, getattr(self, section)))
+            object.__setattr__(self, section, section_value(section, getattr(self, section)))
         object.__setattr__(self, "arms", tuple(self._read_arm(arm) for arm in self.arms))
 
     def _read_arm(self, arm: Arm) -> Arm:
         try:
-            return Arm(arm.name, {s: read_section(s, v, getattr(self, s)) for s, v in arm.changes.items()})
+            return Arm(arm.name, {s: section_value(s, v, getattr(self, s)) for s, v in arm.changes.items()})
         except ConfigError as error:
             raise ConfigError.of(
                 Problem(f"Arm {arm.name!r}: {line}", problem.setting)

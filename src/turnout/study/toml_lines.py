@@ -77,14 +77,14 @@ class _Scanner:
         """Read a dotted key."""
         found = []
         while True:
-            self.blanks()
+            self.skip_blanks()
             if self.text[self.at] in "\"'":
                 found.append(self.string())
             else:
                 match = BARE.match(self.text, self.at)
                 found.append(match.group() if match else "")
                 self.at = match.end() if match else self.at + 1
-            self.blanks()
+            self.skip_blanks()
             if not self.text.startswith(".", self.at):
                 return found
             self.at += 1
@@ -141,7 +141,7 @@ class _Scanner:
         while len(mark) == 3 and self.text.startswith(quote, self.at):  # up to two quotes may end the text itself
             self.at += 1
         inside = self.text[start:end]
-        return ESCAPE.sub(_unescaped, inside) if quote == '"' else inside
+        return ESCAPE.sub(_unescape, inside) if quote == '"' else inside
 
     def skip(self) -> None:
         """Skip blanks, line ends and comments."""
@@ -154,7 +154,7 @@ class _Scanner:
             else:
                 return
 
-    def blanks(self) -> None:
+    def skip_blanks(self) -> None:
         while self.at < len(self.text) and self.text[self.at] in " \t":
             self.at += 1
 
@@ -164,6 +164,6 @@ class _Scanner:
         return self.line_number
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     code = match.group(1)
     return chr(int(code[1:], 16)) if code[0] in "uUx" and len(code) > 1 else ESCAPES.get(code, code)

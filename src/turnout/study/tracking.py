@@ -24,7 +24,7 @@ def check_tracking(study: Study, folder: Path | None) -> None:
 
 
 @contextmanager
-def tracked(
+def with_trackers(
     study: Study, folder: Path | None, configs: Mapping[str, Mapping[str, Any]], on_progress: OnProgress | None
 ) -> Iterator[OnProgress | None]:
     """Yield what to call after each round."""

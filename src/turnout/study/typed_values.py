@@ -19,10 +19,9 @@ from turnout.axes import AXES
 from turnout.catalogue import catalogue, find, name_of, nested_axis, rule_named
 from turnout.errors import ConfigError, Problem, TurnoutError, missing_setting, unknown_setting
 from turnout.parameters import Parameter, parameters
-from turnout.settings import CALLABLE, MismatchError, fitted, members
-from turnout.settings import shown as shown_value
-from turnout.study.config_tree import Node, Problems, Where, as_table, at_one_place, place_of
-from turnout.study.user_models import OwnModule
+from turnout.settings import CALLABLE, MismatchError, fitted, members, shown
+from turnout.study.config_tree import Node, Problems, Where, as_table, tree_from_value, where_set
+from turnout.study.user_models import UserModule
 
 STUDY_KEYS = ("name", "rounds", "seeds", "target", "loss")
 FAILED: Any = object()  # a value that could not be read; the problem has been noted
@@ -39,7 +38,7 @@ class Reader:
         """Return the rule that a table, or a bare name, stands for; its settings change those of a base, if any."""
         table = as_table(node)
         if table is None:
-            self.problems.add(node.where, f"{section} must be a table, or the name of a rule; got {shown(node)}.")
+            self.problems.add(node.where, f"{section} must be a table, or the name of a rule; got {node_text(node)}.")
             return FAILED
         entries = dict(table.value)
         use = entries.pop("use", None)
@@ -54,14 +53,14 @@ class Reader:
             self.problems.add(use.where if use else table.where, str(error))
             return FAILED
         if issubclass(rule, nn.Module):  # its settings are kept, and it is made when the run starts
-            return self.make(rule, Node(entries, table.where), section, by=lambda **given: OwnModule(rule, given))
+            return self.make(rule, Node(entries, table.where), section, by=lambda **given: UserModule(rule, given))
         return self.make(rule, Node(entries, table.where), section)
 
     def _use(self, axis: str, use: Node | None, table: Node, section: str, default: object) -> str | None:
         if use is not None and isinstance(use.value, str):
             return use.value
         if use is not None:
-            self.problems.add(use.where, f"{section}.use must be the name of a rule; got {shown(use)}.")
+            self.problems.add(use.where, f"{section}.use must be the name of a rule; got {node_text(use)}.")
             return None
         name = AXES[axis].default_use if default is None else name_of(axis, type(default))
         if name is None:
@@ -107,7 +106,7 @@ class Reader:
         except TurnoutError as error:
             found = error.problems if isinstance(error, ConfigError) else (Problem(str(error)),)
             for problem in found:
-                self.problems.add(place_of(table, _inside(section, problem.setting)), problem.message)
+                self.problems.add(where_set(table, _path_inside(section, problem.setting)), problem.message)
         except Exception as error:  # a rule of the user's own may raise anything
             message = f"{called} cannot be made with these settings: {type(error).__name__}: {error}."
             self.problems.add(table.where, message)
@@ -119,7 +118,7 @@ class Reader:
         if NoneType in allowed and (node.value is None or node.value == "none"):
             return None
         axis = nested_axis(given.name, allowed)
-        if axis is not None and not node.is_made:
+        if axis is not None and not node.is_python_value:
             default = None if given.is_required else given.default
             return self.rule(axis, node, place, default, base)
         plain = next((m for m in allowed if isinstance(m, type) and is_dataclass(m)), None)
@@ -144,30 +143,30 @@ class Reader:
 
 def rule_of(axis: str, value: str | Mapping[str, Any], base: object = None) -> Any:
     """Return the rule that a name, or a dict of settings, given in Python stands for."""
-    with _reading() as (reader, where):
-        return reader.rule(axis, at_one_place(value, where), AXES[axis].section, base=base)
+    with _python_reader() as (reader, where):
+        return reader.rule(axis, tree_from_value(value, where), AXES[axis].section, base=base)
 
 
 def table_of(section: str, kind: type, value: Mapping[str, Any], base: object = None) -> Any:
     """Return a section that is no rule, such as the fleet, of a dict given in Python."""
-    with _reading() as (reader, where):
-        return reader.make(kind, at_one_place(value, where), section, base=base)
+    with _python_reader() as (reader, where):
+        return reader.make(kind, tree_from_value(value, where), section, base=base)
 
 
 @contextmanager
-def _reading() -> Iterator[tuple[Reader, Where]]:
+def _python_reader() -> Iterator[tuple[Reader, Where]]:
     """Read values given in Python: everything that is wrong with them is one message."""
     problems = Problems()
     yield Reader(problems, allow_code=True), Where(0, "")
     problems.raise_any()
 
 
-def shown(node: Node) -> str:
+def node_text(node: Node) -> str:
     """Return a value as the file has it, cut short."""
-    return shown_value(node.plain())
+    return shown(node.plain())
 
 
-def _inside(section: str, setting: str) -> str:
+def _path_inside(section: str, setting: str) -> str:
     """Return the path of a setting inside a section's table; a rule inside another knows only its axis's section."""
     return setting.removeprefix(f"{section}.") if setting.startswith(f"{section}.") else setting.rpartition(".")[2]
 

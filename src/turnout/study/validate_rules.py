@@ -19,14 +19,14 @@ from turnout.models.keyed import has_lazy, waiting
 from turnout.own_rules import has_method, rule_problems
 from turnout.shorthand import as_rule
 from turnout.study.typed_values import table_of
-from turnout.study.user_models import called, makes_modules
+from turnout.study.user_models import is_module_factory, qualified_name
 
 KINDS: dict[str, type] = {section: at(table.kind) for section, table in TABLES.items()}
 INSTEAD = {"data": Federation, "model": nn.Module}  # that are taken as they are
 ALSO = {"data": "a Federation, or ", "model": "an nn.Module, a class or function that makes one, or "}
 
 
-def read_section(section: str, value: Any, base: Any = None) -> Any:
+def section_value(section: str, value: Any, base: Any = None) -> Any:
     """Return a section's value: a name or a dict is read, over `base` where there is one; the rest stays as it is."""
     if section == "loss" and isinstance(value, str):
         return loss_named(value)
@@ -43,7 +43,7 @@ def section_problems(study: object) -> Iterator[Problem]:
     """Yield a problem for each section of a study whose value cannot be what the section needs."""
     for section, axis in RULE_SECTIONS.items():
         value = getattr(study, section)
-        if section == "model" and makes_modules(value):
+        if section == "model" and is_module_factory(value):
             yield from (Problem(message, section) for message in _call_problems(value))
         elif isinstance(value, type):
             name = value.__name__
@@ -64,7 +64,7 @@ def section_problems(study: object) -> Iterator[Problem]:
         value = getattr(study, section)
         if not isinstance(value, kind):
             got = f"the class {value.__name__}" if isinstance(value, type) else f"{value!r:.80}"
-            way_out = _way_out(section, kind, value)
+            way_out = _advice(section, kind, value)
             yield Problem(f"{section} needs a {kind.__name__}; got {got}. {way_out}", section)
         elif isinstance(value, Fleet):
             rules = {axis: getattr(value, axis) for axis in FLEET_AXES}
@@ -72,7 +72,7 @@ def section_problems(study: object) -> Iterator[Problem]:
                 yield from () if rule is None else rule_problems(axis, rule)
 
 
-def _way_out(section: str, kind: type, value: object) -> str:
+def _advice(section: str, kind: type, value: object) -> str:
     """Return what to write; a rule of the fleet's is told its place in it."""
     axes = FLEET_AXES if kind is Fleet and not isinstance(value, type) else ()
     part = next((axis for axis in axes if has_method(axis, value)), None)
@@ -99,7 +99,7 @@ def _call_problems(value: Any) -> Iterator[str]:
         return
     needed = [p.name for p in wanted if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if needed:
-        name = called(value)
+        name = qualified_name(value)
         yield (
             f"model needs a class or function that can be called without arguments; {name} needs {', '.join(needed)}. "
             f"Write model=lambda: {name}(…)."
