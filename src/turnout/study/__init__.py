@@ -1,4 +1,4 @@
-"""Arms and seeds: the study as a value, its file, its run, and what it found."""
+"""A study: arms and seeds as a value, its file, its run and its results."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,8 @@
-"""What a study will see of its fleet, said before its first round: the share of a recording, and of the clients.
+"""A preview of the fleet before the first round: how many clients are ever available, and how much of a trace is used.
 
-Who is up is a pure function of the seed, the round and the simulated time, so shipped rules can be asked beforehand.
-Where a clock says how long rounds last, the first round stands for all of them: that is an estimate, and called one.
+Availability is a pure function of the seed, the round and the simulated time, so shipped rules can be evaluated before
+the run. If the duration of rounds depends on a clock, the first round is the estimate for all rounds, and the note says
+so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,26 +24,26 @@ from turnout.traits import DataTraits, traits_of
 
 FROM_FIRST_ROUND = "How long rounds last is an estimate, from the first."
 FROM_DEADLINE = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
-MOST_NAMED = 6  # arms in one line
-MOST_ROUNDS_SEEN = 5000  # rounds at which availability is asked beforehand
-MOST_ANSWERS = 20_000_000  # of all clients in all those rounds
+MOST_NAMED = 6  # arms in one note
+MOST_ROUNDS_SEEN = 5000  # rounds in which availability is evaluated
+MOST_ANSWERS = 20_000_000  # clients times rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPreview:
-    """What the rounds of one run will see."""
+    """The clients that the rounds of one run will reach."""
 
     rounds: int
     num_clients: int
     ever_up: int
-    is_whole: bool  # whether every round was looked at
+    is_whole: bool  # whether every round was evaluated
     recording: Recorded | None
-    round_seconds: float | None  # None: availability does not look at the time
-    guess: str = ""  # how long rounds are taken to last, where the clock decides it
+    round_seconds: float | None  # None: availability does not depend on time
+    guess: str = ""  # how the duration of rounds was estimated, if a clock decides it
 
     @property
     def text(self) -> str:
-        """One line; empty where everyone takes part and nothing is replayed."""
+        """One line; empty if every client takes part and no trace is used."""
         if self.recording is None and self.ever_up == self.num_clients:
             return ""
         never = self.num_clients - self.ever_up
@@ -64,12 +65,12 @@ class FleetPreview:
 
 
 def preview_fleet(plan: Plan, view: View, round_seconds: float | None = None) -> FleetPreview | None:
-    """Return what the rounds of a plan will see, or None where nobody can know; `view` is that of the first round.
+    """Return the preview of a plan; None if availability cannot be predicted.
 
     Args:
-        plan: the run's.
-        view: of its first round; the model may be empty where `round_seconds` is given.
-        round_seconds: how long rounds last at most by the clock; None asks the clock about the first round.
+        plan: plan of the run.
+        view: view of the first round; the model may be empty if `round_seconds` is given.
+        round_seconds: longest duration of a round; None computes the duration of the first round from the clock.
     """
     rule, clients = plan.fleet.availability, view.population.num_clients
     if isinstance(rule, Always) or not _is_predictable(rule):
@@ -97,7 +98,7 @@ def preview_fleet(plan: Plan, view: View, round_seconds: float | None = None) ->
 
 
 def first_round_seconds(plan: Plan, view: View) -> float | None:
-    """Return how long a first round lasts by the clock, with clients spread over all ids; None without a clock."""
+    """Return the duration of the first round with clients evenly spaced over all ids; None without a clock."""
     clock, everyone = plan.fleet.clock, view.population.everyone
     if clock is None:
         return None
@@ -112,14 +113,14 @@ def first_round_seconds(plan: Plan, view: View) -> float | None:
 
 
 def start_notes(runs: Sequence[tuple[str, Run]]) -> list[str]:
-    """Return what to say before the first round: data without a test set, and what runs will see of their fleets."""
+    """Return the notes to show before the first round: data without a test set, and previews of the fleets."""
     tests: dict[str, str] = {}
     seen: dict[str, str] = {}
     known: dict[tuple[int, ...], str] = {}
     for arm, run in runs:
         tests[arm] = _test_note(run.task.federation)
         parts = (run.plan.fleet, run.plan.local, run.plan.selection, run.task.federation)
-        key = (run.plan.rounds, *map(id, parts))  # arms share the parts in which they do not differ
+        key = (run.plan.rounds, *map(id, parts))  # arms share the parts that they do not change
         if key not in known:
             known[key] = _preview_of_run(run)
         seen[arm] = known[key]
@@ -130,10 +131,10 @@ def _preview_of_run(run: Run) -> str:
     people, model = run.population, run.state.model
     first = View(round=1, rounds=run.plan.rounds, streams=run.streams, population=people, model=model)
     try:
-        found = preview_fleet(run.plan, first)
-    except Exception:  # a rule that can be asked in its round alone; what is wrong with it is said there
+        preview = preview_fleet(run.plan, first)
+    except Exception:  # a rule that works only within its round; errors are raised there
         return ""
-    return "" if found is None else found.text
+    return "" if preview is None else preview.text
 
 
 def _test_note(federation: Federation) -> str:
@@ -147,7 +148,7 @@ def _test_note(federation: Federation) -> str:
 
 
 def preview_notes(study: Study) -> list[str]:
-    """Return what can be said without reading data: a line each, with the arms it holds for."""
+    """Return the notes that need no data, with the arms of each."""
     found: dict[str, str] = {}
     for name, version in study.versions().items():
         clients = traits_of(DataTraits, version.data).known_clients
@@ -160,7 +161,7 @@ def preview_notes(study: Study) -> list[str]:
 
 
 def _preview_without_data(plan: Plan, view: View) -> str:
-    """Return the line of a plan whose data has not been read."""
+    """Return the note on a plan before its data is loaded."""
     clock = plan.fleet.clock
     limit = clock.deadline_seconds if isinstance(clock, Deadline) else None
     if plan.traits.availability.needs_clock and limit is None:
@@ -170,13 +171,13 @@ def _preview_without_data(plan: Plan, view: View) -> str:
         )
     try:
         seen = preview_fleet(plan, view, limit)
-    except Exception:  # a rule that looks at labels, which are not read yet
+    except Exception:  # a rule that needs labels, which are not loaded yet
         return ""
     return "" if seen is None else seen.text
 
 
 def lines_by_arm(by_arm: Mapping[str, str]) -> list[str]:
-    """Return each line once; where arms differ, with the arms it holds for."""
+    """Return each line once; if arms differ, with the names of its arms."""
     arms: dict[str, list[str]] = {}
     for arm, text in by_arm.items():
         arms.setdefault(text, []).append(arm)

@@ -1,4 +1,4 @@
-"""A study file, read into a study: everything that is wrong with it is told at once, with file and line."""
+"""Load a study file; all problems are reported at once, each with file and line."""
 
 import re
 import tomllib
@@ -42,7 +42,7 @@ CHANGEABLE = ("rounds", "loss", *RULE_SECTIONS, *PLAN_TABLES)
 OWN = ("name", "seeds", "target", "checkpoint", "track")
 TOP = (*OWN, "recipe", *CHANGEABLE, "arm")
 IN_ARM = ("name", "recipe", *CHANGEABLE)
-MOST_COUNTED = 1_000_000  # clients; more are checked when the data has been made
+MOST_COUNTED = 1_000_000  # clients; larger federations are checked after the data is loaded
 
 
 def load_study(
@@ -53,7 +53,7 @@ def load_study(
     Args:
         path: the file, or a name that `turnout ls studies` lists.
         overrides: settings in the form `section.key=value`, applied over the file.
-        allow_code: whether it may name rules as `package.module:Name`, which runs that module; turnout's own it may.
+        allow_code: whether it may name rules of other packages as `package.module:Name`, which runs their code.
         allow_network: whether its `track` may name a tracker that sends numbers over the network.
     """
     file = study_file(path)
@@ -70,13 +70,13 @@ def load_study(
 
 
 def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False, allow_network: bool = False) -> Study:
-    """Return the study that `resolved` made these plain values of; `label` says in messages where they lie."""
+    """Return the study of plain values that `resolved_settings` returned; `label` names their place in messages."""
     if is_too_deep(config):
         raise ConfigError(too_deep_message(label))
     if _has_python_parts(config):
         raise ConfigError(
-            f"The study in {label} has parts that were made in Python, which are not in it. "
-            "Go on with it in Python: make the same study and call its run with the same folder."
+            f"The study in {label} has parts that were made in Python, which a folder cannot store. "
+            "Resume it in Python: make the same study and call its run with the same folder."
         )
     wrong = Problems()
     study = _StudyReader(tree_of(to_toml(config), label), wrong, allow_code).study(default_name="study")
@@ -95,7 +95,7 @@ def _has_python_parts(value: Any) -> bool:
 
 
 def study_file(path: str | Path) -> Path:
-    """Return the file that a path or a shipped study's name means."""
+    """Return the file of a path or of a shipped study's name."""
     file, shipped = Path(path), shipped_studies()
     try:
         if file.is_file() or (file.exists() and str(path) not in shipped):
@@ -111,7 +111,7 @@ def study_file(path: str | Path) -> Path:
 
 
 def read_tree(file: Path) -> Node:
-    """Return a file as a tree of values with their places."""
+    """Return the tree of a study file."""
     label = file.name if file in shipped_studies().values() else str(file)
     try:
         text = read_limited(file, label)
@@ -123,7 +123,7 @@ def read_tree(file: Path) -> Node:
 
 
 def tree_of(text: str, label: str) -> Node:
-    """Return a text as a tree of values with their places."""
+    """Return the tree of the text of a study file."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -151,7 +151,7 @@ def _malformed(error: Exception, text: str, label: str) -> str:
 
 @dataclass(slots=True)
 class _StudyReader:
-    """Reads one tree into a study."""
+    """Reads a study from a tree."""
 
     root: Node
     problems: Problems
@@ -162,9 +162,9 @@ class _StudyReader:
         self.reader = Reader(self.problems, self.allow_code)
 
     def study(self, default_name: str) -> Study | None:
-        """Return the study; None if there are problems, which have then been noted."""
+        """Return the study; None if there are problems, which have been added to the list."""
         top = self.root.value
-        if not set(top) & set(TOP):  # a file of something else: nothing of it is repeated
+        if not set(top) & set(TOP):  # not a study file: its contents are not repeated
             self.problems.add(self.root.where, f"This is TOML but no study: it has none of {', '.join(TOP)}.")
             return None
         self._check_keys(self.root, TOP, "A study has no section")
@@ -174,9 +174,9 @@ class _StudyReader:
         apart = _StudyReader(self.root, Problems(), self.allow_code)
         arms = [apart._changes(shared, overlay) for _, overlay in overlays]
         values |= self._shared(shared, [overlay for _, overlay in overlays], arms)
-        told = {message for _, message in self.problems.found}  # what an arm inherits is told once, where it stands
+        known = {message for _, message in self.problems.found}  # what arms inherit is reported once
         for where, message in apart.problems.found:
-            if message not in told:
+            if message not in known:
                 self.problems.add(where, message)
         if self.problems.found:
             return None
@@ -184,7 +184,7 @@ class _StudyReader:
         values["arms"] = tuple(Arm(name, changes) for name, changes in zip(names, arms, strict=True))
         try:
             study = Study(**values)
-        except ConfigError as error:  # what is right by itself and wrong together: arms and seeds, target and metrics
+        except ConfigError as error:  # settings that are valid alone but not together, such as target and metrics
             for problem in error.problems:
                 self.problems.add(where_set(self.root, problem.setting), problem.message)
             return None
@@ -243,13 +243,13 @@ class _StudyReader:
         return entries
 
     def _overlay(self, entry: Node, shared: dict[str, Node], recipe: Recipe | None) -> tuple[str, dict[str, Node]]:
-        """Return an arm's name and its sections; the study's recipe holds for every arm."""
+        """Return an arm's name and its sections; the study's recipe applies to every arm."""
         name = entry.value["name"].plain() if "name" in entry.value else ""
         if recipe is None:
             return name, self._sections(entry, shared)[1]
         own = {key: entry.value[key] for key in CHANGEABLE if key in entry.value}
         if "recipe" in entry.value:
-            message = "The study has a recipe, which every arm follows. Write recipe at the top or in arms, not both."
+            message = "The study has a recipe, which applies to every arm. Write it at the top or in arms, not both."
             self.problems.add(entry.value["recipe"].where, message)
             return name, own
         whole = shared | {key: merge(shared.get(key), node, key) for key, node in own.items()}
@@ -258,7 +258,7 @@ class _StudyReader:
         return name, own
 
     def _sections(self, table: Node, shared: dict[str, Node]) -> tuple[Recipe | None, dict[str, Node]]:
-        """Return the recipe of a study or an arm, and its sections: the recipe's, with its own over them."""
+        """Return the recipe of a study or an arm, and the recipe's sections merged with its own sections."""
         own = {key: table.value[key] for key in CHANGEABLE if key in table.value}
         recipe = read_recipe(table.value["recipe"], self.reader) if "recipe" in table.value else None
         if recipe is None:
@@ -279,7 +279,7 @@ class _StudyReader:
     def _shared(
         self, shared: dict[str, Node], overlays: list[dict[str, Node]], arms: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Read the shared sections; one that every arm completes need not be whole, and then is the first arm's."""
+        """Read the shared sections; an incomplete one that every arm completes is that of the first arm."""
         values: dict[str, Any] = {}
         for key in CHANGEABLE:
             if overlays and all(key in overlay for overlay in overlays):
@@ -320,7 +320,7 @@ class _StudyReader:
         return {key: self.reader.rule(RULE_SECTIONS[key], node, key)}
 
     def _data(self, node: Node) -> dict[str, Any]:
-        """Read [data]; its `seed` is the study's own."""
+        """Read [data]; its `seed` is the setting data_seed of the study."""
         table = as_table(node)
         if table is None or "seed" not in table.value:
             return {"data": self.reader.rule("data", node, "data")}
@@ -343,7 +343,7 @@ class _StudyReader:
             return FAILED
 
     def _check_plans(self, study: Study, shared: dict[str, Node], overlays: dict[str, dict[str, Node]]) -> None:
-        """Note what is wrong with each arm's combination; against the number of clients, where [data] says it."""
+        """Add the problems of each arm's combination of rules, with the number of clients if [data] has it."""
         for name, version in study.versions().items():
             sections = dict(shared)
             for key, node in overlays.get(name, {}).items():
@@ -355,13 +355,13 @@ class _StudyReader:
 def _plan_problems(version: Study) -> list[Problem]:
     try:
         data = traits_of(DataTraits, version.data)
-        clients, held, kept = data.known_clients, data.server_samples or 0, data.holdout
+        clients, server_size, holdout = data.known_clients, data.server_samples or 0, data.holdout
         if clients is None or clients > MOST_COUNTED:
-            return [*problems(version.plan), *(() if kept is None else holdout_problems(version.plan, kept > 0))]
-        people = Population.of(np.ones(clients, dtype=np.int64), server_size=held)
-        people = replace(people, holdout_sizes=None if kept is None else np.full(clients, kept > 0))
+            return [*problems(version.plan), *(() if holdout is None else holdout_problems(version.plan, holdout > 0))]
+        people = Population.of(np.ones(clients, dtype=np.int64), server_size=server_size)
+        people = replace(people, holdout_sizes=None if holdout is None else np.full(clients, holdout > 0))
         return list(problems_with(version.plan, people))
-    except Exception as error:  # a rule of the user's own that lacks something its axis needs
+    except Exception as error:  # a user's rule that lacks a method of its axis
         return [Problem(f"This combination cannot be checked: {type(error).__name__}: {error}.")]
 
 

@@ -1,4 +1,4 @@
-"""A study written out in full: every setting, defaults included, as plain values."""
+"""A study as plain values: every setting, with its defaults."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ MADE_IN_PYTHON = "made_in_python"  # the key of a part that no study file can de
 
 
 def resolved_settings(study: Study) -> dict[str, Any]:
-    """Return the study as plain values that JSON can hold; the same study always gives the same."""
+    """Return the study as plain values for JSON; equal studies give equal values."""
     seeds = study.seeds if isinstance(study.seeds, int) else list(study.seeds)
     if isinstance(seeds, list) and seeds == list(range(len(seeds))):
         seeds = len(seeds)
@@ -42,7 +42,7 @@ def resolved_settings(study: Study) -> dict[str, Any]:
 
 
 def _with_data(changes: Mapping[str, Any], study: Study) -> dict[str, Any]:
-    """Return an arm's changes with the whole of [data] where the arm changes a part of it."""
+    """Return an arm's changes; if it changes a part of [data], with the complete section."""
     if not {"data", "data_seed"} & set(changes):
         return dict(changes)
     return {"data": study.data, "data_seed": study.data_seed, **changes}
@@ -78,7 +78,7 @@ def rule_values(axis: str, rule: Any) -> dict[str, Any]:
 
 
 def _own_module(rule: UserModule) -> dict[str, Any]:
-    """Return a module class by its address; a function, or a class that no file can name, by what it makes."""
+    """Return a module class by its address; a function or a local class by a digest of the module that it makes."""
     if isinstance(rule.module, type) and _can_be_named(rule.module):
         return {"use": _address(rule.module), **plain_value(dict(rule.settings))}
     kind = "class" if isinstance(rule.module, type) else "function"
@@ -87,7 +87,7 @@ def _own_module(rule: UserModule) -> dict[str, Any]:
 
 
 def _can_be_named(owner: type) -> bool:
-    """Whether another process finds a class under its address."""
+    """Whether another process can import a class by its address."""
     found: Any = sys.modules.get(owner.__module__)
     for part in owner.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -101,7 +101,7 @@ def _module_digest(module: nn.Module) -> str:
 
 
 def fixed_digest(module: nn.Module) -> str:
-    """Return a fingerprint of what runs do not carry themselves: frozen parameters, whole numbers, plain tensors."""
+    """Return a digest of what runs do not train: frozen parameters, integer buffers and other tensors."""
     frozen = [(name, value) for name, value in module.named_parameters() if not value.requires_grad]
     whole = [(name, value) for name, value in module.named_buffers() if not value.is_floating_point()]
     plain = [
@@ -125,7 +125,7 @@ def _settings(rule: Any) -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a setting as JSON can hold it."""
+    """Return a setting as a value for JSON."""
     if isinstance(value, np.generic):
         return plain_value(value.item())
     if value is None or isinstance(value, bool | int | float | str):
@@ -153,7 +153,7 @@ def _loss_value(loss: Any) -> str | dict[str, str]:
 
 
 def _loss_settings(loss: Any) -> Any:
-    """Return what tells a loss that was made in Python from another of its class."""
+    """Return the settings in which two losses of one class can differ."""
     if isinstance(loss, partial):
         return plain_value([loss.func, loss.args, loss.keywords])
     if is_dataclass(loss):

@@ -1,8 +1,8 @@
-"""The parts of each run, made when they are needed and shared where they can be.
+"""Makes the parts of each run when they are needed, and shares them between runs.
 
-Arms of a seed share the federation, and all runs of one model section share the module object, so that an engine can
-answer them together; but not seeds whose modules differ in what is not trained, such as frozen weights that were drawn.
-Every arm of a seed starts from the same parameters.
+Arms of a seed share the federation. Runs with the same model section share the module object, so that an engine can
+answer them together, unless their modules differ in what is not trained, such as random frozen weights. Every arm of a
+seed starts from the same parameters.
 """
 
 import json
@@ -37,29 +37,29 @@ from turnout.study.study import Study
 from turnout.study.user_models import build_module
 from turnout.traits import AttackTraits, traits_of
 
-NO_SEED = -1  # the seed of data that was made before the study
+NO_SEED = -1  # of data that was made before the study
 MOST_NUMBERS = 1 << 26  # parameters of all runs that advance together: 256 MiB
-MOST_BYTES = 1 << 30  # samples of all federations that are held together
+MOST_BYTES = 1 << 30  # samples of all federations in memory at once
 MOST_COUNTS = 50_000_000  # clients times classes
 
 
 class RunKey(NamedTuple):
-    """One run of a study."""
+    """The arm and the seed of a run."""
 
     arm: str
     seed: int
 
 
 class InitialModel(NamedTuple):
-    """Where a run starts: the module's code, and its parameters and buffers as flat vectors."""
+    """The module of a run, and its initial parameters and buffers as flat vectors."""
 
     module: nn.Module
     model: Tensor
     buffers: Tensor | None
-    kind: str  # the same for starts that share the module's code and everything in it that is not trained
+    kind: str  # equal for modules with the same code and the same untrained values
 
 
-ModelKey = tuple[str, int, tuple[int, ...], int]  # the model section, whose it is, a sample's shape, the outputs
+ModelKey = tuple[str, int, tuple[int, ...], int]  # model section, id of a user's rule, shape of a sample, outputs
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class RunFactory:
         self.configs = {arm: resolved_settings(version) for arm, version in self.versions.items()}
 
     def info(self, run_key: RunKey, run: Run, run_group: int) -> RunInfo:
-        """Return what the journal keeps of a run."""
+        """Return the facts of a run for the journal."""
         return RunInfo(
             arm=run_key.arm,
             seed=run_key.seed,
@@ -101,12 +101,13 @@ class RunFactory:
         return self._digests[self._data_key(run_key)]
 
     def run(self, index: int, run_key: RunKey) -> Run:
-        """Return a run, ready to start; raise what is wrong with its data, its plan or its model."""
+        """Return a run at its start; raise if its data, its plan or its model is invalid."""
         version = self.versions[run_key.arm]
         federation = self._federation(run_key)
-        held = 0 if federation.server is None else len(federation.server)
-        kept = np.zeros_like(federation.sizes) if federation.holdout is None else federation.holdout.sizes
-        population = replace(Population.of(federation.sizes, _label_counts(federation), held), holdout_sizes=kept)
+        server_size = 0 if federation.server is None else len(federation.server)
+        holdouts = np.zeros_like(federation.sizes) if federation.holdout is None else federation.holdout.sizes
+        population = Population.of(federation.sizes, _label_counts(federation), server_size)
+        population = replace(population, holdout_sizes=holdouts)
         plan = version.plan
         check(plan, population)
         start = self._start(run_key, federation)
@@ -132,11 +133,11 @@ class RunFactory:
         return max(1, min(by_model, max(by_data, len(run_keys))))
 
     def keep_only(self, run_keys: Sequence[RunKey]) -> None:
-        """Let go of the data and the starts that none of these runs needs."""
+        """Release the data and the initial models that none of these runs needs."""
         wanted = {self._data_key(run_key) for run_key in run_keys}
-        self._federations = {key: held for key, held in self._federations.items() if key in wanted}
+        self._federations = {key: data for key, data in self._federations.items() if key in wanted}
         seeds = {run_key.seed for run_key in run_keys}
-        self._attacked = {key: held for key, held in self._attacked.items() if key[0] in wanted and key[2] in seeds}
+        self._attacked = {key: data for key, data in self._attacked.items() if key[0] in wanted and key[2] in seeds}
         self._starts = {key: start for key, start in self._starts.items() if key[1] in seeds}
 
     def _data_key(self, run_key: RunKey) -> tuple[str, int]:
@@ -150,21 +151,21 @@ class RunFactory:
             made = checked(data) if isinstance(data, Federation) else data.build(Streams(key[1]))
             self._digests[key] = federation_digest(made)
             self._federations[key] = made if self.device.type == "cpu" else made.to(self.device)
-        held, attack = self._federations[key], self.versions[run_key.arm].attack
+        federation, attack = self._federations[key], self.versions[run_key.arm].attack
         traits = traits_of(AttackTraits, attack)
         if attack is None or traits.relabel is None or not traits.relabels:
-            return held
+            return federation
         attacked = (key, json.dumps(self.configs[run_key.arm]["attack"]), run_key.seed)
         if attacked not in self._attacked:
-            hostile = attack.attackers(held.num_clients, Streams(run_key.seed))
-            self._attacked[attacked] = relabelled(held, hostile, traits.relabel)
+            hostile = attack.attackers(federation.num_clients, Streams(run_key.seed))
+            self._attacked[attacked] = relabelled(federation, hostile, traits.relabel)
         return self._attacked[attacked]
 
     def _start(self, run_key: RunKey, federation: Federation) -> InitialModel:
         rule = self.versions[run_key.arm].model
         shape, outputs = federation.example_shape, num_outputs(federation)
-        whose = 0 if type(rule) in catalogue("models").values() else id(rule)  # settings tell only turnout's own apart
-        key = (json.dumps(self.configs[run_key.arm]["model"]), whose, shape, outputs)
+        rule_id = 0 if type(rule) in catalogue("models").values() else id(rule)  # settings identify only shipped rules
+        key = (json.dumps(self.configs[run_key.arm]["model"]), rule_id, shape, outputs)
         if (key, run_key.seed) not in self._starts:
             made = build_module(rule, shape, outputs, Streams(run_key.seed).torch_generator("init"))
             layout = Layout.of(made)
@@ -177,13 +178,13 @@ class RunFactory:
 
 
 def _kind_of(start: InitialModel, loss: Loss) -> str:
-    """Return the kind of a task: turnout's own losses by name, any other by the object it is."""
+    """Return the kind of a task; a shipped loss counts by its name, any other by its object."""
     name = next((name for name, known in LOSSES.items() if known is loss), f"loss {id(loss)}")
     return blake2b(f"{start.kind} {name}".encode(), digest_size=16).hexdigest()
 
 
 def _label_counts(federation: Federation) -> Ids | None:
-    """Return who holds how much of each class, where that is known and small enough to keep."""
+    """Return the number of samples per client and class; None if it is unknown or too large."""
     classes = federation.num_classes
     if classes is None or not isinstance(federation.train, Held) or federation.num_clients * classes > MOST_COUNTS:
         return None
@@ -191,7 +192,7 @@ def _label_counts(federation: Federation) -> Ids | None:
 
 
 def _holdings(run: Run) -> ClientFacts:
-    """Return what a run's clients hold, and how fast they are where the clock can say."""
+    """Return the data sizes of a run's clients, and their speeds if the clock has them."""
     people, pace, data = run.population, run.plan.traits.clock.pace, run.task.federation
     speeds = None
     if pace is not None:
@@ -213,7 +214,7 @@ def _loss(version: Study, federation: Federation) -> Loss:
 
 
 def num_outputs(federation: Federation) -> int:
-    """Return how many outputs a model needs: one per class, or one per number of a target."""
+    """Return the number of outputs of a model: one per class, or one per number of a target."""
     if federation.num_classes is not None:
         return federation.num_classes
     targets = federation.train.fetch(np.zeros(1, dtype=np.int64)).y
@@ -221,7 +222,7 @@ def num_outputs(federation: Federation) -> int:
 
 
 def measurable_metrics(module: nn.Module, loss: Loss, federation: Federation) -> tuple[str, ...]:
-    """Return the metrics that can be measured; raise if the model and the loss cannot take the federation's samples."""
+    """Return the metrics that can be measured; raise if the model or the loss fails on a sample of the federation."""
     slab = federation.train.fetch(np.zeros(1, dtype=np.int64))
     first = int(slab.starts[0]) if slab.order is None else int(slab.order[int(slab.starts[0])])
     label = slab.y[first : first + 1]
@@ -232,9 +233,9 @@ def measurable_metrics(module: nn.Module, loss: Loss, federation: Federation) ->
             value = None if _is_too_narrow(output, label, loss, federation) else loss(output, label)
     except TurnoutError:
         raise
-    except Exception as error:  # whatever a module or a loss raises on a shape or a type it was not made for
+    except Exception as error:  # modules and losses raise any exception on a wrong shape or type
         raise ConfigError(
-            f"{_name(module)} with the loss {_name(loss)} cannot take a sample of {federation.name}, of shape "
+            f"{_name(module)} with the loss {_name(loss)} fails on a sample of {federation.name}, of shape "
             f"{tuple(slab.x.shape[1:])}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. "
             "Change the model, the loss or the data."
         ) from error
@@ -254,13 +255,13 @@ def measurable_metrics(module: nn.Module, loss: Loss, federation: Federation) ->
 
 
 def _is_too_narrow(output: Tensor, label: Tensor, loss: Loss, federation: Federation) -> bool:
-    """Whether a model has fewer outputs than there are classes, and its loss fails on the last class for it."""
+    """Whether a model has fewer outputs than classes, and the loss fails on the last class because of that."""
     classes = federation.num_classes
     if classes is None or label.is_floating_point() or output.dim() != 2 or output.shape[1] >= classes:
         return False
     try:
         loss(output, torch.full_like(label, classes - 1)).cpu()
-    except Exception:  # whatever a loss raises on a label beyond the outputs
+    except Exception:  # losses raise any exception on a label beyond the outputs
         return True
     return False
 
@@ -290,5 +291,5 @@ def _name(thing: object) -> str:
 
 
 def _bytes(federation: Federation) -> int:
-    held = federation.train
-    return held.x.numel() * held.x.element_size() if isinstance(held, Held) else 0
+    train = federation.train
+    return train.x.numel() * train.x.element_size() if isinstance(train, Held) else 0
