@@ -104,7 +104,7 @@ def test_error_an_arm_cannot_leave_the_recipe_of_the_study(load: Load) -> None:
         "local.control, or leave the recipe out and write its sections (`turnout show scaffold`)."
     )
     assert complaint(load, text + 'recipe = "fedavg"\n') == (
-        "study.toml:15: The study has a recipe, which every arm follows. Write recipe at the top or in arms, not both."
+        "study.toml:15: The study has a recipe, which applies to every arm. Write it at the top or in arms, not both."
     )
 
 

@@ -313,7 +313,7 @@ def test_golden_flags_are_read_as_toml_and_beat_the_file(write: Write) -> None:
         ("lr", "--set lr: A setting is written as section.key=value, for example --set local.lr=0.1."),
         ("=1", "--set =1: A setting is written as section.key=value"),
         ("arm.Nobody.local.lr=1", "--set arm.Nobody.local.lr=1: There is no arm Nobody. The arms are FedAvg, FedProx"),
-        ("rounds.x=1", "--set rounds.x=1: There is no table to set x in: 20 stands in its place."),
+        ("rounds.x=1", "--set rounds.x=1: x can only be set in a table; got 20 instead of a table."),
         ("selection.cohort_size=99", "--set selection.cohort_size=99: Uniform needs cohort_size <= the number of"),
         ("selction.cohort_size=9", "--set selction.cohort_size=9: A study has no section selction. Did you mean"),
     ],

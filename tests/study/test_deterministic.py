@@ -133,6 +133,6 @@ def test_contract_resume_goes_on_as_deterministic_as_it_began(turnout: Turnout, 
 
 
 def test_error_an_engine_that_measures_is_not_deterministic() -> None:
-    with pytest.raises(ConfigError, match=r"got a Vectorised that does. Pass Vectorised\(deterministic=True\)"):
+    with pytest.raises(ConfigError, match=r"got a Vectorised with it. Pass Vectorised\(deterministic=True\)"):
         study().run(engine=Vectorised(), deterministic=True)
     study().run(engine=Vectorised(deterministic=True), deterministic=True)

@@ -173,7 +173,7 @@ def test_identity_the_study_in_a_folder_is_the_study(tmp_path: Path) -> None:
 
 
 def test_identity_a_name_like_a_note_is_only_a_name() -> None:
-    study = Study(**SMALL, arms=[arm("(a module made in Python)", rounds=2)])
+    study = Study(**{**SMALL, "arms": [arm("(a module made in Python)", rounds=2)]})
     assert study_of(resolved_settings(study), "out") == study
 
 
@@ -188,9 +188,7 @@ def test_identity_a_name_like_a_note_is_only_a_name() -> None:
 )
 def test_error_parts_made_in_python_cannot_come_from_a_folder(part: dict[str, Any]) -> None:
     study = Study(**{**SMALL, **part})
-    with pytest.raises(
-        ConfigError, match=r"study in runs/x has parts that were made in Python.*Go on with it in Python"
-    ):
+    with pytest.raises(ConfigError, match=r"study in runs/x has parts that were made in Python.*Resume it in Python"):
         study_of(resolved_settings(study), "runs/x")
 
 

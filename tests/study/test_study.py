@@ -191,7 +191,7 @@ def test_contract_progress_tells_every_round_of_every_run() -> None:
         (
             {"model": Net()},
             ConfigError,
-            r"Net with the loss cross_entropy cannot take a sample of digits, of shape \(64,\)",
+            r"Net with the loss cross_entropy fails on a sample of digits, of shape \(64,\)",
         ),
         ({"loss": nn.functional.cross_entropy}, ConfigError, r"A loss must return one value per sample; .* shape \(\)"),
         (

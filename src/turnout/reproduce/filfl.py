@@ -30,7 +30,7 @@ from turnout.journal.load import Loaded
 from turnout.protocols import Ask, Kept, Population, View
 from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import POINTS, average, rounds_to
-from turnout.reproduce.shipped import ALONE
+from turnout.reproduce.shipped import ONLY_CELL
 from turnout.requests import Scored, Steps
 from turnout.settings import Clients, Count, CountOrZero, Range, ShareBelowOne, rule
 from turnout.streams import Streams
@@ -110,7 +110,7 @@ MISLABELLED = (
     "the first results without harmful clients were known.",
 )
 HARMED = "three in ten mislabelled"
-WITH_HARM = {ALONE: (), HARMED: ('attack={ use = "label-flip", fraction = 0.3 }',)}  # cells
+WITH_HARM = {ONLY_CELL: (), HARMED: ('attack={ use = "label-flip", fraction = 0.3 }',)}  # cells
 TINY = ("rounds=3", "seeds=2", "data.clients=12", "fleet.availability.size=8")  # smoke
 PAPER_WRITERS = (
     'data={ use = "femnist", clients = 190, server_samples = 2000 }',

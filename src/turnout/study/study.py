@@ -78,9 +78,8 @@ class Study:
     evaluate: Cadence = field(default_factory=Cadence)
     arms: tuple[Arm, ...] = ()  # none: the study itself is the only arm
     name: str = "study"  # the name of the study, and of its folder in runs
-    target: Target | Mapping[str, float] | None = (
-        None  # value up to which costs are counted, such as {"accuracy": 0.8}; needs a test set
-    )
+    # value of a metric up to which costs are counted, such as {"accuracy": 0.8}; needs a test set
+    target: Target | Mapping[str, float] | None = None
     checkpoint: Checkpoint = field(default_factory=Checkpoint)  # how often a run in a folder is saved
     track: tuple[str, ...] = ()  # trackers besides the journal: "tensorboard", "mlflow", "wandb"
     data_seed: int | None = None  # the seed of the partition of the data; left out: the seed of each run
