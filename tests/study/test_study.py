@@ -110,7 +110,7 @@ def test_contract_any_module_and_any_data_will_do() -> None:
     assert starts.nunique() == 1  # the module's present parameters are everyone's start
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
     assert "study" in result.table()
-    assert result.verdict().startswith("One arm")
+    assert result.verdict().startswith("There is only one arm")
 
 
 def test_contract_a_module_class_named_in_a_file_is_drawn_from_each_seed(tmp_path: Path) -> None:

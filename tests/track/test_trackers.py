@@ -288,7 +288,7 @@ def test_error_a_study_in_memory_has_no_place_for_a_store(monkeypatch: pytest.Mo
     from turnout.track import open_trackers
 
     monkeypatch.setattr(open_trackers, "find_spec", lambda name: object())
-    with pytest.raises(ConfigError, match=r"track \(tensorboard\) needs a folder.*Give run a folder"):
+    with pytest.raises(ConfigError, match=r"track \(tensorboard\) needs an output folder.*Pass a folder"):
         study("tensorboard").run()
 
 
