@@ -96,12 +96,14 @@ def blob_task(clients: int = 8, *, seed: int = 0, hidden: int | None = 5) -> Tas
     return Task(federation=blob_federation(clients, seed=seed), module=module, loss=losses.cross_entropy)
 
 
-def run(task: Task, plan: Plan, *, seed: int = 0, engine: Engine | None = None) -> tuple[State, list[Record]]:
-    """Run one plan and return the last state and the records."""
+def run(
+    task: Task, plan: Plan, *, seed: int = 0, engine: Engine | None = None, state: State | None = None
+) -> tuple[State, list[Record]]:
+    """Run one plan, from its start or from a state, and return the last state and the records."""
     held = task.federation.server
     population = Population.of(task.federation.sizes, server_size=0 if held is None else len(held))
     records: list[Record] = []
-    state = State.start(task.layout.flatten(task.module), population)
+    state = state or State.start(task.layout.flatten(task.module), population)
     job = Run(index=0, task=task, plan=plan, state=state, streams=Streams(seed), population=population)
     (final,) = drive([job], engine or Sequential(), lambda batch: records.extend(r for _, r in batch))
     return final, records

@@ -20,7 +20,7 @@ from turnout.algorithms.algorithm import PARTS as ALGORITHM_PARTS
 from turnout.algorithms.algorithm import Algorithm
 from turnout.axes import AXES
 from turnout.catalogue import catalogue
-from turnout.study import load_study, resolved
+from turnout.study import load_study, resolved_settings
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "turnout"
@@ -33,6 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "axes",
             "errors",
             "field_comments",
+            "parameters",
             "lazy_imports",
             "settings",
             "streams",
@@ -312,7 +313,7 @@ def test_contract_an_example_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_identity_the_study_in_python_is_the_study_in_the_file() -> None:
     in_python = runpy.run_path(str(ROOT / "examples" / "phones.py"))["study"]
     in_file = load_study(ROOT / "examples" / "phones.toml")
-    arms = [{name: resolved(arm) for name, arm in study.versions().items()} for study in (in_python, in_file)]
+    arms = [{name: resolved_settings(arm) for name, arm in study.versions().items()} for study in (in_python, in_file)]
     assert len(arms[0]) == 3
     assert arms[0] == arms[1]
 

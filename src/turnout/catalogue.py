@@ -9,16 +9,16 @@ import ast
 import inspect
 import textwrap
 import tokenize
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
+from collections.abc import Sequence
+from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from turnout.axes import AXES, Axis, use_name
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, did_you_mean
 from turnout.field_comments import Comments
+from turnout.parameters import parameters
 from turnout.settings import Range
 
 if TYPE_CHECKING:  # looking up names and describing rules must not import PyTorch
@@ -26,20 +26,6 @@ if TYPE_CHECKING:  # looking up names and describing rules must not import PyTor
 
 
 OWN_PACKAGE = "turnout"  # a study file may name code of this package without allow_code
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One setting of a rule: its name, its type and its default."""
-
-    name: str
-    hint: Any
-    default: Any = MISSING  # MISSING: the setting is required
-
-    @property
-    def is_required(self) -> bool:
-        """Whether a study must set it."""
-        return self.default is MISSING
 
 
 def axis_named(name: str) -> str:
@@ -164,32 +150,6 @@ def loss_named(name: str, *, allow_code: bool = True) -> "Loss":
             f"There are {', '.join(LOSSES)}; or name your own as package.module:function."
         )
     return LOSSES[name]
-
-
-def parameters(rule: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return settings by name: of a dataclass its fields, of another class its __init__'s, of a function its own."""
-    if isinstance(rule, type) and is_dataclass(rule):
-        hints = get_type_hints(rule, include_extras=True)
-        return {f.name: Parameter(f.name, hints.get(f.name, Any), _default(f)) for f in fields(rule) if f.init}
-    written = rule.__init__ if isinstance(rule, type) else rule  # type: ignore[misc]
-    hints = get_type_hints(written, include_extras=True)
-    settings = {}
-    for name, parameter in inspect.signature(rule).parameters.items():
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            default = MISSING if parameter.default is parameter.empty else parameter.default
-            settings[name] = Parameter(name, hints.get(name, Any), default)
-    return settings
-
-
-def _default(entry: Any) -> Any:
-    return entry.default_factory() if entry.default_factory is not MISSING else entry.default
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Return ' Did you mean x?' for the most similar known word, or an empty string if none is similar."""
-    folded = {name.lower().replace("_", "-"): name for name in known}
-    near = get_close_matches(word.lower().replace("_", "-"), list(folded), n=1, cutoff=0.6)
-    return f" Did you mean {folded[near[0]]}?" if near else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Errors that a user can fix: each message names the rule, the requirement, the actual value and what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 class TurnoutError(Exception):
@@ -48,3 +49,21 @@ class RunsFailed(UserWarning):
 
 class JournalError(TurnoutError):
     """A study's folder cannot be read or written."""
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return ' Did you mean x?' for the most similar known word, or an empty string if none is similar."""
+    folded = {name.lower().replace("_", "-"): name for name in known}
+    near = get_close_matches(word.lower().replace("_", "-"), list(folded), n=1, cutoff=0.6)
+    return f" Did you mean {folded[near[0]]}?" if near else ""
+
+
+def unknown_setting(rule: str, name: str, known: Sequence[str]) -> str:
+    """Return the message for a setting that a rule does not have."""
+    settings = f"It has {', '.join(known)}." if known else "It has no settings."
+    return f"{rule} has no setting {name}.{did_you_mean(name, known)} {settings}"
+
+
+def missing_setting(rule: str, name: str, section: str) -> str:
+    """Return the message for a required setting that was left out."""
+    return f"{rule} needs {name}. Set {section}.{name}."

@@ -11,17 +11,18 @@ A class without `@rule` is not checked.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 import numpy as np
 
 from turnout.axes import AXES
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, Problem, missing_setting, unknown_setting
+from turnout.parameters import Parameter, parameters
 from turnout.shorthand import as_setting
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class MismatchError(Exception):
         super().__init__(need)
         self.need, self.got, self.is_range = need, got, is_range
 
-    def told(self, rule: str, setting: str, place: str) -> str:
+    def message(self, rule: str, setting: str, place: str) -> str:
         """Return the message for a setting of a rule; `place` is the setting's full name in a study file."""
         return f"{rule} needs {setting} {self.need}; got {shown(self.got)}. Change {place}."
 
@@ -128,7 +129,7 @@ ShareBelowOne = Annotated[float, Range(least=0, below=1)]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def rule(section: str) -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen dataclass that raises ConfigError for the first setting with an invalid value.
+    """Make a class a frozen dataclass that raises ConfigError for unknown, missing and invalid settings.
 
     Args:
         section: the table of a study file that holds the settings, for messages: "local", "fleet.clock".
@@ -137,10 +138,14 @@ def rule(section: str) -> Callable[[type[T]], type[T]]:
     def as_dataclass(plain: type[T]) -> type[T]:
         rule_class: Any = dataclass(frozen=True, slots=True, kw_only=True)(plain)
         plain_init = rule_class.__init__
+        required = any(entry.default is MISSING and entry.default_factory is MISSING for entry in fields(rule_class))
 
         @wraps(plain_init)
-        def checked_init(self: Any, **values: Any) -> None:
-            plain_init(self, **(valid_settings(rule_class, values, type(self).__name__, section) if values else values))
+        def checked_init(self: Any, *unnamed: Any, **values: Any) -> None:
+            name = type(self).__name__
+            refuse_unnamed(unnamed, (entry.name for entry in fields(rule_class)), name)
+            is_complete = not (values or required)
+            plain_init(self, **(values if is_complete else valid_settings(rule_class, values, name, section)))
 
         rule_class.__init__ = checked_init
         return rule_class  # type: ignore[no-any-return]
@@ -148,17 +153,43 @@ def rule(section: str) -> Callable[[type[T]], type[T]]:
     return as_dataclass
 
 
-def valid_settings(rule: type, settings: Mapping[str, Any], rule_name: str, section: str) -> dict[str, Any]:
-    """Return the settings converted to their types; raise ConfigError for the first that is invalid."""
-    hints, defaults, conditions = _facts(rule)
-    values = {name: value for name, value in settings.items() if name not in hints}  # Python itself rejects these
+def converted_settings(
+    known: Mapping[str, Parameter], settings: Mapping[str, Any], rule_name: str, section: str
+) -> dict[str, Any]:
+    """Return the settings converted to their types; raise one ConfigError for all unknown, invalid and missing ones."""
+    values, problems = {}, []
     for name, value in settings.items():
-        if name in hints:
-            try:
-                values[name] = fitted(hints[name], as_setting(name, members(hints[name]), value))
-            except MismatchError as error:
-                place = f"{section}.{name}"
-                raise ConfigError(error.told(rule_name, name, place), setting=place) from None
+        place = f"{section}.{name}"
+        if name not in known:
+            problems.append(Problem(unknown_setting(rule_name, name, list(known)), place))
+            continue
+        hint = known[name].hint
+        try:
+            values[name] = fitted(hint, as_setting(name, members(hint), value))
+        except MismatchError as error:
+            problems.append(Problem(error.message(rule_name, name, place), place))
+    problems += [
+        Problem(missing_setting(rule_name, name, section), f"{section}.{name}")
+        for name, parameter in known.items()
+        if parameter.is_required and name not in settings
+    ]
+    if problems:
+        raise ConfigError.of(problems)
+    return values
+
+
+def refuse_unnamed(unnamed: Sequence[Any], known: Iterable[str], rule_name: str) -> None:
+    """Raise ConfigError for a setting that was given without its name."""
+    if unnamed:
+        got, first = shown(unnamed[0]), next(iter(known), "setting")
+        raise ConfigError(f"{rule_name} needs its settings by name; got {got}. Write {rule_name}({first}={got}).")
+
+
+def valid_settings(rule: type, settings: Mapping[str, Any], rule_name: str, section: str) -> dict[str, Any]:
+    """Return the settings converted to their types; raise ConfigError if they are invalid or have no effect."""
+    known, conditions = _facts(rule)
+    values = converted_settings(known, settings, rule_name, section)
+    defaults = {name: parameter.default for name, parameter in known.items()}
     for name, when in conditions.items():
         if name not in values or _is_same(values[name], defaults[name]):
             continue
@@ -170,22 +201,16 @@ def valid_settings(rule: type, settings: Mapping[str, Any], rule_name: str, sect
 
 
 @cache
-def _facts(rule: type) -> tuple[dict[str, Any], dict[str, Any], dict[str, When]]:
-    """Return a rule's hints, defaults and conditions by setting; resolved at first use, so that imports stay fast."""
-    all_hints = get_type_hints(rule, include_extras=True)
-    hints = {entry.name: all_hints[entry.name] for entry in fields(rule) if entry.init}
-    defaults = {
-        entry.name: entry.default if entry.default_factory is MISSING else entry.default_factory()
-        for entry in fields(rule)
-        if entry.init
-    }
+def _facts(rule: type) -> tuple[dict[str, Parameter], dict[str, When]]:
+    """Return a rule's parameters and conditions by setting; resolved at first use, so that imports stay fast."""
+    known = parameters(rule)
     conditions = {
         name: note
-        for name, hint in hints.items()
-        for note in getattr(hint, "__metadata__", ())
+        for name, parameter in known.items()
+        for note in getattr(parameter.hint, "__metadata__", ())
         if isinstance(note, When)
     }
-    return hints, defaults, conditions
+    return known, conditions
 
 
 def _is_same(value: Any, other: Any) -> bool:

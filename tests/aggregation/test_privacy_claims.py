@@ -27,7 +27,7 @@ from turnout.local import SGD
 from turnout.protocols import Population, View
 from turnout.selection import Poisson, Uniform
 from turnout.streams import Streams
-from turnout.study.run_factory import Place, RunFactory
+from turnout.study.run_factory import RunFactory, RunKey
 
 DOCS = Path(__file__).parents[2] / "docs" / "privacy.md"
 GRID = np.linspace(-60, 60, 240_001)  # steps of 0.0005, wide enough for the noise below
@@ -187,7 +187,7 @@ def test_contract_arms_of_a_study_share_their_cohorts_and_not_their_noise():
         seeds=1,
     )
     run_factory = RunFactory(study, torch.device("cpu"))
-    one, other = (run_factory.run(0, Place(arm, 0)).streams for arm in ("one", "other"))
+    one, other = (run_factory.run(0, RunKey(arm, 0)).streams for arm in ("one", "other"))
     assert one.generator("selection", 1).random() == other.generator("selection", 1).random()
     assert one.arm_generator("privacy", 1).random() != other.arm_generator("privacy", 1).random()
 

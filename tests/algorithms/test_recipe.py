@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import turnout as to
+from turnout.algorithms.algorithm import Weighting
 from turnout.errors import ConfigError
-from turnout.study import load_study, resolved
+from turnout.study import load_study, resolved_settings
 
 STUDY = """\
 rounds = 2
@@ -71,10 +73,22 @@ def test_contract_settings_and_what_a_recipe_leaves_open_can_be_changed_in_secti
     load((ARM + 'recipe = "fedavg"\n').replace("[local]", '[local]\nuse = "adam"'))  # the solver is left open
 
 
+@pytest.mark.parametrize("weighting", get_args(Weighting))
+def test_contract_fedavg_has_any_weighting_but_stays_a_weighted_average_with_plain_steps(
+    load: Load, weighting: str
+) -> None:
+    (arm,) = load(ARM + f'recipe = {{ use = "fedavg", weighting = "{weighting}" }}\n').versions().values()
+    (changed,) = load(ARM + 'recipe = "fedavg"\n', f"arm.0.aggregation.weighting={weighting}").versions().values()
+    assert arm.aggregation == changed.aggregation == to.aggregation.FedAvg(weighting=weighting)  # type: ignore[arg-type]
+    for change in ('aggregation = "fednova"\n', 'server = { use = "fedadam", lr = 0.1 }\n'):
+        told = complaint(load, ARM + f'recipe = {{ use = "fedavg", weighting = "{weighting}" }}\n{change}')
+        assert "The recipe fedavg needs " in told
+
+
 def test_identity_a_recipe_at_the_top_is_the_recipe_of_the_only_arm(load: Load) -> None:
     recipe = 'recipe = { use = "scaffold", server_lr = 0.5 }\n'
     (arm,) = load(ARM + recipe).versions().values()
-    assert resolved(arm) == resolved(load(recipe + STUDY))
+    assert resolved_settings(arm) == resolved_settings(load(recipe + STUDY))
     text = recipe + STUDY + '[[arm]]\nname = "small"\nlocal.lr = 0.01\n[[arm]]\nname = "large"\nlocal.lr = 0.2\n'
     arms = load(text).versions()
     assert {name: arm.local for name, arm in arms.items()} == {
@@ -90,7 +104,7 @@ def test_error_an_arm_cannot_leave_the_recipe_of_the_study(load: Load) -> None:
         "local.control, or leave the recipe out and write its sections (`turnout show scaffold`)."
     )
     assert complaint(load, text + 'recipe = "fedavg"\n') == (
-        "study.toml:15: The study has a recipe, which every arm follows. Write recipe at the top or in arms, not both."
+        "study.toml:15: The study has a recipe, which applies to every arm. Write it at the top or in arms, not both."
     )
 
 

@@ -18,7 +18,7 @@ from turnout.coordinator import Cadence
 from turnout.errors import ConfigError
 from turnout.journal import load
 from turnout.local import SGD
-from turnout.study import Arm, Study, load_study, resolved, to_toml
+from turnout.study import Arm, Study, load_study, resolved_settings, to_toml
 
 SMALL: dict[str, Any] = {
     "data": blob_federation(),
@@ -101,8 +101,8 @@ def test_identity_a_target_is_written_and_read_back(tmp_path: Path) -> None:
     study = load_study(file_with("{ accuracy = 0.8 }", tmp_path))
     assert study.target == Target("accuracy", 0.8)
     again = tmp_path / "again.toml"
-    again.write_text(to_toml(resolved(study)))
-    assert resolved(load_study(again)) == resolved(study)
+    again.write_text(to_toml(resolved_settings(study)))
+    assert resolved_settings(load_study(again)) == resolved_settings(study)
     assert load_study(again, ["target.accuracy=0.6"]).target == Target("accuracy", 0.6)
     assert load_study(again, ["target=none"]).target is None
 

@@ -23,11 +23,10 @@ from turnout.fleet import Bernoulli, Complete, Deadline, Fleet, Fraction, Lognor
 from turnout.local import SGD, Adagrad
 from turnout.local.effort import AdaComm
 from turnout.protocols import Choice, Population, Timing
-from turnout.requests import Outcome, Record
+from turnout.requests import Outcome
 from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
 from turnout.study.driver import Run, drive
-from turnout.world.simulation import simulate
 from turnout.world.simulation.in_flight import play
 
 NEVER = Cadence(every=10**9)
@@ -320,15 +319,7 @@ def test_contract_saved_half_way_and_restored_ends_the_same():
     assert len(half.jobs["clients"])
     tensors, rest = saved(half)
     state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    steps = simulate(whole_plan, Population.of(task.federation.sizes), state, Streams(0))
-    engine, answer = Sequential(), None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            final = stop.value
-            break
-        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+    final, _ = run(task, whole_plan, state=state)
     assert torch.equal(final.model, whole.model)
 
 

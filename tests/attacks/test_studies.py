@@ -10,7 +10,7 @@ from turnout.attacks import LabelFlip, ModelReplacement, ScaledUpdate, SignFlip
 from turnout.attacks.attack import drawn_attackers
 from turnout.data.relabelled import relabelled
 from turnout.errors import ConfigError, DataError
-from turnout.study import load_study, resolved
+from turnout.study import load_study, resolved_settings
 
 LOCAL = to.local.SGD(lr=0.1, batch_size=10, epochs=1)
 DIGITS = to.data.Digits(clients=10, samples=400, holdout=0.3, partition=to.data.partition.Iid())
@@ -100,7 +100,7 @@ def test_contract_a_study_file_names_attacks_and_writes_them_back(tmp_path):
     assert arms["attacked"].attack == SignFlip(fraction=0.2)
     assert arms["by these"].attack == to.attacks.InnerProduct(clients=(1, 3))
     assert arms["honest"].attack is None
-    written = resolved(arms["by these"])["attack"]
+    written = resolved_settings(arms["by these"])["attack"]
     assert written == {"use": "inner-product", "fraction": None, "clients": [1, 3], "scale": 0.5}
 
 

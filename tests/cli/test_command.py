@@ -21,7 +21,7 @@ from turnout.cli.study_settings import EXAMPLES
 from turnout.requests import Record
 from turnout.study import Study, load_study, to_toml
 from turnout.study.load import OWN, TABLES
-from turnout.study.progress import Board, duration, live
+from turnout.study.progress import ProgressBoard, duration, live
 
 STUDY = """\
     name   = "small"
@@ -164,14 +164,14 @@ def test_error_a_fault_while_running_is_not_bad_input(
 
 
 def test_contract_ctrl_c_is_a_line_and_exit_code_130(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
-    update = Board.update
+    update = ProgressBoard.update
 
-    def stop(board: Board, arm: str, seed: int, record: Record) -> None:
+    def stop(board: ProgressBoard, arm: str, seed: int, record: Record) -> None:
         update(board, arm, seed, record)
         if record.round == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Board, "update", stop)
+    monkeypatch.setattr(ProgressBoard, "update", stop)
     said = turnout("run", "small.toml")
     assert said.code == 130
     assert said.err == ("stopped: the last checkpoint is in runs/small. Resume with: turnout resume runs/small\n")
@@ -300,7 +300,7 @@ def test_golden_durations(seconds: float, text: str) -> None:
 
 def test_contract_a_long_run_prints_about_twenty_lines(turnout: Turnout) -> None:
     study: Study = load_study("small.toml", ["rounds=500"])
-    board = Board(study, "")
+    board = ProgressBoard(study, "")
     due = [(arm, r) for arm in board.rounds for r in range(501) if board.is_due(arm, r)]
     assert 20 <= len(due) <= 22
     assert ("FedAvg", 1) in due
@@ -308,7 +308,7 @@ def test_contract_a_long_run_prints_about_twenty_lines(turnout: Turnout) -> None
 
 
 def test_contract_the_time_left_leaves_out_what_was_there_before(turnout: Turnout) -> None:
-    board = Board(load_study("small.toml", ["rounds=500"]), "")
+    board = ProgressBoard(load_study("small.toml", ["rounds=500"]), "")
     board.skipped = 1000  # two of four runs had ended
     told: list[Record] = []
     two = load_study("small.toml", ["rounds=2"])
@@ -320,15 +320,15 @@ def test_contract_the_time_left_leaves_out_what_was_there_before(turnout: Turnou
 
 
 def test_contract_a_stopped_study_is_resumed_from_its_folder(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
-    update = Board.update
+    update = ProgressBoard.update
 
-    def stop(board: Board, arm: str, seed: int, record: Record) -> None:
+    def stop(board: ProgressBoard, arm: str, seed: int, record: Record) -> None:
         update(board, arm, seed, record)
         if record.round == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Board, "update", stop)
+        patched.setattr(ProgressBoard, "update", stop)
         assert turnout("run", "small.toml", "--engine", "sequential", "--set", "checkpoint.rounds=1").code == 130
     said = turnout("resume", "small")
     assert (said.code, said.err) == (0, "")
@@ -341,7 +341,7 @@ def test_contract_a_stopped_study_is_resumed_from_its_folder(turnout: Turnout, m
 
 def test_contract_a_terminal_gets_one_live_line_per_arm(turnout: Turnout) -> None:
     screen = StringIO()
-    board = Board(load_study("small.toml"), "sequential   runs/small")
+    board = ProgressBoard(load_study("small.toml"), "sequential   runs/small")
     with live(board, Console(file=screen, force_terminal=True, width=120)) as on_progress:
         assert "small   2 arms x 2 seeds   3 rounds   sequential   runs/small" in screen.getvalue()  # at once
         board.tell("reading data")

@@ -14,11 +14,9 @@ from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
-from turnout.protocols import Choice, Population
-from turnout.requests import Evaluate, Fit, Record
+from turnout.protocols import Choice
+from turnout.requests import Evaluate, Fit
 from turnout.selection import Uniform, Weighted
-from turnout.streams import Streams
-from turnout.world.simulation import simulate
 
 LOCAL = SGD(lr=0.1, batch_size=4, epochs=1)
 
@@ -115,16 +113,7 @@ def test_contract_the_state_saved_and_restored_half_way_ends_the_same():
     half, _ = run(task, replace(plan, rounds=3))
     tensors, rest = saved(half)
     half_way = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    population = Population.of(task.federation.sizes)
-    engine, steps = Sequential(), simulate(plan, population, half_way, Streams(0))
-    answer = None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            final = stop.value
-            break
-        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+    final, _ = run(task, plan, state=half_way)
     assert torch.equal(final.model, whole.model)
     assert np.array_equal(final.last_losses, whole.last_losses, equal_nan=True)
 

@@ -14,16 +14,11 @@ from tests.conftest import blob_task, run
 from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP
 from turnout.coordinator import Cadence, MemoryLimit, Plan, State
 from turnout.coordinator.saving import PARTS, restored, saved, tables_of
-from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
-from turnout.protocols import Population
-from turnout.requests import Record
 from turnout.row_table import RowTable
 from turnout.selection import Uniform
-from turnout.streams import Streams
-from turnout.world.simulation import simulate
 
 LIKE = torch.zeros(3, dtype=torch.float64)
 NEVER = Cadence(every=10**9)
@@ -134,14 +129,8 @@ def test_property_any_array_comes_back(array):
 def resumed(task, plan, at):
     """The last state of a run that was saved after some rounds and taken up again."""
     half, _ = run(task, replace(plan, rounds=at))
-    steps = simulate(plan, Population.of(task.federation.sizes), again(half), Streams(0))
-    engine, answer = Sequential(), None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+    final, _ = run(task, plan, state=again(half))
+    return final
 
 
 REMEMBERING = {

@@ -93,6 +93,21 @@ def test_contract_labels_of_any_width_become_those_that_losses_take(kind):
     assert dataset.train.y.dtype == torch.int64
 
 
+@pytest.mark.parametrize("how", [np.array, torch.tensor, list])
+def test_contract_a_column_of_integers_is_one_label_per_sample(how):
+    clients = [(np.zeros((3, 2)), how([[0], [2], [1]])), (np.zeros((2, 2)), how([[1], [0]]))]
+    federation = from_clients(clients, test=(np.zeros((1, 2)), how([[1]])))
+    assert federation.num_classes == 3
+    assert federation.train.y.tolist() == [0, 2, 1, 1, 0]
+    assert federation.test.y.shape == (1,)
+
+
+def test_contract_a_column_of_floats_stays_a_regression():
+    federation = from_clients([(np.zeros((3, 2)), np.array([[0.0], [2.0], [1.0]]))])
+    assert federation.num_classes is None
+    assert federation.train.y.shape == (3, 1)
+
+
 def test_contract_lists_and_arrays_become_samples_in_one_precision():
     federation = from_clients(
         [([[1.0, 2.0], [3.0, 4.0]], [0, 1]), (np.array([[5.0, 6.0]])[:, ::-1], np.array([1], np.uint16))],

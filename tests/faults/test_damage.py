@@ -243,7 +243,7 @@ FORGED = {
     "a checkpoint of other files": (lambda f: forged(f, "checkpoint", "files = '[\"x\"]'"), "(KeyError: 'x')"),
     "a file without a name": (lambda f: forged(f, "file", "name = x'00' WHERE name LIKE 'm%'"), "did not write"),
     "another model": (with_file(lambda tensors, runs: tensors.clear()), "did not write (KeyError: 'last_losses')"),
-    "a memory that lacks": (with_file(forget_controls), "does not go on from its checkpoint (KeyError: 'control')"),
+    "a memory that lacks": (with_file(forget_controls), "cannot resume from its checkpoint (KeyError: 'control')"),
 }
 
 

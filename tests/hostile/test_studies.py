@@ -18,7 +18,7 @@ STUDY = """\
     model = "softmax"
     local = { lr = 0.1, steps = 1 }
     """
-DEEP = "Tables and lists lie at most 32 deep in one another; these lie deeper"
+DEEP = "Tables and lists may be nested at most 32 levels deep; these are deeper"
 LONG = "A whole number must fit into 64 bits; this one does not"
 
 BAD = {

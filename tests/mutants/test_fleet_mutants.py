@@ -8,6 +8,7 @@ import pytest
 from tests.fleet import claims
 from turnout.fleet import Deadline, HalfAndHalf, Recorded, Trace
 from turnout.fleet.availability import half_and_half
+from turnout.fleet.traces import UP
 from turnout.protocols import Timing
 
 TRACE = claims.trace_of((0, 0, 10), (1, 0, 40), (0, 20, 30), (2, 15, 25), (1, 60, 90), (2, 70, 100))
@@ -29,7 +30,7 @@ class OneSegmentPerCall:
         moments = np.unique(np.concatenate([self.trace.starts, self.trace.ends]))
         now = moments[min(self.calls, len(moments) - 1)]
         self.calls += 1
-        return self.trace.up_at(now)
+        return np.flatnonzero(self.trace.states_at(now) == UP)
 
 
 @dataclass

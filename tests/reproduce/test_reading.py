@@ -55,7 +55,7 @@ def test_golden_rounds_to_a_target_are_one_past_the_end_where_it_is_never_reache
 
 
 def test_error_an_arm_that_was_not_measured_is_named() -> None:
-    with pytest.raises(JournalError, match=r"Nothing was measured of accuracy in arm 'b'\. The arms are a"):
+    with pytest.raises(JournalError, match=r"Arm 'b' has no measurement of accuracy\. The arms are a"):
         curve(TWO, "b")
 
 

@@ -9,8 +9,8 @@ import torch
 from tests.conftest import models_of
 from turnout.errors import ConfigError
 from turnout.reproduce import shipped
-from turnout.reproduce.reading import apart
-from turnout.reproduce.safari import EvenLabels, heard
+from turnout.reproduce.reading import loss_gap
+from turnout.reproduce.safari import EvenLabels, covered_share
 from turnout.study import Study, load_study
 
 DIGITS = 'data={ use = "digits", clients = 10, server_samples = 100 }'
@@ -60,7 +60,7 @@ def test_golden_only_labels_of_those_who_came_are_heard() -> None:
     counts = np.arange(1.0, 11.0)
     loaded = replace(_study("safari-fig2").versions()["s = 4"], rounds=30).run().loaded
     arm = loaded.arms[0]
-    for seed, share in enumerate(heard(loaded, arm, counts)):
+    for seed, share in enumerate(covered_share(loaded, arm, counts)):
         held = loaded.holdings(arm, seed)
         assert held is not None
         assert held.label_counts is not None
@@ -78,5 +78,5 @@ def test_golden_apart_is_the_largest_difference_over_common_rounds() -> None:
         loaded.rounds[loaded.rounds["arm"] == arm].pivot(index="seed", columns="round", values="loss").to_numpy()
         for arm in loaded.arms
     ]
-    assert apart(loaded, *loaded.arms).tolist() == np.abs(losses[0] - losses[1]).max(axis=1).tolist()
-    assert (apart(loaded, *loaded.arms) > 0).all()
+    assert loss_gap(loaded, *loaded.arms).tolist() == np.abs(losses[0] - losses[1]).max(axis=1).tolist()
+    assert (loss_gap(loaded, *loaded.arms) > 0).all()

@@ -13,7 +13,7 @@ from turnout.streams import Streams
 
 def test_golden_parabolas_lie_in_their_ranges_and_weights_are_copies() -> None:
     rule = RandomQuadratics(clients=40, dim=5, curvature=(1.0, 20.0), target=(0.0, 100.0), weight_power=3.0)
-    drawn = rule.drawn(Streams(3))
+    drawn = rule.quadratics(Streams(3))
     assert drawn.curvatures is not None
     assert drawn.targets is not None
     assert drawn.num_examples is not None
@@ -23,11 +23,11 @@ def test_golden_parabolas_lie_in_their_ranges_and_weights_are_copies() -> None:
     assert 90 < np.max(drawn.targets) <= 100
     assert np.mean(drawn.num_examples) / MOST_COPIES == pytest.approx(0.75, abs=0.1)  # E of power(3)
     assert rule.build(Streams(3)).sizes.tolist() == list(drawn.num_examples)
-    assert rule.drawn(Streams(4)).curvatures != drawn.curvatures
+    assert rule.quadratics(Streams(4)).curvatures != drawn.curvatures
 
 
 def test_identity_a_range_of_one_curvature_makes_all_alike() -> None:
-    assert set(RandomQuadratics(curvature=(1.0, 1.0)).drawn(Streams(0)).curvatures or ()) == {1.0}
+    assert set(RandomQuadratics(curvature=(1.0, 1.0)).quadratics(Streams(0)).curvatures or ()) == {1.0}
 
 
 def test_identity_above_minimum_is_the_quadratic_with_its_minimum_at_zero() -> None:

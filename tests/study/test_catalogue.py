@@ -11,20 +11,11 @@ from torch import nn
 import turnout
 from turnout.aggregation import FedAvg
 from turnout.axes import AXES
-from turnout.catalogue import (
-    catalogue,
-    describe,
-    find,
-    hint_text,
-    is_rule,
-    loss_named,
-    name_of,
-    parameters,
-    rule_named,
-)
+from turnout.catalogue import catalogue, describe, find, hint_text, is_rule, loss_named, name_of, rule_named
 from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.losses import LOSSES, cross_entropy
+from turnout.parameters import parameters
 from turnout.protocols import Selection
 from turnout.rule_sources import describe_class, shipped_losses, shipped_rules
 from turnout.selection import Uniform

@@ -17,7 +17,7 @@ from turnout.local import SGD
 from turnout.losses import cross_entropy, squared_error
 from turnout.models import MLP, Softmax
 from turnout.selection import Uniform, Weighted
-from turnout.study import Arm, Study, load_study, resolved, to_toml
+from turnout.study import Arm, Study, load_study, resolved_settings, to_toml
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
 numbers = st.floats(1e-6, 0.99)
@@ -54,14 +54,14 @@ def test_property_any_study_loads_back_to_itself(
     needed = {"data": Digits(clients=9), "model": Softmax(), "local": local, "rounds": 3}
     study = Study(**{**needed, **shared}, arms=arms, seeds=seeds)
     file = tmp_path / "study.toml"
-    file.write_text(to_toml(resolved(study)), encoding="utf-8")
+    file.write_text(to_toml(resolved_settings(study)), encoding="utf-8")
     again = load_study(file)
-    assert resolved(again) == resolved(study)
+    assert resolved_settings(again) == resolved_settings(study)
     assert resolved_versions(again) == resolved_versions(study)
 
 
 def resolved_versions(study: Study) -> dict[str, Any]:
-    return {name: resolved(version) for name, version in study.versions().items()}
+    return {name: resolved_settings(version) for name, version in study.versions().items()}
 
 
 scalars = (

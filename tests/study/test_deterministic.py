@@ -74,7 +74,7 @@ def test_identity_a_deterministic_run_gives_the_same_bits_on_any_number_of_cores
     assert [differences(other, found[0]) for other in found[1:]] == [[], [], []]
     with Journal.open(tmp_path / "0" / "run") as journal:
         assert journal.facts["deterministic"] is True
-        assert "ways" not in journal.facts
+        assert "tuning" not in journal.facts
         assert journal.facts["machine"]["threads"] == 1
 
 
@@ -133,6 +133,6 @@ def test_contract_resume_goes_on_as_deterministic_as_it_began(turnout: Turnout, 
 
 
 def test_error_an_engine_that_measures_is_not_deterministic() -> None:
-    with pytest.raises(ConfigError, match=r"got a Vectorised that does. Pass Vectorised\(deterministic=True\)"):
+    with pytest.raises(ConfigError, match=r"got a Vectorised with it. Pass Vectorised\(deterministic=True\)"):
         study().run(engine=Vectorised(), deterministic=True)
     study().run(engine=Vectorised(deterministic=True), deterministic=True)

@@ -92,10 +92,10 @@ def test_identity_a_run_that_is_tried_again_ends_as_if_it_had_not_failed(tmp_pat
     with pytest.warns(RunsFailed):
         study.run(tmp_path / "out", engine="sequential")
     Fragile.calls = 0
-    with pytest.warns(RunsFailed), pytest.warns(UserWarning, match="mine, seed 0, failed before and is tried again"):
+    with pytest.warns(RunsFailed), pytest.warns(UserWarning, match="mine, seed 0, failed before and is run again"):
         study.run(tmp_path / "out", engine="sequential")  # and fails again
     Fragile.breaks = None
-    with pytest.warns(UserWarning, match="It said: ValueError: a mistake of one's own"):
+    with pytest.warns(UserWarning, match="Its error was: ValueError: a mistake of one's own"):
         again = study.run(tmp_path / "out", engine="sequential")
     assert again.failures == {}
     assert again.loaded.runs["status"].tolist() == ["finished"] * 3
@@ -194,7 +194,7 @@ def test_contract_the_command_tells_the_failure_at_the_end_and_exits_with_1(turn
         warnings.simplefilter("always")
         code, _, err = turnout("resume", "runs/two", "--allow-code")
     assert code == 0
-    assert "mine, seed 0, failed before and is tried again. It said: a mistake of one's own" in err
+    assert "mine, seed 0, failed before and is run again. Its error was: a mistake of one's own" in err
 
 
 def test_contract_the_command_exits_with_1_where_every_run_fails(turnout: Turnout, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import torch
 
 import turnout as to
 from tests.conftest import Turnout
-from turnout.errors import StudyNote
+from turnout.errors import ConfigError, StudyNote
 from turnout.fleet.traces import UP, Intervals, Trace
-from turnout.study import outlooks
-from turnout.study.fleet_preview import told
+from turnout.study import preview_notes
+from turnout.study.fleet_preview import lines_by_arm
 
 HOUR = 3600.0
 
@@ -38,7 +38,7 @@ def seen_in(made: to.Study) -> int:
 
 def test_golden_a_recording_of_which_little_is_replayed() -> None:
     made = study(to.fleet.Recorded(trace=staggered(), round_seconds=3 * HOUR / 40), selection={"cohort_size": 1})
-    (line,) = outlooks(made)
+    (line,) = preview_notes(made)
     assert line == (
         "fleet.availability: 40 rounds take 3 h of a recording of 4.88 days (2.6 %); "
         "2 of 40 clients are up in at least one of 40 rounds, 38 in none."
@@ -64,7 +64,7 @@ def test_golden_a_recording_of_which_little_is_replayed() -> None:
 )
 def test_identity_the_clients_foreseen_are_those_that_turn_up(availability: Any, is_told: bool) -> None:
     made = study(availability, rounds=4, clients=20)
-    lines, seen = outlooks(made), seen_in(made)
+    lines, seen = preview_notes(made), seen_in(made)
     assert bool(lines) == is_told == (seen < 20)
     if lines:
         assert lines[0].startswith(f"fleet.availability: {seen} of 20 clients are up in at least one of 4 rounds, ")
@@ -74,26 +74,26 @@ def test_golden_rounds_of_a_clock_are_an_estimate_and_called_one() -> None:
     clock = to.fleet.Deadline(seconds_per_step=HOUR, down_bandwidth=1e12, up_bandwidth=1e12)
     timed = to.fleet.Recorded(trace=staggered())
     made = study(timed, rounds=6, clock=clock)
-    assert outlooks(made) == [
+    assert preview_notes(made) == [
         "fleet.availability: how long rounds last, and so which clients a study will see, follows from the clock; "
         "a run says it before its first round."
     ]
     with pytest.warns(StudyNote, match=r"6 rounds take 6 h of a recording.*; 2 of 40 .*an estimate, from the first"):
         made.run(engine="sequential")
     assert seen_in(made) == 2
-    (line,) = outlooks(study(timed, rounds=6, clock=to.fleet.Deadline(deadline_seconds=2 * HOUR)))
+    (line,) = preview_notes(study(timed, rounds=6, clock=to.fleet.Deadline(deadline_seconds=2 * HOUR)))
     assert "6 rounds take 12 h of a recording of 4.88 days (10.3 %); 4 of 40 clients" in line
     assert line.endswith("That is an estimate: each round is taken to last fleet.clock.deadline_seconds.")
 
 
 def test_contract_arms_that_see_different_things_are_named() -> None:
-    assert told({"a": "x", "b": "x"}) == ["x"]
-    assert told({"a": "x", "b": "y", "c": "x"}) == ["a, c: x", "b: y"]
-    assert told({"a": "x", "b": ""}) == ["a: x"]
+    assert lines_by_arm({"a": "x", "b": "x"}) == ["x"]
+    assert lines_by_arm({"a": "x", "b": "y", "c": "x"}) == ["a, c: x", "b: y"]
+    assert lines_by_arm({"a": "x", "b": ""}) == ["a: x"]
 
 
 def test_contract_a_study_of_very_many_rounds_is_looked_at_in_part() -> None:
-    (line,) = outlooks(study(to.fleet.Resampled(size=1, every=1), rounds=10**6, clients=10**5))
+    (line,) = preview_notes(study(to.fleet.Resampled(size=1, every=1), rounds=10**6, clients=10**5))
     assert "at least " in line
     assert " in none" not in line
 
@@ -122,5 +122,8 @@ def test_contract_data_without_a_test_set_is_said_at_the_start(tmp_path: Path) -
             made = study("always", data=data, rounds=1).run(tmp_path / str(holdout))
         (note,) = made.loaded.study["facts"]["notes"]
         assert note.startswith("mine has no test set")
+        with pytest.raises(ConfigError, match=r"^target needs a test set, .*; mine has none\. Give"):
+            study("always", data=data, rounds=1, target={"accuracy": 0.8}).run(tmp_path / "refused")
+        assert not (tmp_path / "refused").exists()
     tested = to.data.from_clients(clients, test=clients[0])
     assert "notes" not in study("always", data=tested, rounds=1).run().loaded.study["facts"]

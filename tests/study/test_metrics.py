@@ -27,7 +27,7 @@ from turnout.losses import Loss, cross_entropy
 from turnout.metrics import EVALUATED, RESERVED, measurable
 from turnout.protocols import Combined
 from turnout.requests import Answer, Evaluated
-from turnout.study import Study, resolved
+from turnout.study import Study, resolved_settings
 
 
 def focal(output: Tensor, target: Tensor, power: float = 2.0) -> Tensor:
@@ -142,10 +142,10 @@ def test_error_a_model_with_too_few_outputs_is_said_under_any_loss(loss: Loss | 
 
 
 def test_golden_losses_made_in_python_are_told_apart_in_the_record() -> None:
-    names = [resolved(Study(**SMALL, loss=loss))["loss"] for loss in LOSSES.values()]
-    assert len(set(names)) == len(names)
-    assert names[0] == resolved(Study(**SMALL, loss=nn.CrossEntropyLoss(reduction="none")))["loss"]
-    assert names[0].startswith("(a CrossEntropyLoss made in Python, ")
+    names = [resolved_settings(Study(**SMALL, loss=loss))["loss"] for loss in LOSSES.values()]
+    assert len({str(name) for name in names}) == len(names)
+    assert names[0] == resolved_settings(Study(**SMALL, loss=nn.CrossEntropyLoss(reduction="none")))["loss"]
+    assert (names[0]["made_in_python"], names[0]["name"]) == ("loss", "CrossEntropyLoss")
     assert names[3] == "tests.study.test_metrics:focal"
 
 

@@ -24,7 +24,7 @@ from turnout.journal.open_database import open_for_writing
 from turnout.models.initialise import build_initialised
 from turnout.models.keyed import made
 from turnout.report import write_report
-from turnout.study import Study, resolved
+from turnout.study import Study, resolved_settings
 
 NOTE = "every seed starts from the weights of the given module; pass model=Net or model=lambda: Net(...) to draw new"
 
@@ -184,19 +184,19 @@ def test_contract_another_process_ends_at_the_same_model() -> None:
 
 
 def test_contract_a_class_is_named_and_a_function_is_told_by_what_it_makes() -> None:
-    assert resolved(study(model=Net))["model"] == {"use": f"{__name__}:Net"}
+    assert resolved_settings(study(model=Net))["model"] == {"use": f"{__name__}:Net"}
 
     class Local(Net):
         """One that no file can name."""
 
-    plain = resolved(study(model=lambda: Net(6)))["model"]
-    assert (plain["use"], plain["name"]) == (
-        "(a function made in Python)",
+    plain = resolved_settings(study(model=lambda: Net(6)))["model"]
+    assert (plain["made_in_python"], plain["name"]) == (
+        "function",
         "test_contract_a_class_is_named_and_a_function_is_told_by_what_it_makes.<locals>.<lambda>",
     )
-    assert plain == resolved(study(model=lambda: Net(6)))["model"]
-    assert plain != resolved(study(model=lambda: Net(7)))["model"]
-    assert resolved(study(model=Local))["model"]["use"] == "(a class made in Python)"
+    assert plain == resolved_settings(study(model=lambda: Net(6)))["model"]
+    assert plain != resolved_settings(study(model=lambda: Net(7)))["model"]
+    assert resolved_settings(study(model=Local))["model"]["made_in_python"] == "class"
 
 
 def test_contract_a_folder_goes_on_with_the_same_function_and_refuses_another(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ from turnout.reproduce.timing import Timed
 from turnout.requests import Answer, Evaluate, Fit, Record
 from turnout.selection import Uniform
 from turnout.streams import Streams
-from turnout.study import Study, arm, resolved, study_of
-from turnout.study.interruption import Stopped, listening
+from turnout.study import Study, arm, resolved_settings, study_of
+from turnout.study.interruption import Stopped, handle_signals
 
 SMALL: dict[str, Any] = {
     "data": Digits(clients=12),
@@ -83,7 +83,7 @@ class Failing(Sequential):
         return super().answer(questions)
 
 
-@pytest.mark.filterwarnings("ignore:.*failed before and is tried again")
+@pytest.mark.filterwarnings("ignore:.*failed before and is run again")
 def test_error_a_mistake_is_the_checkpoints_only_in_the_first_round_after_it(tmp_path: Path) -> None:
     study = Study(**{**SMALL, "seeds": 1})
     with pytest.raises(KeyError, match="a mistake of one's own"):  # of a run that has just begun
@@ -91,7 +91,7 @@ def test_error_a_mistake_is_the_checkpoints_only_in_the_first_round_after_it(tmp
     for round in (4, 5):  # begun again; then taken up after round 3, where the other arm ended
         with pytest.warns(RunsFailed, match='FedAvg, seed 0: KeyError: "a mistake of one\'s own"'):
             study.run(tmp_path / "out", engine=Failing(round))
-    with pytest.raises(JournalError, match=r"does not go on from its checkpoint \(KeyError") as told:
+    with pytest.raises(JournalError, match=r"cannot resume from its checkpoint \(KeyError") as told:
         study.run(tmp_path / "out", engine=Failing(5))
     assert isinstance(told.value.__cause__, KeyError)
 
@@ -133,7 +133,7 @@ def test_contract_a_study_goes_on_the_way_it_was_begun(wrapped: Callable[[Engine
     with pytest.raises(KeyboardInterrupt):
         study.run(tmp_path / "out", engine=wrapped(engine), on_progress=stopping_at(0, 3))
     assert engine.ways
-    assert load(tmp_path / "out").study["facts"]["ways"] == engine.tuning()
+    assert load(tmp_path / "out").study["facts"]["tuning"] == engine.tuning()
     other = Vectorised()
     other.remembered.known = dict.fromkeys(engine.ways, Execution(False, 1, 1, 1))  # what another process has measured
     study.run(tmp_path / "out", engine=wrapped(other))
@@ -160,7 +160,7 @@ def test_contract_other_circumstances_are_noted(tmp_path: Path) -> None:
     study = Study(**SMALL)
     with pytest.raises(KeyboardInterrupt):
         study.run(tmp_path / "out", engine="sequential", on_progress=stopping_at(0, 3))
-    with pytest.warns(UserWarning, match=r"goes on in other circumstances \(engine was sequential and is vectorised"):
+    with pytest.warns(UserWarning, match=r"resumes in another environment \(engine was sequential and is vectorised"):
         study.run(tmp_path / "out", engine="vectorised")
 
 
@@ -168,16 +168,28 @@ def test_identity_the_study_in_a_folder_is_the_study(tmp_path: Path) -> None:
     study = Study(**SMALL)
     study.run(tmp_path / "out")
     back = study_of(load(tmp_path / "out").study["config"], "out")
-    assert resolved(back) == resolved(study)
+    assert resolved_settings(back) == resolved_settings(study)
     assert back == study
 
 
-def test_error_parts_made_in_python_cannot_come_from_a_folder() -> None:
-    study = Study(**{**SMALL, "model": torch.nn.Linear(64, 10)})
-    with pytest.raises(
-        ConfigError, match=r"study in runs/x has parts that were made in Python.*Go on with it in Python"
-    ):
-        study_of(resolved(study), "runs/x")
+def test_identity_a_name_like_a_note_is_only_a_name() -> None:
+    study = Study(**{**SMALL, "arms": [arm("(a module made in Python)", rounds=2)]})
+    assert study_of(resolved_settings(study), "out") == study
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"model": torch.nn.Linear(64, 10)},
+        {"model": lambda: torch.nn.Linear(64, 10)},
+        {"loss": torch.nn.CrossEntropyLoss(reduction="none")},
+        {"arms": [arm("x", model=torch.nn.Linear(64, 10))]},
+    ],
+)
+def test_error_parts_made_in_python_cannot_come_from_a_folder(part: dict[str, Any]) -> None:
+    study = Study(**{**SMALL, **part})
+    with pytest.raises(ConfigError, match=r"study in runs/x has parts that were made in Python.*Resume it in Python"):
+        study_of(resolved_settings(study), "runs/x")
 
 
 @pytest.fixture
@@ -191,9 +203,9 @@ def _ctrl_c_raises() -> Iterator[None]:
 @pytest.mark.usefixtures("_ctrl_c_raises")
 def test_contract_the_first_ctrl_c_asks_and_the_second_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with listening(can_be_saved=True) as stop:
+    with handle_signals(can_be_saved=True) as stop:
         assert not stop.is_asked()
-        with pytest.warns(UserWarning, match="ends within 1 s is saved, a longer one is given up; Ctrl-C once more"):
+        with pytest.warns(UserWarning, match="ends within 1 s is saved, a longer one is abandoned; Ctrl-C once more"):
             signal.raise_signal(signal.SIGINT)
         assert stop.is_asked()
         with pytest.raises(KeyboardInterrupt):
@@ -203,7 +215,7 @@ def test_contract_the_first_ctrl_c_asks_and_the_second_stops_at_once() -> None:
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
 def test_contract_a_study_in_memory_stops_at_once() -> None:
-    with listening(can_be_saved=False) as stop:
+    with handle_signals(can_be_saved=False) as stop:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert stop.is_asked()  # so that threads, which no signal reaches, stop too
@@ -213,7 +225,7 @@ def test_contract_a_handler_of_ones_own_is_left_alone() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
-        with warnings.catch_warnings(), listening(can_be_saved=True) as stop:
+        with warnings.catch_warnings(), handle_signals(can_be_saved=True) as stop:
             signal.raise_signal(signal.SIGINT)
             assert not stop.is_asked()
     finally:
@@ -254,8 +266,8 @@ def test_identity_a_round_that_is_given_up_is_run_again_bit_for_bit(
     monkeypatch.setattr("turnout.study.interruption.GRACE_SECONDS", 0.0)
     study = Study(**SMALL)
     with (
-        pytest.warns(UserWarning, match="a longer one is given up"),
-        pytest.raises(Stopped, match=f"the round in progress was given up; {saved}") as stopped,
+        pytest.warns(UserWarning, match="a longer one is abandoned"),
+        pytest.raises(Stopped, match=f"the round in progress was abandoned; {saved}") as stopped,
     ):
         study.run(tmp_path / "out", engine=Interrupting(WAYS[way](), kind, round, signal.SIGTERM))
     assert stopped.value.exit_code == 143

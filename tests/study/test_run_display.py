@@ -13,7 +13,7 @@ from torch import nn
 import turnout as to
 from turnout.requests import Record
 from turnout.study import Study
-from turnout.study.progress import Board, live
+from turnout.study.progress import ProgressBoard, live
 from turnout.study.run_display import LINE_SECONDS, QUIET_SECONDS, lines
 
 ARMS = (to.arm("FedAvg"), to.arm("<b>bold</b>", aggregation=to.aggregation.FedAvg(weighting="mean")))
@@ -97,7 +97,7 @@ def test_contract_what_was_there_before_counts_as_done(
 
 def test_contract_a_terminal_gets_a_table_after_a_while(clock: Clock) -> None:
     screen = StringIO()
-    board = Board(study(), "sequential   in memory")
+    board = ProgressBoard(study(), "sequential   in memory")
     with live(board, Console(file=screen, force_terminal=True, width=120), 2000.0) as on_progress:
 
         def tell(arm: str, seed: int, record: Record) -> None:
@@ -117,7 +117,7 @@ def test_contract_a_line_holds_a_few_arms_and_a_loss_where_nothing_else_is_measu
     arms = [to.arm(f"a{number}", local=to.local.SGD(lr=0.01 * number, steps=1)) for number in range(1, 9)]
     few = study(data=to.data.from_clients(pairs, test=pairs[0]), arms=arms, rounds=1, seeds=1)
     screen = StringIO()
-    with lines(Board(few, ""), Console(file=screen, width=80)) as on_progress:
+    with lines(ProgressBoard(few, ""), Console(file=screen, width=80)) as on_progress:
         few.run(on_progress=on_progress, progress=False)
     last = screen.getvalue().splitlines()[-1]
     assert last.startswith("a1 1/1 loss ")

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from turnout.aggregation import FedAvg, FedNova, FedVARP
+from turnout.algorithms import fedavg
 from turnout.assist import Safari
 from turnout.asynchrony import FedBuff
 from turnout.axes import AXES
-from turnout.catalogue import Parameter, catalogue, parameters
+from turnout.catalogue import catalogue
 from turnout.checkpoint import Checkpoint
 from turnout.coordinator import Cadence, Trust, Turnover
 from turnout.data.partition import Pareto
@@ -26,12 +27,13 @@ from turnout.fleet import Bernoulli, Deadline, Fleet, Lognormal, Phones, Schedul
 from turnout.local import SGD
 from turnout.local.schedule import Inverse, Step
 from turnout.models import MLP
+from turnout.parameters import Parameter, parameters
 from turnout.reproduce import direction, filfl, phones, tasks
 from turnout.reproduce import safari as even
-from turnout.selection import Optimal, Uniform
+from turnout.selection import Optimal, PowerOfChoice, Uniform
 from turnout.settings import GIVEN, Count, MismatchError, Range, When, fitted, members, rule
 from turnout.study import load_study
-from turnout.study.config_tree import Problems, Where, at_one_place
+from turnout.study.config_tree import Problems, Where, tree_from_value
 from turnout.study.typed_values import Reader
 
 SHIPPED = [made for axis in AXES for made in catalogue(axis).values()]
@@ -127,19 +129,19 @@ def test_identity_a_study_file_gets_the_message_that_python_gets(made: type, giv
         if not isinstance(value, str | bool | int | float | tuple) or section is None:
             continue
         noted = Problems()
-        Reader(noted).setting(made.__name__, given, at_one_place(value, Where(1, "file:1")), section)
+        Reader(noted).setting(made.__name__, given, tree_from_value(value, Where(1, "file:1")), section)
         (told,) = {message for _, message in noted.found}
         if told.startswith((made.__name__,)):
             with pytest.raises(ConfigError) as failure:
                 made(**{given.name: value})
-            assert str(failure.value) == told
+            assert failure.value.problems[0].message == told
 
 
 def rule_section(made: type, given: Parameter) -> str | None:
     """Return the section that a rule's own message names."""
     with pytest.raises(ConfigError) as failure:
         made(**{given.name: object()})
-    return str(failure.value).rpartition("Change ")[2].rstrip(".").rpartition(".")[0]
+    return failure.value.problems[0].setting.rpartition(".")[0]
 
 
 @pytest.mark.parametrize(
@@ -207,8 +209,9 @@ def test_error_what_another_setting_makes_void_is_refused(made: type, given: Par
         values[other] = next(nothing for nothing in (None, (), 0) if may_be(hint, nothing))
     else:
         values[other] = another(parameters(made)[other].hint, *allowed)
+    needed = {name: another(entry.hint) for name, entry in parameters(made).items() if entry.is_required}
     with pytest.raises(ConfigError, match=rf"^{made.__name__} uses {given.name} only with.*\. Drop .*\.{given.name}"):
-        made(**values)
+        made(**needed | values)
 
 
 def may_be(hint: Any, value: Any) -> bool:
@@ -281,8 +284,33 @@ def test_contract_a_rule_stays_a_frozen_dataclass_that_can_be_copied() -> None:
         solver.lr = 3.0  # type: ignore[misc]
     with pytest.raises(ConfigError, match="lr > 0"):
         replace(solver, lr=-1)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'epoch'"):
-        SGD(lr=0.1, epoch=1)  # type: ignore[call-arg]
+
+
+def test_error_an_unknown_setting_names_the_rule_the_nearest_and_all_settings() -> None:
+    expected = r"^SGD has no setting momentun\. Did you mean momentum\? It has lr, .*momentum"
+    with pytest.raises(ConfigError, match=expected) as refused:
+        SGD(lr=0.1, epochs=1, momentun=0.9)  # type: ignore[call-arg]
+    assert [problem.setting for problem in refused.value.problems] == ["local.momentun"]
+
+
+def test_error_unknown_and_missing_settings_are_one_message() -> None:
+    with pytest.raises(ConfigError) as refused:
+        SGD(learning=0.1, epochs=1)  # type: ignore[call-arg]
+    unknown, missing = str(refused.value).splitlines()
+    assert unknown.startswith("SGD has no setting learning.")
+    assert missing == "SGD needs lr. Set local.lr."
+    with pytest.raises(ConfigError, match=r"^PowerOfChoice needs cohort_size\. Set selection\.cohort_size\."):
+        PowerOfChoice()  # type: ignore[call-arg]
+
+
+def test_error_a_setting_without_a_name_says_how_to_write_it() -> None:
+    with pytest.raises(ConfigError, match=r"^SGD needs its settings by name; got 0\.1\. Write SGD\(lr=0\.1\)\.$"):
+        SGD(0.1)  # type: ignore[misc]
+
+
+def test_error_a_recipe_refuses_unknown_and_missing_settings_like_a_rule() -> None:
+    with pytest.raises(ConfigError, match=r"^fedavg has no setting epoch\. Did you mean epochs\? It has lr, epochs"):
+        fedavg(lr=0.1, epoch=1)  # type: ignore[call-arg]
 
 
 def test_contract_a_rule_given_by_name_or_table_is_read_as_that_rule() -> None:

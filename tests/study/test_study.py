@@ -21,7 +21,7 @@ from turnout.local import SGD
 from turnout.models import MLP, Softmax
 from turnout.requests import Record
 from turnout.selection import Uniform
-from turnout.study import Arm, Study, arm, load_study, resolved
+from turnout.study import Arm, Study, arm, load_study, resolved_settings
 
 SMALL: dict[str, Any] = {
     "data": Digits(clients=12, partition=Dirichlet(concentration=0.5, min_size=5)),
@@ -122,7 +122,7 @@ def test_contract_a_module_class_named_in_a_file_is_drawn_from_each_seed(tmp_pat
         local = {{ lr = 0.1, steps = 1 }}
         seeds = 2""")
     study = load_study(file, allow_code=True)
-    assert resolved(study)["model"] == {"use": f"{__name__}:Net", "outputs": 3}
+    assert resolved_settings(study)["model"] == {"use": f"{__name__}:Net", "outputs": 3}
     starts = study.run().loaded.rounds.query("round == 0")["loss"]
     assert starts.nunique() == 2
     assert study.run().loaded.rounds.query("round == 0")["loss"].tolist() == starts.tolist()
@@ -192,7 +192,7 @@ def test_contract_progress_tells_every_round_of_every_run() -> None:
         (
             {"model": Net()},
             ConfigError,
-            r"Net with the loss cross_entropy cannot take a sample of digits, of shape \(64,\)",
+            r"Net with the loss cross_entropy fails on a sample of digits, of shape \(64,\)",
         ),
         ({"loss": nn.functional.cross_entropy}, ConfigError, r"A loss must return one value per sample; .* shape \(\)"),
         (
@@ -251,7 +251,7 @@ def test_contract_data_and_modules_made_in_python_are_told_apart() -> None:
     federation, other = from_clients(own_clients()), from_clients(own_clients()[::-1])
     make = lambda data, model: Study(**{**SMALL, "data": data, "model": model})  # noqa: E731
     net = Net()
-    plain = resolved(make(federation, net))
-    assert plain == resolved(make(from_clients(own_clients()), net))
-    assert plain["data"] != resolved(make(other, net))["data"]
-    assert plain["model"] != resolved(make(federation, Net()))["model"]
+    plain = resolved_settings(make(federation, net))
+    assert plain == resolved_settings(make(from_clients(own_clients()), net))
+    assert plain["data"] != resolved_settings(make(other, net))["data"]
+    assert plain["model"] != resolved_settings(make(federation, Net()))["model"]

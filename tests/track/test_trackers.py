@@ -17,7 +17,7 @@ from tests.conftest import Turnout
 from tests.journal.records import record
 from turnout.errors import ConfigError
 from turnout.journal import load
-from turnout.study import resolved, study_of
+from turnout.study import resolved_settings, study_of
 from turnout.track import Mlflow, TensorBoard, Tracked, Trackers, Wandb, numbers
 
 SENT = ["loss", "accuracy", "up", "asked", "answered", "bytes_down", "bytes_up", "gradient_evaluations", "sim_seconds"]
@@ -288,7 +288,7 @@ def test_error_a_study_in_memory_has_no_place_for_a_store(monkeypatch: pytest.Mo
     from turnout.track import open_trackers
 
     monkeypatch.setattr(open_trackers, "find_spec", lambda name: object())
-    with pytest.raises(ConfigError, match=r"track \(tensorboard\) needs a folder.*Give run a folder"):
+    with pytest.raises(ConfigError, match=r"track \(tensorboard\) needs an output folder.*Pass a folder"):
         study("tensorboard").run()
 
 
@@ -343,8 +343,8 @@ def test_error_a_study_file_sends_nothing_over_the_network_without_permission(
     with pytest.raises(ConfigError, match=message):
         to.load_study(file)
     with pytest.raises(ConfigError, match=f"runs/x asks to track with {tracker}"):
-        study_of(resolved(allowed), "runs/x")
-    assert study_of(resolved(allowed), "runs/x", allow_network=True) == allowed
+        study_of(resolved_settings(allowed), "runs/x")
+    assert study_of(resolved_settings(allowed), "runs/x", allow_network=True) == allowed
 
 
 def test_error_the_command_refuses_a_file_that_would_use_the_network(

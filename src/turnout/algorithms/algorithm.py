@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import Annotated, Any, Literal, ParamSpec
 
 from turnout.algorithms.example import Example
-from turnout.catalogue import Parameter, Setting, default_text, hint_text, parameters
-from turnout.errors import ConfigError
-from turnout.settings import MismatchError, Range, StepCount, fitted, shown
+from turnout.catalogue import Setting, default_text, hint_text
+from turnout.parameters import Parameter, parameters
+from turnout.settings import MismatchError, Range, StepCount, converted_settings, fitted, refuse_unnamed, shown
 
 P = ParamSpec("P")
 Sections = dict[str, Any]  # by section of a study: the rule's name and its settings, as a study file has them
@@ -29,15 +29,10 @@ def algorithm(function: Callable[P, Sections]) -> Callable[P, Sections]:
     """Check the settings of a named algorithm against their type hints whenever it is called."""
 
     @wraps(function)
-    def checked(*args: P.args, **given: P.kwargs) -> Sections:
-        known = parameters(function)
-        for name, value in given.items():
-            if name in known:  # Python refuses the others
-                try:
-                    given[name] = fitted(known[name].hint, value)
-                except MismatchError as error:
-                    raise ConfigError(error.told(function.__name__, name, f"recipe.{name}")) from None
-        return function(*args, **given)
+    def checked(*unnamed: P.args, **settings: P.kwargs) -> Sections:
+        known, name = parameters(function), function.__name__
+        refuse_unnamed(unnamed, known, name)
+        return function(**converted_settings(known, settings, name, "recipe"))  # type: ignore[call-arg]
 
     return checked
 

@@ -7,11 +7,11 @@ Round:
     for each client i in S_t, in parallel:
         x_i ← x;  repeat τ_i times:  x_i ← x_i − η_l ∇f_i(x_i; batch)
         Δ_i ← x − x_i
-    x ← x − η_g Σ_{i∈S_t} w_i Δ_i                  w_i = n_i / Σ_{j∈S_t} n_j;  η_g = 1 averages the models
+    x ← x − η_g Σ_{i∈S_t} w_i Δ_i                  w_i = n_i / Σ_{j∈S_t} n_j by default;  η_g = 1 averages the models
 
 Choice per axis:
     local        any solver; sgd if the study names none
-    aggregation  fedavg
+    aggregation  fedavg with any weighting: each is a weighted average of the updates
     server       sgd
 
 Reduces to: one step of gradient descent on F when τ_i = 1, batches are full and every client takes part.

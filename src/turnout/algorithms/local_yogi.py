@@ -21,38 +21,9 @@ When to use it: where local Adam would, when gradients are sparse or differ much
 Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
 """
 
-from typing import Literal
-
-from turnout.algorithms.algorithm import Sections, Work, algorithm, given
 from turnout.algorithms.example import Example
-from turnout.settings import Count, Positive
+from turnout.algorithms.local_adaptive import local_adaptive
 
 EXAMPLE = Example("local Yogi", settings={"lr": 0.02})
 
-
-@algorithm
-def local_yogi(
-    *,
-    correction: Literal["none", "local", "joint"] = "joint",
-    lr: Positive = 0.01,
-    epochs: Work | None = 1,
-    steps: Work | None = None,
-    batch_size: Count | None = 20,
-    adaptivity: Positive = 1e-3,
-) -> Sections:
-    """Return the sections of local Yogi.
-
-    Args:
-        correction: what is taken out of an update: "none", the "local" preconditioner, or "joint" with a common one put
-            back by the server; usually "joint".
-        lr: learning rate η_l of the clients, above 0, usually 0.001 to 0.1.
-        epochs: local epochs E, 1 or more, or a range drawn per client and round; none if steps are given.
-        steps: local steps τ, 1 or more, or a range drawn per client and round; instead of epochs.
-        batch_size: samples B of a mini-batch, 1 or more, usually 10 to 64; none for all of a client's samples.
-        adaptivity: constant τ_a added to the root, above 0, usually 0.001; larger values adapt less.
-    """
-    work = given(epochs=epochs, steps=steps, batch_size=batch_size)
-    return {
-        "local": {"use": "yogi", "lr": lr, "correction": correction, "adaptivity": adaptivity, **work},
-        "aggregation": {"use": "joint" if correction == "joint" else "fedavg"},
-    }
+local_yogi = local_adaptive("yogi", module=__name__, title="local Yogi", default_lr=0.01, usual_lr="0.001 to 0.1")

@@ -13,7 +13,7 @@ Round:
 
 Choice per axis:
     local        sgd with control = "average" or "gradient"
-    aggregation  fedavg with weighting = "mean"
+    aggregation  fedavg, by default with weighting = "mean"
     server       fedexp
 
 Reduces to: SCAFFOLD as ε → ∞; FedExP in the first round, where every control variate is 0.

@@ -14,10 +14,10 @@ CLEAR = 0.05  # a difference with a corrected p-value below this is called clear
 SURE = f"{100 * LEVEL:.0f} %"
 BLOCKS = "▁▂▃▄▅▆▇█"
 TO_TARGET: Mapping[str, tuple[str, Say]] = {
-    "round": ("rounds to target", number_format.number),
-    "bytes": ("bytes to target", number_format.amount_of_bytes),
-    "gradient_evaluations": ("gradients to target", number_format.number),
-    "sim_seconds": ("simulated time to target", number_format.seconds),
+    "round": ("rounds", number_format.number),
+    "bytes": ("bytes", number_format.amount_of_bytes),
+    "gradient_evaluations": ("gradients", number_format.number),
+    "sim_seconds": ("simulated time", number_format.seconds),
 }
 SPREAD = "mean ± standard deviation over seeds"
 PAIRED = "differences are taken seed by seed; interval: Student's t; p: t-test"
@@ -59,6 +59,7 @@ class Comparison:
     target: Target | None
     target_origin: str  # where the target comes from
     notes: tuple[str, ...]  # remarks on single arms, shown below the table
+    moment: str = "final"  # when the values were measured, as the heading of their column says it
 
     def text(self) -> str:
         """Return the comparison as aligned columns of plain text; the last column is each arm's curve."""
@@ -102,7 +103,13 @@ class Comparison:
             ]
             for row in self.rows
         ]
-        headings = ["arm", "seeds", f"final {self.metric}", *pairs, *(heading for heading, _ in used.values())]
+        headings = [
+            "arm",
+            "seeds",
+            f"{self.moment} {self.metric}",
+            *pairs,
+            *(f"{heading} to target" for heading, _ in used.values()),
+        ]
         return Shown(headings, rows, self._notes())
 
     def verdict(self) -> str:

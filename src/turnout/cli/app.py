@@ -147,16 +147,16 @@ def check(study: StudyName, as_json: AsJson = False, allow_code: AllowCode = Fal
     """Check a study and print it with all settings; no data is loaded."""
     with clear_errors():
         with starting(study):
-            from turnout.study import load_study, outlooks, resolved, to_toml
+            from turnout.study import load_study, preview_notes, resolved_settings, to_toml
 
         value = load_study(study, allow_code=allow_code, allow_network=True)  # nothing is run
-        plain_study = resolved(value)
+        plain_study = resolved_settings(value)
         if as_json:
             typer.echo(json_text(plain_study))
         else:
             arms, seeds = len(value.versions()), len(value.all_seeds)
             typer.echo(f"# {arms} arm{'s'[: arms > 1]} x {seeds} seed{'s'[: seeds > 1]}: no problems found")
-            for line in outlooks(value):
+            for line in preview_notes(value):
                 typer.echo(printable(f"# {line}"))
             typer.echo(to_toml(plain_study), nl=False)
 

@@ -15,13 +15,13 @@ def comparison_table(comparison: Comparison) -> Group:
     Both fit into 80 columns if names are short.
     """
     shown = comparison.shown()
-    costs = len(comparison.costs_shown())
+    cost_headings = [heading for heading, _ in comparison.costs_shown().values()]
+    costs = len(cost_headings)
     lines = [[*row[: len(row) - costs], line] for row, line in zip(shown.rows, comparison.sparklines(), strict=True)]
     above = [heading.replace(f" [{SURE}]", f"\n[{SURE}]") for heading in shown.headings]
     parts: list[Table | Text] = [_aligned([*above[: len(above) - costs], ""], lines)]
     if costs:
-        headings = [heading.removesuffix(" to target") for heading in shown.headings[-costs:]]
-        parts += [Text(), _aligned(["to target", *headings], [[row[0], *row[-costs:]] for row in shown.rows])]
+        parts += [Text(), _aligned(["to target", *cost_headings], [[row[0], *row[-costs:]] for row in shown.rows])]
     notes = [*shown.notes, f"blocks: {comparison.metric} over rounds, on one scale"]
     return Group(*parts, Text(), Text("\n".join(notes), style="italic dim"))
 

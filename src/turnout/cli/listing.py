@@ -9,9 +9,9 @@ from typing import Any
 from turnout.algorithms import ALGORITHMS
 from turnout.algorithms.algorithm import Algorithm
 from turnout.axes import AXES
-from turnout.catalogue import axis_named, describe, did_you_mean, find
+from turnout.catalogue import axis_named, describe, find
 from turnout.cli.study_settings import study_settings
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, did_you_mean
 from turnout.rule_sources import ShippedRule, shipped_losses, shipped_rules
 from turnout.study.study_files import shipped_studies
 from turnout.study.toml_text import to_toml

@@ -11,7 +11,7 @@ import typer
 from turnout.cli.error_messages import STOPPED
 from turnout.cli.json_output import json_text
 from turnout.reproduce import Shipped, Verdict, reproduce, shipped, shipped_named
-from turnout.reproduce.claims import tally
+from turnout.reproduce.claims import count_text
 from turnout.study import Study
 from turnout.study.interruption import Stopped
 from turnout.study.progress import duration
@@ -79,6 +79,6 @@ def _print(verdict: Verdict, folder: Path) -> None:
     for note in [*(claim.statement.note for claim in verdict.claims), *verdict.notes]:
         if note:
             typer.echo(f"note: {note}")
-    held = tally([claim.outcome for claim in verdict.claims])
+    held = count_text([claim.outcome for claim in verdict.claims])
     run = f"{verdict.seeds} seeds, scale {verdict.scale}"
     typer.echo(f"claims that held: {held}; {run}; results are in {folder}")

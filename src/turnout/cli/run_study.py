@@ -14,7 +14,7 @@ from turnout.errors import JournalError, RunsFailed, TurnoutError
 from turnout.journal import Journal
 from turnout.study import Comparison, Result, Study
 from turnout.study.interruption import Stopped
-from turnout.study.progress import Board, duration, live, plain
+from turnout.study.progress import ProgressBoard, duration, live, plain
 from turnout.study.running import engine_named, failure_text
 
 FAILED = 1
@@ -48,7 +48,7 @@ def carry_out(
 
 def _run(study: Study, folder: Path, engine: str, deterministic: bool, accept_changed_data: bool) -> Result:
     console, worker = Console(), engine_named(engine, deterministic=deterministic)
-    board = Board(study, f"{engine}   {folder}")
+    board = ProgressBoard(study, f"{engine}   {folder}")
     board.skipped = _finished_rounds(folder)
     try:
         with (live if console.is_terminal else plain)(board, console) as on_progress:

@@ -18,9 +18,15 @@ def as_inputs(values: Any, what: str) -> Tensor:
 
 
 def as_targets(values: Any, what: str) -> Tensor:
-    """Return targets as a tensor; integer labels become int64, as PyTorch's losses require."""
+    """Return targets as a tensor; integer labels become int64, as PyTorch's losses require.
+
+    A column of labels, an integer array of shape (n, 1), becomes one label per sample. Floats keep their shape: they
+    are the targets of a regression.
+    """
     targets = _tensor(values, what)
-    return targets if targets.is_floating_point() else targets.long()
+    if targets.is_floating_point():
+        return targets
+    return (targets.squeeze(1) if targets.dim() == 2 and targets.shape[1] == 1 else targets).long()
 
 
 def as_names(values: Sequence[object] | None, what: str) -> tuple[str, ...] | None:

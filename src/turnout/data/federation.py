@@ -277,7 +277,8 @@ def from_clients(
     """Build a federation from one (x, y) pair per client.
 
     Args:
-        clients: pair (x, y) of each client: tensors, arrays or lists.
+        clients: pair (x, y) of each client: tensors, arrays or lists. Integers in y, of shape (n,) or (n, 1), are class
+            labels; floats are the targets of a regression.
         test: the global test set, (x, y).
         server: samples of the server, (x, y).
         holdout: fraction of each client's samples in its own test set, rounded up; at least one sample remains for

@@ -93,10 +93,6 @@ class Trace:
             high = np.where(is_open & ~has_started, middle, high)
         return low - 1
 
-    def up_at(self, seconds: float) -> Ids:
-        """Return the clients that are available at a time, ascending."""
-        return np.flatnonzero(self.states_at(seconds) == UP)
-
     def share_up(self, edges: Floats) -> Floats:
         """Return the exact mean share of available clients between each two neighbouring times."""
         is_up = self.states == UP

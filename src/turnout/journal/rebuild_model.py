@@ -18,7 +18,7 @@ def rebuild_module(config: Mapping[str, Any], last: LastModel, where: str) -> nn
     """Return the module that a run's settings describe, loaded with the run's last model."""
     with as_written(where):
         settings = dict(config["model"])
-        rule = catalogue("models").get(settings.pop("use"))
+        rule = catalogue("models").get(settings.pop("use", ""))
         if rule is None:
             raise JournalError(
                 f"{where} needs a model that turnout ships to build its module again; this run's is your own. "

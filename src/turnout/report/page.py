@@ -24,11 +24,11 @@ LOGO = (
 
 def chunks(contents: Contents) -> Iterator[str]:
     """Yield the page, piece by piece."""
-    script = "\n".join(_asset(name) for name in SCRIPTS)
+    script = _script()
     title = html.escape(f"{contents.gathered.title}: turnout report")
     yield (
         "<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n"
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n'
         '<meta name=viewport content="width=device-width, initial-scale=1">\n<meta name=referrer content=no-referrer>\n'
         f'<link rel=icon href="data:,">\n<title>{title}</title>\n<style>\n{_asset("page.css")}</style>\n'
         "</head>\n<body>\n"
@@ -46,9 +46,13 @@ def _asset(name: str) -> str:
     return (files("turnout.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _policy(script: str) -> str:
-    """Return a content security policy that allows this one script, and no connection at all."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _script() -> str:
+    return "\n".join(_asset(name) for name in SCRIPTS)
+
+
+def policy() -> str:
+    """Return the content security policy of a report: it allows the page's own script, and no connection at all."""
+    digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

@@ -70,8 +70,8 @@ def line_figure(lines: Sequence[Line], axes: Axes) -> str:
     x_of, y_of = _scale(left, right, LEFT, WIDTH - RIGHT), _scale(low, high, HEIGHT - BOTTOM, TOP)
     parts = [*_grid((left, right), (low, high), axes)]
     parts += [_upright(x_of(mark)) for mark in axes.marks if left <= mark <= right]
-    drawn = [part for line in lines for part in _line(line, x_of, y_of)]
-    parts += sorted(drawn, key=lambda part: not part.startswith("<polygon"))  # every line over every band
+    parts += [band for line in lines for band in _bands(line, x_of, y_of)]
+    parts += [part for line in lines for part in _curves(line, x_of, y_of)]  # every curve over every band
     parts += [part for row, x, name, place in legend for part in _key(x, HEIGHT + row * LINE_HEIGHT, name, place)]
     return _svg(WIDTH, height, parts)
 
@@ -176,23 +176,37 @@ def _short(value: float) -> str:
     return number_format.signed(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
 
 
-def _line(line: Line, x_of: _Scale, y_of: _Scale) -> Iterator[str]:
+def _known_runs(line: Line) -> Iterator[list[int]]:
+    """Yield the positions of a line's points, cut where values are missing."""
     known = np.isfinite(line.y)
     cuts = np.flatnonzero(np.diff(known.astype(np.int8))) + 1
-    for run in np.split(np.arange(len(known)), cuts):
-        if not len(run) or not known[run[0]]:
-            continue
-        points = [f"{x_of(line.x[i]):.1f},{y_of(line.y[i]):.1f}" for i in run]
-        if line.low is not None and line.high is not None and len(run) > 1:
-            over = [f"{x_of(line.x[i]):.1f},{y_of(line.high[i]):.1f}" for i in run]
-            under = [f"{x_of(line.x[i]):.1f},{y_of(line.low[i]):.1f}" for i in run[::-1]]
-            band = " ".join([*over, *under])
-            yield f'<polygon points="{band}" fill="{_colour(line.place)}" fill-opacity="0.15"/>'
+    yield from (run.tolist() for run in np.split(np.arange(len(known)), cuts) if len(run) and known[run[0]])
+
+
+def _bands(line: Line, x_of: _Scale, y_of: _Scale) -> Iterator[str]:
+    """Yield the band of a line, one polygon per run of points."""
+    if line.low is None or line.high is None:
+        return
+    for run in _known_runs(line):
+        if len(run) > 1:
+            over = [_point(x_of(line.x[i]), y_of(line.high[i])) for i in run]
+            under = [_point(x_of(line.x[i]), y_of(line.low[i])) for i in run[::-1]]
+            yield f'<polygon points="{" ".join([*over, *under])}" fill="{_colour(line.place)}" fill-opacity="0.15"/>'
+
+
+def _curves(line: Line, x_of: _Scale, y_of: _Scale) -> Iterator[str]:
+    """Yield a line, one curve per run of points; a single point is a dot."""
+    for run in _known_runs(line):
         if len(run) == 1:
-            x, y = points[0].split(",")
-            yield f'<circle cx="{x}" cy="{y}" r="3" fill="{_colour(line.place)}"/>'
+            x, y = x_of(line.x[run[0]]), y_of(line.y[run[0]])
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_colour(line.place)}"/>'
         else:
-            yield f'<polyline points="{" ".join(points)}" fill="none" {_stroke(line.place)}/>'
+            points = " ".join(_point(x_of(line.x[i]), y_of(line.y[i])) for i in run)
+            yield f'<polyline points="{points}" fill="none" {_stroke(line.place)}/>'
+
+
+def _point(x: float, y: float) -> str:
+    return f"{x:.1f},{y:.1f}"
 
 
 def _legend(names: Sequence[tuple[str, int]]) -> Iterator[tuple[int, int, str, int]]:

@@ -1,6 +1,6 @@
-"""The papers, reproduced: shipped studies that end in a verdict."""
+"""Reproductions of papers: shipped studies with claims that are tested."""
 
-from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number, settled
+from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number, with_verdicts
 from turnout.reproduce.running import Verdict, reproduce
 from turnout.reproduce.shipped import SCALES, About, Shipped, shipped, shipped_named
 
@@ -16,7 +16,7 @@ __all__ = [
     "exactly",
     "number",
     "reproduce",
-    "settled",
     "shipped",
     "shipped_named",
+    "with_verdicts",
 ]

@@ -1,11 +1,11 @@
-"""Claims of a paper, held against what was measured: seed by seed, and corrected for how many claims there are.
+"""Claims of a paper, tested on our runs: paired by seed, and corrected for the number of claims.
 
     a claim holds  ⇔  the mean over seeds is on the claimed side, so are more than half of the seeds, and
                       Holm's p-value, over all tested claims of the study, is below 0.05
 
-A claim on whose side the seeds are but that has no p-value (one seed, or the same value in each) is not tested: it is
-neither held nor refuted. An identity has no test: it holds when no seed is off by more than its tolerance. A number
-has no verdict: it is there to be looked at beside the paper's.
+A claim that the seeds support but that has no p-value (one seed, or the same value in each seed) is not tested: it
+neither holds nor fails. An identity has no test: it holds if no seed deviates by more than the tolerance. A number has
+no verdict: it is shown next to the paper's number.
 """
 
 import math
@@ -19,8 +19,8 @@ from turnout.analysis.statistics import holm, paired, summarise
 from turnout.array_types import Floats
 from turnout.streams import Streams
 
-SURE = 0.05  # a corrected p-value below this is clear
-BARE = ("", "×")  # units that stand right behind a number, without a space
+SIGNIFICANCE = 0.05  # corrected p-values below this level are significant
+UNITS_WITHOUT_SPACE = ("", "×")  # units that follow a number without a space
 
 
 Outcome = Literal["held", "not held", "not tested", "no claim"]
@@ -28,32 +28,32 @@ Outcome = Literal["held", "not held", "not tested", "no claim"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a paper says, before anyone looked."""
+    """A statement of a paper."""
 
     id: str
     text: str
-    paper: str = ""  # its number, or its words
-    unit: str = ""  # of ours
-    note: str = ""  # why ours differs, or what a reader should know
+    paper: str = ""  # the paper's number or words
+    unit: str = ""  # unit of our value
+    note: str = ""  # why our value differs, or a remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A statement with what was found; `held` is set by `settled`."""
+    """A statement with our result; `with_verdicts` sets `held`."""
 
     statement: Statement
-    ours: float | None  # the mean over seeds; None: not finite
+    ours: float | None  # mean over seeds; None: not finite
     spread: float | None  # the standard deviation over seeds; None with one seed
     seeds: int
-    supported: bool | None  # by the mean and by most seeds; None: a number, not a claim
-    is_exact: bool = False  # an identity
-    p: float | None = None  # of the paired t-test; None: nothing to test
+    supported: bool | None  # whether the mean and most seeds support it; None: a number, not a claim
+    is_exact: bool = False  # whether it is an identity
+    p: float | None = None  # p-value of the paired t-test; None: there is no test
     corrected_p: float | None = None
     held: bool | None = None  # None: a number, or a claim that could not be tested
 
     @property
     def outcome(self) -> Outcome:
-        """What `settled` found."""
+        """The verdict on the claim."""
         return outcome_of(self.held, self.supported)
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Claim:
 
 
 def above(statement: Statement, values: Floats, than: float = 0.0) -> Claim:
-    """Claim that values, one per seed, lie above a number. A margin goes in `than`: no worse by 1 is than = −1."""
+    """Claim that values, one per seed, lie above a number; `than` may be a margin: not worse by 1 is than = −1."""
     return _tested(statement, values, values - than)
 
 
@@ -86,7 +86,7 @@ def number(statement: Statement, values: Floats) -> Claim:
     return Claim(statement=statement, ours=ours, spread=spread, seeds=len(values), supported=None)
 
 
-def settled(claims: Sequence[Claim]) -> list[Claim]:
+def with_verdicts(claims: Sequence[Claim]) -> list[Claim]:
     """Return the claims with their verdicts, tests corrected over all of them."""
     corrected = holm([claim.p for claim in claims])
     return [replace(claim, corrected_p=p, held=_is_held(claim, p)) for claim, p in zip(claims, corrected, strict=True)]
@@ -95,7 +95,7 @@ def settled(claims: Sequence[Claim]) -> list[Claim]:
 def _is_held(claim: Claim, corrected_p: float | None) -> bool | None:
     if not claim.supported or claim.is_exact:
         return claim.supported
-    return None if corrected_p is None else corrected_p < SURE
+    return None if corrected_p is None else corrected_p < SIGNIFICANCE
 
 
 def outcome_of(held: bool | None, supported: bool | None) -> Outcome:
@@ -105,7 +105,7 @@ def outcome_of(held: bool | None, supported: bool | None) -> Outcome:
     return "held" if held else "not held"
 
 
-def tally(outcomes: Sequence[Outcome]) -> str:
+def count_text(outcomes: Sequence[Outcome]) -> str:
     """Return how many claims held of those that were tested, and how many were not tested."""
     tested = sum(outcome in ("held", "not held") for outcome in outcomes)
     untested = outcomes.count("not tested")
@@ -126,13 +126,13 @@ def _mean_and_spread(values: Floats) -> tuple[float | None, float | None]:
     return summary.mean, summary.std
 
 
-def measured(ours: float | None, spread: float | None, unit: str) -> str:
+def value_text(ours: float | None, spread: float | None, unit: str) -> str:
     """Return a mean and its spread as text, to the digits that the spread allows."""
     if ours is None:
         return "not finite"
     digits = _digits(ours, spread)
     text = _signed(ours, digits) + (f" ± {_plain(spread, digits)}" if spread else "")
-    return f"{text}{'' if unit in BARE else ' '}{unit}"
+    return f"{text}{'' if unit in UNITS_WITHOUT_SPACE else ' '}{unit}"
 
 
 def _digits(ours: float, spread: float | None) -> int | None:

@@ -1,10 +1,10 @@
-"""What the figures of FilFL share: their data made small, the search of Figure 11, and how curves become claims.
+"""What the figures of FilFL share: smaller versions of their data, the search of Figure 11, and their claims.
 
 The three tasks, at small scale:
 
     FEMNIST      MNIST by writer
     CIFAR-10     averaged over blocks of 4×4 pixels, so that a small dense network can learn it
-    Shakespeare  the last few characters of each window; the server scores on prose of our own, not on Shakespeare's
+    Shakespeare  the last few characters of each window; the server scores on other prose, not on Shakespeare's
 
 Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini. FilFL. ECAI 2024. arXiv:2302.06599.
 """
@@ -30,14 +30,14 @@ from turnout.journal.load import Loaded
 from turnout.protocols import Ask, Kept, Population, View
 from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import POINTS, average, rounds_to
-from turnout.reproduce.shipped import ALONE
+from turnout.reproduce.shipped import ONLY_CELL
 from turnout.requests import Scored, Steps
 from turnout.settings import Clients, Count, CountOrZero, Range, ShareBelowOne, rule
 from turnout.streams import Streams
 
 PAPER = "Fourati et al. 2024 (FilFL)"
-FILTERS = ("DGF", "RGF")  # the arms that filter: deterministic, randomised
-LAST = 5  # measurements that a final number is the mean of: three clients a round make a ragged curve
+FILTERS = ("DGF", "RGF")  # arms with a filter: deterministic, randomised
+LAST = 5  # measurements in the mean of a final number: with three clients per round curves are noisy
 CHUNK = 128  # models scored at once
 PROSE = (
     "Phones and sensors gather far more data than anyone could ever send to one place, and much of it is private. "
@@ -110,7 +110,7 @@ MISLABELLED = (
     "the first results without harmful clients were known.",
 )
 HARMED = "three in ten mislabelled"
-WITH_HARM = {ALONE: (), HARMED: ('attack={ use = "label-flip", fraction = 0.3 }',)}  # cells
+WITH_HARM = {ONLY_CELL: (), HARMED: ('attack={ use = "label-flip", fraction = 0.3 }',)}  # cells
 TINY = ("rounds=3", "seeds=2", "data.clients=12", "fleet.availability.size=8")  # smoke
 PAPER_WRITERS = (
     'data={ use = "femnist", clients = 190, server_samples = 2000 }',
@@ -139,22 +139,22 @@ PAPER_ROLES = (
 
 
 def with_inputs(federation: Federation, change: Callable[[Tensor], Tensor]) -> Federation:
-    """Return the federation with every input changed; who holds what stays as it is."""
+    """Return the federation with every input changed; the partition stays the same."""
 
-    def held(shares: Held) -> Held:
+    def changed(shares: Held) -> Held:
         return replace(shares, x=change(shares.x))
 
-    def plain(samples: Samples | None) -> Samples | None:
+    def changed_set(samples: Samples | None) -> Samples | None:
         return None if samples is None else Samples(change(samples.x), samples.y)
 
     assert isinstance(federation.train, Held)
     example = change(federation.example)
     return replace(
         federation,
-        train=held(federation.train),
-        holdout=None if federation.holdout is None else held(federation.holdout),
-        test=plain(federation.test),
-        server=plain(federation.server),
+        train=changed(federation.train),
+        holdout=None if federation.holdout is None else changed(federation.holdout),
+        test=changed_set(federation.test),
+        server=changed_set(federation.server),
         example=example,
         example_shape=tuple(example.shape[1:]),
     )
@@ -162,15 +162,16 @@ def with_inputs(federation: Federation, change: Callable[[Tensor], Tensor]) -> F
 
 @rule("data")
 class PooledCifar10:
-    """CIFAR-10 with images averaged over blocks of `block` × `block` pixels; 1 leaves them as they are."""
+    """CIFAR-10 with images averaged over blocks of `block` × `block` pixels; 1 changes nothing."""
 
-    clients: Clients = 100
-    block: Literal[1, 2, 4, 8] = 4
+    clients: Clients = 100  # number of clients N, 1 or more
+    block: Literal[1, 2, 4, 8] = 4  # side of a block in pixels
+    # how samples are assigned to clients
     partition: Partition = field(default_factory=lambda: Dirichlet(concentration=0.5, min_size=5))
-    holdout: ShareBelowOne = 0.0
-    server_samples: CountOrZero = 0
-    samples: Count | None = None  # of the training set; left out, all
-    folder: str | None = None
+    holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1
+    server_samples: CountOrZero = 0  # samples moved from the clients to the server, 0 or more
+    samples: Count | None = None  # number of training samples, 1 or more; none is all
+    folder: str | None = None  # folder of the files; none is TURNOUT_DATA
 
     def __post_init__(self) -> None:
         self._whole()
@@ -192,19 +193,19 @@ class PooledCifar10:
 
 @rule("data")
 class RolesAndProse:
-    """Shakespeare by role, with the last `window` characters of each window; the server holds prose of our own.
+    """Shakespeare by role, with the last `window` characters of each window; the server has windows of `PROSE`.
 
-    The server's windows start at evenly spaced places of `PROSE`: a smaller set is not a part of a larger one.
+    The server's windows are evenly spaced: a smaller set is not a subset of a larger one.
     """
 
-    edition: Literal["tiny", "plays"] = "plays"
-    clients: Clients | None = None
-    window: Annotated[int, Range(least=1, most=WINDOW)] = WINDOW
-    stride: Count = 1
-    min_characters: CountOrZero = 1000
-    holdout: ShareBelowOne = 0.0
-    server_samples: Annotated[int, Range(least=1, most=len(PROSE) - WINDOW)] = 34  # m_V
-    folder: str | None = None
+    edition: Literal["tiny", "plays"] = "plays"  # which text, as in shakespeare
+    clients: Clients | None = None  # number of roles N, 1 or more; none is all
+    window: Annotated[int, Range(least=1, most=WINDOW)] = WINDOW  # characters of an input, 1 to 80
+    stride: Count = 1  # characters between two windows, 1 or more
+    min_characters: CountOrZero = 1000  # smallest length of a role, 0 or more
+    holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1
+    server_samples: Annotated[int, Range(least=1, most=len(PROSE) - WINDOW)] = 34  # server windows m_V, 1 or more
+    folder: str | None = None  # folder of the files; none is TURNOUT_DATA
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
@@ -224,34 +225,34 @@ class RolesAndProse:
 
 @rule("filtering")
 class Exhaustive:
-    """The greedy filter, and in every look the best of all subsets beside it: Figure 11.
+    """The greedy filter, compared with the best of all subsets whenever it filters: Figure 11.
 
-    It keeps whom the greedy filter keeps. The metrics `reward_ratio` and `loss_ratio` are those of best_subset.
+    It keeps the clients that the greedy filter keeps. `best_subset` defines `reward_ratio` and `loss_ratio`.
     """
 
-    mode: Literal["deterministic", "randomised"] = "deterministic"
-    every: Count = 5
-    most: Clients | None = None
+    mode: Literal["deterministic", "randomised"] = "deterministic"  # mode of the greedy filter
+    every: Count = 5  # rounds between two filterings, 1 or more
+    most: Clients | None = None  # largest number of clients that are considered, 1 or more; none is all
 
     @property
     def greedy(self) -> Greedy:
-        """The filter that decides."""
+        """The greedy filter with these settings."""
         return Greedy(mode=self.mode, every=self.every, most=self.most)
 
     def population_problems(self, population: Population) -> Iterator[Problem]:
-        """Yield why it cannot filter these clients."""
+        """Yield the problems of the greedy filter with these clients."""
         yield from self.greedy.population_problems(population)
 
     def keep(self, pool: Ids, view: View, ask: Ask) -> Steps[Kept]:
-        """Return who stays, with how close that is to the best."""
+        """Return the clients that the greedy filter keeps, with the ratios to the best subset."""
         kept: Kept = yield from self.greedy.keep(pool, view, ask)
         if kept.trained is None or len(kept.clients) == 0:
             return kept
         sound = kept.trained.finite
         clients, rows = kept.trained.clients[sound], kept.trained.delta[torch.from_numpy(sound)]
         losses = yield from _scores(view.model, rows, ask)
-        found = best_subset(view.model, rows, np.searchsorted(clients, kept.clients), lambda _: losses)
-        ratios = {"reward_ratio": found.reward_ratio, "loss_ratio": found.loss_ratio}
+        best = best_subset(view.model, rows, np.searchsorted(clients, kept.clients), lambda _: losses)
+        ratios = {"reward_ratio": best.reward_ratio, "loss_ratio": best.loss_ratio}
         return replace(kept, metrics=kept.metrics | ratios)
 
 
@@ -278,35 +279,35 @@ def final_loss(study: Loaded, arm: str) -> Floats:
 
 def training_loss(study: Loaded, arm: str) -> Floats:
     """Return the mean training loss of the clients that took part in the last fifth of the rounds, one per seed."""
-    return _of_clients(study, arm, "loss", from_round=0.8 * float(study.rounds["round"].max()))
+    return _client_means(study, arm, "loss", from_round=0.8 * float(study.rounds["round"].max()))
 
 
 def local_steps(study: Loaded, arm: str) -> Floats:
-    """Return how many steps a client that took part did in the mean, one per seed."""
-    return _of_clients(study, arm, "local_steps", from_round=0.0)
+    """Return the mean local steps of the clients that took part, one per seed."""
+    return _client_means(study, arm, "local_steps", from_round=0.0)
 
 
-def _of_clients(study: Loaded, arm: str, column: str, from_round: float) -> Floats:
+def _client_means(study: Loaded, arm: str, column: str, from_round: float) -> Floats:
     frame = study.clients
     mine = frame[(frame["arm"] == arm) & (frame["round"] > from_round)]
     return np.asarray(mine.groupby(["seed", "round"])[column].mean().groupby("seed").mean().to_numpy(), dtype=float)
 
 
 def kept_share(study: Loaded, arm: str) -> Floats:
-    """Return the share of those considered that a look lets through, in the mean over looks, one per seed."""
+    """Return the mean share of the considered clients that the filter keeps, one per seed."""
     frame = study.rounds
-    looks = frame[(frame["arm"] == arm) & frame["filter_considered"].notna()]
-    shares = looks["filter_kept"] / looks["filter_considered"]
-    return np.asarray(shares.groupby(looks["seed"]).mean().to_numpy())
+    filterings = frame[(frame["arm"] == arm) & frame["filter_considered"].notna()]
+    shares = filterings["filter_kept"] / filterings["filter_considered"]
+    return np.asarray(shares.groupby(filterings["seed"]).mean().to_numpy())
 
 
 def gain(study: Loaded, arm: str, base: str, paper: str, where: str = "") -> Claim:
     """Claim that an arm ends with a better test accuracy than another."""
-    return above(*_gained(study, arm, base, paper, where))
+    return above(*_gain_values(study, arm, base, paper, where))
 
 
 def gains_where_some_harm(loaded: Mapping[str, Loaded], arms: Iterable[str], base: str) -> list[Claim]:
-    """Claim that filters help where three in ten clients have wrong labels, and put the levels beside it."""
+    """Claim that filters help if three in ten clients have wrong labels; also return the accuracies."""
     study = loaded[HARMED]
     return [
         *(gain(study, arm, base, "not in the paper", HARMED) for arm in arms),
@@ -315,40 +316,40 @@ def gains_where_some_harm(loaded: Mapping[str, Loaded], arms: Iterable[str], bas
 
 
 def unclaimed_gain(study: Loaded, arm: str, base: str, where: str = "") -> Claim:
-    """Put a gain that the paper does not speak of beside those it does."""
-    return number(*_gained(study, arm, base, "not said", where))
+    """Return a gain that the paper does not mention, as a number."""
+    return number(*_gain_values(study, arm, base, "not said", where))
 
 
-def _gained(study: Loaded, arm: str, base: str, paper: str, where: str) -> tuple[Statement, Floats]:
-    says = _says("accuracy", f"test accuracy, {arm} − {base}", paper, where)
-    return replace(says, unit="points"), accuracy(study, arm) - accuracy(study, base)
+def _gain_values(study: Loaded, arm: str, base: str, paper: str, where: str) -> tuple[Statement, Floats]:
+    statement = _statement("accuracy", f"test accuracy, {arm} − {base}", paper, where)
+    return replace(statement, unit="points"), accuracy(study, arm) - accuracy(study, base)
 
 
 def lower(study: Loaded, arm: str, base: str, paper: str, which: Literal["training", "test"]) -> Claim:
     """Claim that an arm ends with a lower loss than another."""
-    reads = training_loss if which == "training" else final_loss
+    loss_of = training_loss if which == "training" else final_loss
     return below(
-        _says(which, f"{which} loss at the end, {arm} − {base}", paper), reads(study, arm) - reads(study, base)
+        _statement(which, f"{which} loss at the end, {arm} − {base}", paper), loss_of(study, arm) - loss_of(study, base)
     )
 
 
 def numbers(study: Loaded, base: str, where: str = "") -> list[Claim]:
-    """Put each arm's accuracy beside the curves, and how its speed and its clients' work compare with the base's."""
-    found = []
+    """Return the accuracy of each arm, and its speed and local work relative to the base, as numbers."""
+    values = []
     goal = average(study, base, last=LAST)
-    waited = np.maximum(rounds_to(study, base, goal), 1)  # where it ends no better than it began, nobody waits
+    waited = np.maximum(rounds_to(study, base, goal), 1)  # 1 if the base ends no better than it began
     for arm in study.arms:
-        says = _says("curve", f"test accuracy, {arm}", "curve", where)
-        found.append(number(replace(says, unit="%"), accuracy(study, arm)))
+        statement = _statement("curve", f"test accuracy, {arm}", "curve", where)
+        values.append(number(replace(statement, unit="%"), accuracy(study, arm)))
         if arm == base:
             continue
-        says = _says("speed", f"rounds until the final accuracy of {base}, {arm} ÷ {base}", "faster", where)
-        found.append(number(replace(says, unit="×"), np.maximum(rounds_to(study, arm, goal), 1) / waited))
-        says = _says("work", f"local steps of a client that takes part, {arm} ÷ {base}", "not said", where)
-        found.append(number(replace(says, unit="×"), local_steps(study, arm) / local_steps(study, base)))
-    return found
+        statement = _statement("speed", f"rounds until the final accuracy of {base}, {arm} ÷ {base}", "faster", where)
+        values.append(number(replace(statement, unit="×"), np.maximum(rounds_to(study, arm, goal), 1) / waited))
+        statement = _statement("work", f"local steps of a client that takes part, {arm} ÷ {base}", "not said", where)
+        values.append(number(replace(statement, unit="×"), local_steps(study, arm) / local_steps(study, base)))
+    return values
 
 
-def _says(kind: str, text: str, paper: str, where: str = "") -> Statement:
+def _statement(kind: str, text: str, paper: str, where: str = "") -> Statement:
     full = f"{where}: {text}" if where else text
     return Statement(id=f"{kind} | {full}", text=full, paper=paper)

@@ -1,7 +1,7 @@
-"""The page of reproductions, made from results: `python -m turnout.reproduce.page [RESULT.json …]`.
+"""Writes the page of reproductions from results: `python -m turnout.reproduce.page [RESULT.json …]`.
 
-Results that are named are copied to docs/results first. Nothing on the page is typed by hand, nor in the table of the
-README that says how many claims held.
+The named results are first copied to docs/results. The page, and the table of claims in the README, have no text that
+was written by hand.
 """
 
 import json
@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from turnout.reproduce.claims import Outcome, measured, outcome_of, tally
+from turnout.reproduce.claims import Outcome, count_text, outcome_of, value_text
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/reproductions.md")
@@ -40,7 +40,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for result in results:
-        held = tally(_outcomes(result))
+        held = count_text(_outcomes(result))
         time = _time(sum(result["seconds"].values()))
         lines.append(
             f"| [{result['name']}](#{result['name']}) | {_cell(result['paper'])} | {result['scale']} | "
@@ -50,12 +50,12 @@ def page(results: Sequence[dict[str, Any]]) -> str:
 
 
 def summary(results: Sequence[dict[str, Any]]) -> str:
-    """Return the README's table: one row a study, with how many of its claims held."""
+    """Return the README's table: one row per study, with the number of claims that held."""
     lines = ["| study | of | scale, seeds | claims that held |", "|---|---|---|---|"]
     for result in results:
         link = f"[{result['name']}]({PAGE}#{result['name']})"
         run = f"{result['scale']}, {result['seeds']}"
-        lines.append(f"| {link} | {_cell(result['paper'])} | {run} | {tally(_outcomes(result))} |")
+        lines.append(f"| {link} | {_cell(result['paper'])} | {run} | {count_text(_outcomes(result))} |")
     return "\n".join(lines)
 
 
@@ -79,7 +79,7 @@ def _section(result: dict[str, Any]) -> list[str]:
     ]
     lines += ["| claim | paper | ours | held |", "|---|---|---|---|"]
     for claim, outcome in zip(result["claims"], _outcomes(result), strict=True):
-        ours = measured(claim["ours"], claim["spread"], claim["unit"])
+        ours = value_text(claim["ours"], claim["spread"], claim["unit"])
         cells = (claim["text"], claim["paper"], ours, SHOWN[outcome])
         lines.append("| " + " | ".join([*map(_cell, cells[:3]), cells[3]]) + " |")
     notes = [f"*{_cell(claim['text'])}*: {_cell(claim['note'])}" for claim in result["claims"] if claim["note"]]
@@ -112,12 +112,12 @@ def _cell(text: str) -> str:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Return the committed results, by name."""
+    """Return the results in a folder, sorted by name."""
     return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
 
 
 def main(new: Sequence[str], root: Path) -> None:
-    """Copy new results to their place and write the page."""
+    """Copy new results to docs/results, and write the page."""
     folder = root / RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     for file in map(Path, new):

@@ -1,4 +1,4 @@
-"""Recorded phones dealt to clients, and the selection rules that only the study of them needs."""
+"""Recorded phones assigned to clients, and the selection rules of that study."""
 
 import os
 from functools import lru_cache
@@ -20,18 +20,18 @@ RECORDING = Path("availability-traces") / "flash_300_devices_6d.json"
 
 @rule("fleet.availability")
 class RankedPhones:
-    """FLASH's 300 phones, from the one that is up most to the one that is up least, one for each client.
+    """FLASH's 300 phones, sorted by their time up, one per client.
 
-    With deal = "drawn" every seed shuffles them, and who is up says nothing of what is held. With deal = "by-id" the
-    lower a client's id, the more its phone is up. Both deal out the same phones. The recording is repeated at its end.
+    With deal = "drawn" every seed shuffles the phones, so availability does not depend on data. With deal = "by-id"
+    clients with lower ids are up more often. Both assign the same phones. The recording repeats at its end.
     """
 
     needs_clock: ClassVar[bool] = True
-    deal: Literal["drawn", "by-id"] = "drawn"
-    folder: str | None = None  # holds availability-traces; left out, the folder of TURNOUT_DATA
+    deal: Literal["drawn", "by-id"] = "drawn"  # how phones are assigned: at random, or by client id
+    folder: str | None = None  # folder that has availability-traces; none is TURNOUT_DATA
 
     def up(self, view: View) -> Ids:
-        """Return the clients whose phone is up now."""
+        """Return the clients with a phone that is up now."""
         trace, ranked = _recorded(self._folder())
         everyone = view.population.everyone
         if view.population.num_clients > len(ranked):
@@ -46,7 +46,8 @@ class RankedPhones:
     def _phones(self, ranked: Ids, view: View) -> Ids:
         """Return each client's phone."""
         clients = np.arange(view.population.num_clients)
-        ranks = np.floor(clients * len(ranked) / len(clients)).astype(np.int64)  # fewer clients: every so many-th phone
+        # with fewer clients, evenly spaced phones
+        ranks = np.floor(clients * len(ranked) / len(clients)).astype(np.int64)
         if self.deal == "drawn":
             ranks = ranks[np.argsort(view.streams.uniforms("device", 0, clients)[:, 0])]
         return np.asarray(ranked[ranks])
@@ -64,13 +65,13 @@ class RankedPhones:
 
 @lru_cache(maxsize=2)
 def _recorded(root: Path) -> tuple[Trace, Ids]:
-    """Return the recording, and its phones from the one that is up most to the one that is up least."""
+    """Return the recording, and its phones sorted by their time up, longest first."""
     trace = read_recording(root / RECORDING)
     return trace, np.argsort(-trace.seconds_up(), kind="stable")
 
 
 def _counts(name: str, clients: Ids, view: View) -> Ids:
-    """Return what a rule counted so far, with one more for each of these clients."""
+    """Return a rule's counts so far, with one more for each of these clients."""
     counted: Ids = view.memory.get(name, np.zeros(view.population.num_clients, dtype=np.int64)).copy()
     counted[clients] += 1
     return counted
@@ -78,16 +79,16 @@ def _counts(name: str, clients: Ids, view: View) -> Ids:
 
 @rule("selection")
 class LeastAsked:
-    """The K of those that are up that were asked least often so far; ties are drawn.
+    """Selects the K available clients that were selected least often so far; ties are broken at random.
 
     Intuition: a phone that is seldom up goes first when it is.
     """
 
     knows_inclusion_prob: ClassVar[bool] = False
-    cohort_size: Clients  # K
+    cohort_size: Clients  # cohort size K, 1 or more
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
-        """Return the K clients that were asked least often."""
+        """Return the K clients that were selected least often."""
         asked = _counts("asked", pool[:0], view)
         lots = view.streams.uniforms("selection", view.round, pool)[:, 0]
         clients = np.sort(pool[np.lexsort((lots, asked[pool]))[: self.cohort_size]])
@@ -100,17 +101,17 @@ class LeastAsked:
 
 @rule("selection")
 class UniformOverTime:
-    """Uniform selection that counts being up as part of being asked: π_i = (t_i / t) · K / |A_t|.
+    """Uniform selection with inclusion probabilities over time: π_i = (t_i / t) · K / |A_t|.
 
-    t_i is in how many of the t rounds so far client i was up. `Uniform` says π_i = K / |A_t|, given who is up; with
-    weighting "ht" that makes the mean right over those that are up, and this over everyone, as t grows. The draws are
-    those of `Uniform`.
+    Client i was up in t_i of the t rounds so far. `Uniform` has π_i = K / |A_t|, given the available clients. With
+    weighting "ht", `Uniform` is unbiased over the available clients, and this rule over all clients as t grows. Both
+    draw the same clients.
     """
 
-    cohort_size: Clients  # K
+    cohort_size: Clients  # cohort size K, 1 or more
 
     def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
-        """Return K clients of the pool, evenly drawn, with how likely each was to be up and drawn."""
+        """Return K clients of the pool, drawn uniformly, with the probability of each to be up and selected."""
         drawn = Uniform(cohort_size=self.cohort_size).choose(pool, view, ask)
         seen = _counts("up", pool, view)
         prob: Floats = np.asarray(drawn.inclusion_prob) * seen[drawn.clients] / view.round

@@ -1,4 +1,4 @@
-"""What claims are made of: curves of a study as arrays, one row per seed."""
+"""The curves of a study as arrays, one row per seed, to compute claims from."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def curve(loaded: Loaded, arm: str, metric: str = "accuracy") -> tuple[Ids, Floa
         (frame["arm"] == arm) & (frame["evaluated"] if metric in ("loss", "accuracy") else frame[metric].notna())
     ]
     if mine.empty:
-        raise JournalError(f"Nothing was measured of {metric} in arm {arm!r}. The arms are {', '.join(loaded.arms)}.")
+        raise JournalError(f"Arm {arm!r} has no measurement of {metric}. The arms are {', '.join(loaded.arms)}.")
     table = mine.pivot(index="seed", columns="round", values=metric)
     return table.columns.to_numpy(), table.to_numpy()
 
@@ -28,7 +28,7 @@ def final(loaded: Loaded, arm: str, metric: str = "accuracy") -> Floats:
 
 
 def at(loaded: Loaded, arm: str, round: int, metric: str = "accuracy") -> Floats:
-    """Return each seed's value at a round, or at the last measured one before it."""
+    """Return each seed's value at a round, or at the last measured round before it."""
     rounds, values = curve(loaded, arm, metric)
     found: Floats = values[:, max(int(np.searchsorted(rounds, round, side="right")) - 1, 0)]
     return found
@@ -42,7 +42,7 @@ def average(loaded: Loaded, arm: str, metric: str = "accuracy", last: int = 1) -
 def rounds_to(
     loaded: Loaded, arm: str, target: float | Floats, metric: str = "accuracy", *, rises: bool = True
 ) -> Floats:
-    """Return the first round at which each seed is as good as the target; one past the last where it never is."""
+    """Return the first round in which each seed reaches the target; one more than the last round if none does."""
     rounds, values = curve(loaded, arm, metric)
     level = np.broadcast_to(np.asarray(target, dtype=float), len(values))[:, None]
     good = values >= level if rises else values <= level
@@ -59,7 +59,7 @@ def clients(loaded: Loaded, arm: str) -> Floats:
     return table
 
 
-def apart(loaded: Loaded, arm: str, other: str) -> Floats:
+def loss_gap(loaded: Loaded, arm: str, other: str) -> Floats:
     """Return the largest difference in loss of each seed over the rounds that both arms were measured in."""
     (rounds, losses), (others, other_losses) = curve(loaded, arm, "loss"), curve(loaded, other, "loss")
     mine, theirs = np.isin(rounds, others), np.isin(others, rounds)

@@ -1,4 +1,4 @@
-"""Runs a shipped study and says which claims held. No runner of its own: each cell is a study like any other."""
+"""Runs a shipped study and tests its claims; each cell is an ordinary study."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from turnout.errors import UpdateError
 from turnout.journal import load
 from turnout.journal.load import Loaded
 from turnout.report import write_report
-from turnout.reproduce.claims import Claim, Outcome, measured, settled
+from turnout.reproduce.claims import Claim, Outcome, value_text, with_verdicts
 from turnout.reproduce.shipped import Shipped
 from turnout.reproduce.timing import Timed
 from turnout.study import Study
@@ -24,12 +24,12 @@ RESULT = "result.json"
 SECONDS = "seconds.json"
 REPORT = "report.html"
 REST, WRITING = "coordination, data and journal", "claims and report"
-OnCell = Callable[[str, Study], None]  # a cell is about to be run
+OnCell = Callable[[str, Study], None]  # called before a cell runs, with its name and its study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a reproduction found."""
+    """The results of a reproduction."""
 
     name: str
     paper: str
@@ -41,7 +41,7 @@ class Verdict:
     command: str
     date: str
     version: str
-    seconds: Mapping[str, float] = field(default_factory=dict)  # of processor time, by what they were spent on
+    seconds: Mapping[str, float] = field(default_factory=dict)  # processor time by activity
     notes: tuple[str, ...] = ()
 
     @property
@@ -61,7 +61,7 @@ class Verdict:
         lines = [("claim", "paper", "ours", "held")]
         for claim in self.claims:
             said = claim.statement
-            ours = measured(claim.ours, claim.spread, said.unit)
+            ours = value_text(claim.ours, claim.spread, said.unit)
             lines.append((said.text, said.paper, ours, SHOWN[claim.outcome]))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
@@ -73,24 +73,24 @@ SHOWN: dict[Outcome, str] = {"held": "yes", "not held": "NO", "not tested": "not
 def reproduce(
     shipped: Shipped, scale: str, out: Path, *, seeds: int | None = None, on_cell: OnCell | None = None
 ) -> Verdict:
-    """Run what the folder does not hold yet, write the reports, and return which claims held.
+    """Run what is not in the folder yet, write the reports, and return which claims held.
 
     Args:
         shipped: the study.
         scale: "smoke", "small" or "paper".
-        out: the folder; each cell has one of its own in it.
-        seeds: how many; None is what the study says.
+        out: the output folder, with a folder for each cell.
+        seeds: number of seeds; None takes the study's own.
         on_cell: called with (cell, study) before each cell.
     """
     studies = shipped.studies(scale, seeds)
-    spent = _spent_so_far(out)
+    spent = _read_seconds(out)
     for cell, study in studies.items():
         if on_cell is not None:
             on_cell(cell, study)
         _run(study, out / cell, spent, out / SECONDS)
     started = time.process_time()
     loaded = {cell: load(out / cell) for cell in studies}
-    claims = tuple(settled(shipped.claims(loaded)))
+    claims = tuple(with_verdicts(shipped.claims(loaded)))
     for cell in studies:
         write_report([out / cell], out / cell / REPORT)
     spent[WRITING] = time.process_time() - started
@@ -100,28 +100,28 @@ def reproduce(
 
 
 def _run(study: Study, folder: Path, spent: dict[str, float], kept: Path) -> None:
-    """Run one cell, and keep what it took even if it is interrupted."""
+    """Run one cell, and record its processor time even if it is interrupted."""
     engine = Timed(Vectorised())
     started = time.process_time()
     try:
         result = study.run(folder, engine=engine, progress=False)
     except BaseException:
         if folder.is_dir():
-            _keep(spent, engine, time.process_time() - started, kept)
+            _record_seconds(spent, engine, time.process_time() - started, kept)
         raise
     if not result.was_finished:
-        _keep(spent, engine, time.process_time() - started, kept)
+        _record_seconds(spent, engine, time.process_time() - started, kept)
     if result.failures:
         raise UpdateError(failure_text(result.failures, len(result.loaded.runs)))
 
 
-def _keep(spent: dict[str, float], engine: Timed, seconds: float, kept: Path) -> None:
+def _record_seconds(spent: dict[str, float], engine: Timed, seconds: float, kept: Path) -> None:
     for kind, more in (*engine.seconds.items(), (REST, seconds - sum(engine.seconds.values()))):
         spent[kind] = spent.get(kind, 0.0) + more
     kept.write_text(json.dumps(spent), encoding="utf-8")
 
 
-def _spent_so_far(out: Path) -> dict[str, float]:
+def _read_seconds(out: Path) -> dict[str, float]:
     kept = out / SECONDS
     return dict(json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else {}
 

@@ -1,4 +1,4 @@
-"""What the studies of SAFARI share: how labels are dealt, and which of them are ever heard from."""
+"""What the studies of SAFARI share: their partition by label, and the labels that selected clients hold."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,12 @@ from turnout.settings import Count, rule
 class EvenLabels:
     """p labels each, and each label at equally many clients: client i holds π(i), …, π(i + p − 1), π a random order.
 
-    The paper deals "evenly in a label-based partition". KLabels gives each client p labels but a label a random number
-    of owners; here a label has N·p/C owners, who share its samples equally. p = C is IID; p = 1 with N = C is one label
-    each.
+    The paper partitions "evenly in a label-based partition". KLabels gives each client p labels, but a label a random
+    number of clients; here a label has N·p/C clients, which share its samples equally. p = C is IID; p = 1 with N = C
+    is one label per client.
     """
 
-    labels_per_client: Count  # p
+    labels_per_client: Count  # number of labels per client p, 1 to the number of classes
 
     def split(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[Ids]:
         """Return the positions of each client's samples."""
@@ -41,21 +41,21 @@ class EvenLabels:
         return assign(by_class, counts)
 
 
-def heard(loaded: Loaded, arm: str, counts: Floats) -> Floats:
-    """Return, for each seed, the share of the test set whose label is held by a client that was ever asked.
+def covered_share(loaded: Loaded, arm: str, counts: Floats) -> Floats:
+    """Return, for each seed, the share of the test set with a label of some client that was selected at least once.
 
     Args:
-        loaded: a study whose clients hold labels.
-        arm: its arm.
+        loaded: a study with label counts.
+        arm: an arm of the study.
         counts: samples of each label in the test set.
     """
     frame = loaded.clients[loaded.clients["arm"] == arm]
     shares = []
     for seed in sorted(set(frame["seed"])):
-        held = loaded.holdings(arm, seed)
-        assert held is not None
-        assert held.label_counts is not None
-        came = frame[frame["seed"] == seed]["client"].unique()
-        known = np.asarray(held.label_counts)[came].sum(axis=0) > 0
+        facts = loaded.holdings(arm, seed)
+        assert facts is not None
+        assert facts.label_counts is not None
+        selected = frame[frame["seed"] == seed]["client"].unique()
+        known = np.asarray(facts.label_counts)[selected].sum(axis=0) > 0
         shares.append(float(counts[known].sum() / counts.sum()))
     return np.array(shares)

@@ -1,4 +1,4 @@
-"""The shipped studies: each is one study file and one module of claims beside it, found by their names."""
+"""The shipped studies: each is a study file and a module of claims with the same name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,7 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Literal, get_args
 
-from turnout.catalogue import did_you_mean
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, did_you_mean
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim
 from turnout.study import Study, load_study
@@ -15,26 +14,26 @@ from turnout.study import Study, load_study
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[str, ...] = get_args(Scale)
 PACKAGE = "turnout.reproduce.studies"
-ALONE = "study"  # what the only cell of a study is called
+ONLY_CELL = "study"  # name of the only cell of a study
 Claims = Callable[[Mapping[str, Loaded]], list[Claim]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a module of claims says of its study.
+    """The description of a shipped study in its module of claims.
 
-    A cell is the study file with some settings changed, and is run as a study of its own: for tables whose cells differ
-    in more than an arm should. Settings are written as for `turnout run --set`; a scale's come after a cell's.
+    A cell is the study file with some settings changed, run as a separate study: for tables with cells that differ in
+    more than an arm should. Settings have the form of `turnout run --set`; those of a scale come after those of a cell.
     """
 
     paper: str  # authors, year, table or figure
     what: str  # one line
-    small: str  # how long the small scale takes on two cores, as measured
-    needs: tuple[str, ...] = ()  # data sets that are not made here
+    small: str  # measured duration of the small scale on two cores
+    needs: tuple[str, ...] = ()  # data sets to download
     scales: Mapping[str, tuple[str, ...]]  # the settings that each scale changes
-    cells: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {ALONE: ()})
-    larger: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by cell: what only it changes at paper scale
-    notes: tuple[str, ...] = ()  # what was left out of the paper, what was measured about it, and what was reduced
+    cells: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {ONLY_CELL: ()})
+    larger: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by cell: further settings at paper scale
+    notes: tuple[str, ...] = ()  # what was left out or reduced, and other remarks
 
     def __post_init__(self) -> None:
         if not self.larger.keys() <= self.cells.keys():
@@ -55,7 +54,7 @@ class Shipped:
     claims: Claims
 
     def studies(self, scale: str, seeds: int | None = None) -> dict[str, Study]:
-        """Return what is run at a scale, by cell."""
+        """Return the studies of a scale, by cell."""
         if scale not in SCALES:
             raise ConfigError(f"There is no scale {scale!r}.{did_you_mean(scale, list(SCALES))} Choose {_or(SCALES)}.")
         chosen = [] if seeds is None else [f"seeds={seeds}"]
@@ -68,13 +67,13 @@ class Shipped:
         return self.about.scales[scale] + (self.about.larger.get(cell, ()) if scale == "paper" else ())
 
     def _called(self, cell: str) -> str:
-        return self.name if cell == ALONE else f"{self.name} {cell}"
+        return self.name if cell == ONLY_CELL else f"{self.name} {cell}"
 
 
 def shipped() -> dict[str, Shipped]:
     """Return every shipped study by name."""
     folder = Path(str(resources.files(PACKAGE)))
-    return {file.stem.replace("_", "-"): _made(file) for file in sorted(folder.glob("*.toml"))}
+    return {file.stem.replace("_", "-"): _load(file) for file in sorted(folder.glob("*.toml"))}
 
 
 def shipped_named(name: str) -> Shipped:
@@ -86,10 +85,10 @@ def shipped_named(name: str) -> Shipped:
         raise ConfigError(
             f"There is no shipped study {name!r}.{did_you_mean(name, names)} See `turnout reproduce` for all of them."
         )
-    return _made(file)
+    return _load(file)
 
 
-def _made(file: Path) -> Shipped:
+def _load(file: Path) -> Shipped:
     module = import_module(f"{PACKAGE}.{file.stem}")
     return Shipped(name=file.stem.replace("_", "-"), file=file, about=module.ABOUT, claims=module.claims)
 

@@ -1,4 +1,4 @@
-"""Data that a paper describes and nobody else needs: named in a study file by its address."""
+"""Data sets of single papers; a study file names them by their address."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ from turnout.settings import (
 )
 from turnout.streams import Streams
 
-MOST_COPIES = 50  # samples of the heaviest parabola: what unequal weights are rounded to
+MOST_COPIES = 50  # samples of the client with the largest weight; weights are rounded to samples
 
 
 def above_minimum(output: Tensor, target: Tensor) -> Tensor:
@@ -39,16 +39,17 @@ def above_minimum(output: Tensor, target: Tensor) -> Tensor:
 
 @rule("data")
 class RandomQuadratics:
-    """Parabolas drawn anew for every seed: h_i ~ U(h), e_i ~ U(e) in each coordinate, p_i ∝ U(0, 1)^(1/a).
+    """Random parabolas, different for every seed: h_i ~ U(h), e_i ~ U(e) in each coordinate, p_i ∝ U(0, 1)^(1/a).
 
     Power-of-choice draws h from (1, 20), e from (0, 100) in five dimensions and p with a = 3, numpy's power(3).
     """
 
-    clients: Clients = 10
-    dim: Width = 2
-    curvature: tuple[Positive, Positive] = (0.5, 2.0)  # h; the same twice: every client as curved as the next
-    target: tuple[Number, Number] = (-1.0, 1.0)  # e
-    weight_power: Number | None = None  # a; left out, every client counts the same
+    clients: Clients = 10  # number of clients N, 1 or more
+    dim: Width = 2  # number of coordinates, 1 or more
+    # range of the curvature h, above 0; equal bounds give every client the same
+    curvature: tuple[Positive, Positive] = (0.5, 2.0)
+    target: tuple[Number, Number] = (-1.0, 1.0)  # range of the linear term e
+    weight_power: Number | None = None  # exponent a of the weights; none gives every client the same weight
 
     def __post_init__(self) -> None:
         if self.curvature[0] > self.curvature[1] or self.target[0] > self.target[1]:
@@ -58,8 +59,8 @@ class RandomQuadratics:
                 setting="data.curvature",
             )
 
-    def drawn(self, streams: Streams) -> Quadratics:
-        """Return the parabolas of a seed, with everything known in closed form."""
+    def quadratics(self, streams: Streams) -> Quadratics:
+        """Return the parabolas of a seed, with their closed-form minimum."""
         rng = streams.generator("quadratics")
         curvatures = rng.uniform(*self.curvature, self.clients)
         targets = rng.uniform(*self.target, (self.clients, self.dim))
@@ -73,21 +74,23 @@ class RandomQuadratics:
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
-        return self.drawn(streams).build(streams)
+        return self.quadratics(streams).build(streams)
 
 
 @rule("data")
 class ParetoSynthetic:
-    """SYNTHETIC(α, β) with Type-I Pareto sizes, as Ruan et al. deal them: 60 inputs, 10 classes."""
+    """SYNTHETIC(α, β) with Type-I Pareto sizes, as in Ruan et al.: 60 inputs, 10 classes."""
 
-    alpha: Annotated[NonNegative, When(iid=False)] = 1.0  # α
-    beta: Annotated[NonNegative, When(iid=False)] = 1.0  # β
-    iid: bool = False  # one model and one input distribution for everyone; α and β are then not used
+    alpha: Annotated[NonNegative, When(iid=False)] = 1.0  # spread α of the clients' models, 0 or more
+    beta: Annotated[NonNegative, When(iid=False)] = 1.0  # spread β of the clients' inputs, 0 or more
+    iid: bool = False  # whether all clients share one model and one input distribution
     clients: Clients = 50
-    samples: Annotated[int, Range(least=10, ceiling=1e9)] = 100  # of a client, hold-out included, in the mean
-    index: Positive = 0.5
-    cap: Annotated[float, Range(least=1)] = 20.0  # sizes are cut at so many times the median
-    holdout: ShareBelowOne = 0.1
+    samples: Annotated[int, Range(least=10, ceiling=1e9)] = (
+        100  # mean number of samples per client, with the hold-out, 10 or more
+    )
+    index: Positive = 0.5  # Pareto index, above 0; small values give very unequal sizes
+    cap: Annotated[float, Range(least=1)] = 20.0  # largest size as a multiple of the median, 1 or more
+    holdout: ShareBelowOne = 0.1  # fraction of each client's samples in its own test set, 0 to below 1
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation; its test set is the union of the hold-outs."""
@@ -106,29 +109,29 @@ class ParetoSynthetic:
 
 @rule("data")
 class Regions:
-    """Clients that live in blocks of coordinates of their own, each labelled by a half-space of its own.
+    """Each client has its own block of coordinates, with labels from a half-space of its own.
 
     x has `dim` coordinates per client; client i's inputs are N(0, 1) in its block and zero elsewhere, and y = 1 where
-    w_iᵀx > 0 with w_i ~ N(0, I). One linear model is right everywhere, and no block says anything about another.
+    w_iᵀx > 0 with w_i ~ N(0, I). One linear model fits all blocks, and no block has information about another.
     """
 
     clients: Clients = 10
-    dim: Width = 4  # of a block
-    samples: Count = 100  # of a client
-    test_samples: Count = 200  # of a client's block, in the test set
-    server_samples: CountOrZero = 0  # drawn from all clients' samples
+    dim: Width = 4  # coordinates of a block, 1 or more
+    samples: Count = 100  # training samples per client, 1 or more
+    test_samples: Count = 200  # test samples per client, 1 or more
+    server_samples: CountOrZero = 0  # samples moved from the clients to the server, 0 or more
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
-        drawn = [self._client(client, streams) for client in range(self.clients)]
-        train = _joined([samples for samples, _ in drawn])
+        pairs = [self._client(client, streams) for client in range(self.clients)]
+        train = _joined([samples for samples, _ in pairs])
         parts = np.split(np.arange(self.clients * self.samples), self.clients)
         return assemble(
             name="regions",
             store=train,
             parts=parts,
             streams=streams,
-            test=_joined([test for _, test in drawn]),
+            test=_joined([test for _, test in pairs]),
             server_samples=self.server_samples,
             num_classes=2,
         )

@@ -1,6 +1,6 @@
-"""Where the time goes: an engine that answers as another does and keeps count, by what was asked.
+"""An engine that measures the processor time of another engine by kind of request.
 
-What is counted is processor time, of all threads: it does not depend on what else the machine is doing.
+Processor time counts all threads, and does not depend on the load of the machine.
 """
 
 import time
@@ -15,7 +15,7 @@ KINDS: dict[type, str] = {Fit: TRAINING, Evaluate: MEASURING}
 
 
 class Timed(EngineWrapper):
-    """Passes every question on, kind by kind, and adds up the seconds of each kind."""
+    """Passes the requests of each kind to another engine, and adds up their seconds."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -28,7 +28,7 @@ class Timed(EngineWrapper):
         for kind in dict.fromkeys(kinds):
             places = [place for place, each in enumerate(kinds) if each == kind]
             started = time.process_time()
-            found = self.inside.answer([questions[place] for place in places])
+            replies = self.inside.answer([questions[place] for place in places])
             self.seconds[kind] += time.process_time() - started
-            answers |= dict(zip(places, found, strict=True))
+            answers |= dict(zip(places, replies, strict=True))
         return [answers[place] for place in range(len(questions))]

@@ -1,4 +1,4 @@
-"""Arms and seeds: the study as a value, its file, its run, and what it found."""
+"""A study: arms and seeds as a value, its file, its run and its results."""
 
 from typing import TYPE_CHECKING
 
@@ -6,9 +6,9 @@ from turnout.lazy_imports import lazy_getattr
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported when it is first used
     from turnout.analysis.comparison import Comparison
-    from turnout.study.fleet_preview import outlooks
+    from turnout.study.fleet_preview import preview_notes
     from turnout.study.load import load_study, study_of
-    from turnout.study.resolve import resolved
+    from turnout.study.resolve import resolved_settings
     from turnout.study.running import Result
     from turnout.study.study import Arm, Study, arm
     from turnout.study.study_files import shipped_studies
@@ -21,8 +21,8 @@ __all__ = [
     "Study",
     "arm",
     "load_study",
-    "outlooks",
-    "resolved",
+    "preview_notes",
+    "resolved_settings",
     "shipped_studies",
     "study_of",
     "to_toml",
@@ -31,8 +31,8 @@ __all__ = [
 _MODULES = {
     "turnout.analysis.comparison": ("Comparison",),
     "turnout.study.load": ("load_study", "study_of"),
-    "turnout.study.fleet_preview": ("outlooks",),
-    "turnout.study.resolve": ("resolved",),
+    "turnout.study.fleet_preview": ("preview_notes",),
+    "turnout.study.resolve": ("resolved_settings",),
     "turnout.study.running": ("Result",),
     "turnout.study.study_files": ("shipped_studies",),
     "turnout.study.study": ("Arm", "Study", "arm"),

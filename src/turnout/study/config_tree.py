@@ -1,6 +1,6 @@
-"""A study file as a tree that knows where each value was written, and the list of what is wrong with it.
+"""A study file as a tree of values with the place of each, and the list of its problems.
 
-Arms, recipes and `--set` are merges of such trees, so a message can always name the line, or the flag, that caused it.
+Arms, recipes and `--set` are merged as such trees, so every message can name the line or the flag that caused it.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 from turnout.axes import AXES
 from turnout.errors import ConfigError
-from turnout.study.file_limits import MOST_LEVELS, MOST_TOLD, checked_whole, is_too_deep
+from turnout.study.file_limits import MOST_LEVELS, MOST_PROBLEMS, check_integer, is_too_deep
 from turnout.study.toml_lines import Path
 
 DEFAULT_USE = {axis.name: axis.default_use for axis in AXES.values() if axis.default_use is not None}
@@ -29,19 +29,19 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with the place it was written at; tables hold nodes by key, arrays hold nodes."""
+    """A value and its place in the file; the value of a table is a dict of nodes, of an array a list of nodes."""
 
     value: Any
     where: Where
 
     @property
     def is_table(self) -> bool:
-        """Whether it holds nodes by key."""
+        """Whether it is a table."""
         return isinstance(self.value, dict)
 
     @property
-    def is_made(self) -> bool:
-        """Whether it is a thing of Python, such as a rule, that no study file can hold."""
+    def is_python_value(self) -> bool:
+        """Whether it is a Python object, such as a rule, that no study file can contain."""
         return not isinstance(self.value, str | bool | int | float | list | dict | date | time | None)
 
     def plain(self) -> Any:
@@ -61,47 +61,47 @@ class Node:
 
 @dataclass(slots=True)
 class Problems:
-    """Everything that is wrong, told at once."""
+    """The problems of a study, raised together."""
 
     found: list[tuple[Where, str]] = field(default_factory=list)
 
     def add(self, where: Where, message: str) -> None:
-        """Note a problem; the same one is noted once, and when there are very many they are raised at once."""
+        """Add a problem unless it is there already; raise all of them when there are very many."""
         if (where, message) not in self.found:
             self.found.append((where, message))
-        if len(self.found) >= MOST_TOLD:
+        if len(self.found) >= MOST_PROBLEMS:
             self.raise_any()
 
     def raise_any(self) -> None:
-        """Raise them all, one line each, in the order of the file."""
+        """Raise one ConfigError with all problems, one line each, in the order of the file."""
         if self.found:
-            told = [(where.text and f"{where.text}: ", message) for where, message in sorted(self.found)]
-            lines = [place + line for place, message in told for line in message.splitlines()]
+            placed = [(where.text and f"{where.text}: ", message) for where, message in sorted(self.found)]
+            lines = [place + line for place, message in placed for line in message.splitlines()]
             raise ConfigError("\n".join(lines))
 
 
-def from_document(value: Any, lines: Mapping[Path, int], label: str) -> Node:
-    """Return a TOML document as a tree; a value without a line of its own has its parent's."""
+def tree_from_document(value: Any, lines: Mapping[Path, int], label: str) -> Node:
+    """Return a TOML document as a tree; a value without a line of its own has the line of its parent."""
 
-    def placed(value: Any, path: Path, line: int) -> Node:
+    def node_at(value: Any, path: Path, line: int) -> Node:
         line = lines.get(path, line)
         where = Where(line, f"{label}:{line}")
         if isinstance(value, dict):
-            return Node({key: placed(entry, (*path, key), line) for key, entry in value.items()}, where)
+            return Node({key: node_at(entry, (*path, key), line) for key, entry in value.items()}, where)
         if isinstance(value, list):
-            return Node([placed(entry, (*path, index), line) for index, entry in enumerate(value)], where)
-        return Node(checked_whole(value, where.text), where)
+            return Node([node_at(entry, (*path, index), line) for index, entry in enumerate(value)], where)
+        return Node(check_integer(value, where.text), where)
 
-    return placed(value, (), 1)
+    return node_at(value, (), 1)
 
 
-def at_one_place(value: Any, where: Where) -> Node:
-    """Return a plain value as a tree that was all written at one place; what is not plain stays as it is."""
+def tree_from_value(value: Any, where: Where) -> Node:
+    """Return a plain value as a tree with one place for all nodes; a Python object is a node without children."""
     if isinstance(value, Mapping):
-        return Node({key: at_one_place(entry, where) for key, entry in value.items()}, where)
+        return Node({key: tree_from_value(entry, where) for key, entry in value.items()}, where)
     if isinstance(value, list | tuple):
-        return Node([at_one_place(entry, where) for entry in value], where)
-    return Node(checked_whole(value, where.text), where)
+        return Node([tree_from_value(entry, where) for entry in value], where)
+    return Node(check_integer(value, where.text), where)
 
 
 def as_table(node: Node) -> Node | None:
@@ -111,8 +111,8 @@ def as_table(node: Node) -> Node | None:
     return node if node.is_table else None
 
 
-def place_of(tree: Node, setting: str) -> Where:
-    """Return where the setting with this path was written or, if it is left out, the table that lacks it."""
+def where_set(tree: Node, setting: str) -> Where:
+    """Return the place of the setting with this path; if it is left out, the place of its table."""
     node = tree
     for name in setting.split("."):
         table = as_table(node)
@@ -122,8 +122,8 @@ def place_of(tree: Node, setting: str) -> Where:
     return node.where
 
 
-def merged(shared: Node | None, own: Node, key: str) -> Node:
-    """Merge key by key; a table that names another `use` replaces the shared one instead."""
+def merge(shared: Node | None, own: Node, key: str) -> Node:
+    """Merge an arm's value into the shared one, key by key; a table with another `use` replaces the shared table."""
     if shared is None or own.value == "none" or not (shared.is_table or own.is_table):
         return own
     base, top = as_table(shared), as_table(own)
@@ -133,7 +133,7 @@ def merged(shared: Node | None, own: Node, key: str) -> Node:
         return top
     entries = dict(base.value)
     for name, node in top.value.items():
-        entries[name] = merged(entries.get(name), node, name)
+        entries[name] = merge(entries.get(name), node, name)
     return Node(entries, top.where)
 
 
@@ -142,7 +142,7 @@ def _use(table: Node, key: str | None) -> Any:
     return DEFAULT_USE.get(key or "") if named is None else named.plain()
 
 
-def overridden(root: Node, override: str, problems: Problems) -> Node:
+def apply_override(root: Node, override: str, problems: Problems) -> Node:
     """Return the tree with one `a.b=c` applied; an arm is `arm.NAME.…` or `arm.0.…`."""
     where = Where(FLAG, f"--set {override}")
     path, sign, text = override.partition("=")
@@ -150,15 +150,15 @@ def overridden(root: Node, override: str, problems: Problems) -> Node:
     if not sign or not all(keys) or not 0 < len(keys) <= MOST_LEVELS:
         problems.add(where, "A setting is written as section.key=value, for example --set local.lr=0.1.")
         return root
-    return _put(root, keys, at_one_place(_flag_value(text.strip()), where), problems)
+    return _put(root, keys, tree_from_value(_flag_value(text.strip()), where), problems)
 
 
 def _put(node: Node, keys: list[str], value: Node, problems: Problems) -> Node:
     if not keys:
-        return merged(node, value, "") if node.is_table and value.is_table else value
+        return merge(node, value, "") if node.is_table and value.is_table else value
     key, rest = keys[0], keys[1:]
     if isinstance(node.value, list):
-        index = _entry(node.value, key)
+        index = _arm_index(node.value, key)
         if index is None:
             names = [n.value["name"].plain() for n in node.value if n.is_table and "name" in n.value]
             problems.add(value.where, f"There is no arm {key}. The arms are {', '.join(map(str, names)) or 'none'}.")
@@ -166,13 +166,13 @@ def _put(node: Node, keys: list[str], value: Node, problems: Problems) -> Node:
         return Node([_put(e, rest, value, problems) if i == index else e for i, e in enumerate(node.value)], node.where)
     table = as_table(node)
     if table is None:
-        problems.add(value.where, f"There is no table to set {key} in: {node.plain()!r} stands in its place.")
+        problems.add(value.where, f"{key} can only be set in a table; got {node.plain()!r} instead of a table.")
         return node
     entry = table.value.get(key, Node({}, value.where) if rest else value)
     return Node({**table.value, key: _put(entry, rest, value, problems)}, table.where)
 
 
-def _entry(entries: list[Node], key: str) -> int | None:
+def _arm_index(entries: list[Node], key: str) -> int | None:
     for index, entry in enumerate(entries):
         if entry.is_table and "name" in entry.value and entry.value["name"].plain() == key:
             return index
@@ -180,7 +180,7 @@ def _entry(entries: list[Node], key: str) -> int | None:
 
 
 def _flag_value(text: str) -> Any:
-    """Read a flag's value as TOML; what is not TOML is a text."""
+    """Return a flag's value, read as TOML; if it is not TOML, the text itself."""
     try:
         document = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The loop between coordinators and an engine: several runs advance in step and are answered together."""
+"""The loop between coordinators and an engine: several runs advance together, round by round."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,16 +16,16 @@ from turnout.requests import Answer, EngineRequest, Record, Score
 from turnout.streams import Streams
 from turnout.world.simulation import simulate
 
-WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a number
+INTEGER_TYPES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a number
 OnRecords = Callable[[list[tuple[int, Record]]], None]
-OnFailure = Callable[[int, Exception], None]  # the place of a run among those driven, and why it cannot go on
+OnFailure = Callable[[int, Exception], None]  # position of the failed run, and its error
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
     """One run of a study: a plan on a task, with a seed."""
 
-    index: int  # handed back with each record
+    index: int  # identifies the run in on_records
     task: Task
     plan: Plan
     state: State
@@ -36,13 +36,17 @@ class Run:
 def drive(
     runs: Sequence[Run], engine: Engine, on_records: OnRecords, on_failure: OnFailure | None = None
 ) -> list[State]:
-    """Run all to the end, round by round; each round's records are handed over together. Returns the last states.
+    """Run all runs to their end and return their last states.
 
-    Nobody starts a round before all have ended the last one: which requests are answered together, and with that the
-    last bit of every sum, then follows from the states alone, and runs taken up again go on as if never stopped.
+    No run starts a round before all runs have ended the previous one. The states alone then decide which requests the
+    engine answers together, and with that the last bit of every sum: a resumed study continues as if it had never been
+    stopped.
 
-    A run in which a rule raises an error is handed to `on_failure`, and the others go on without it; where that is not
-    given the error ends all of them.
+    Args:
+        runs: the runs.
+        engine: answers the requests of all runs.
+        on_records: called with the (index, record) of all runs after each round.
+        on_failure: called with a run in which a rule raises an error; the others continue. None raises the error.
     """
     waiting: dict[int, Any] = {}
     steps = [simulate(run.plan, run.population, run.state, run.streams) for run in runs]
@@ -56,7 +60,7 @@ def drive(
     def send(at: int, answer: Any) -> None:
         try:
             waiting[at] = steps[at].send(answer)
-        except StopIteration:  # its last record had its last state
+        except StopIteration:  # the last record had the last state
             waiting.pop(at, None)
         except Exception as error:
             fail(at, error)
@@ -64,10 +68,10 @@ def drive(
     for at in range(len(runs)):
         send(at, None)
     while waiting:
-        open_ = {at: request for at, request in waiting.items() if not isinstance(request, Record)}
-        if open_:
-            with _lent(engine, open_.values()):
-                answers, errors = _answers(engine, {at: (runs[at].task, request) for at, request in open_.items()})
+        requests = {at: request for at, request in waiting.items() if not isinstance(request, Record)}
+        if requests:
+            with _check_unchanged(engine, requests.values()):
+                answers, errors = _answers(engine, {at: (runs[at].task, request) for at, request in requests.items()})
             for at, error in errors.items():
                 fail(at, error)
             for at, answer in answers.items():
@@ -83,7 +87,7 @@ def drive(
 
 
 def _answers(engine: Engine, questions: dict[int, Question]) -> tuple[dict[int, Answer], dict[int, Exception]]:
-    """Return the answers, and the errors of runs for which the engine fails, by run; alone, too, not only together."""
+    """Return the answers and the errors by run; if the engine fails on all questions, ask one by one."""
     try:
         return dict(zip(questions, engine.answer(list(questions.values())), strict=True)), {}
     except Exception as error:
@@ -95,31 +99,31 @@ def _answers(engine: Engine, questions: dict[int, Question]) -> tuple[dict[int, 
             answered, failed = _answers(engine, {at: question})
             answers |= answered
             errors |= failed
-        if not errors:  # the mistake is in answering them together: nobody's rule is to blame
+        if not errors:  # the engine fails only on several questions at once: no run is at fault
             raise
         return answers, errors
 
 
 @contextmanager
-def _lent(engine: Engine, requests: Iterable[EngineRequest]) -> Iterator[None]:
-    """Catch an engine that changes the models it is lent with requests."""
-    lent = [_bits(tensor) for request in requests for tensor in _given(request)]
-    before = [bits.clone() for bits in lent]
+def _check_unchanged(engine: Engine, requests: Iterable[EngineRequest]) -> Iterator[None]:
+    """Raise UpdateError if the engine changes a model of a request in place."""
+    views = [_integer_view(tensor) for request in requests for tensor in _request_tensors(request)]
+    before = [bits.clone() for bits in views]
     yield
-    if not all(map(torch.equal, before, lent)):
+    if not all(map(torch.equal, before, views)):
         raise UpdateError(
-            f"The engine {engine.name!r} changed a model that it was given with a request; the run cannot go on from "
-            "it. Let the engine train a copy: request.model.clone()."
+            f"The engine {engine.name!r} changed the model of a request in place, so the run cannot continue. "
+            "Let the engine train a copy: request.model.clone()."
         )
 
 
-def _given(request: EngineRequest) -> Iterator[Tensor]:
-    """Yield what a request lends to the engine."""
+def _request_tensors(request: EngineRequest) -> Iterator[Tensor]:
+    """Yield the tensors of a request that the engine must not change."""
     yield request.models if isinstance(request, Score) else request.model
     if request.buffers is not None:
         yield request.buffers
 
 
-def _bits(tensor: Tensor) -> Tensor:
-    """Return a view of a tensor as whole numbers: NaN equals itself there, and -0 differs from 0."""
-    return tensor.detach().view(WHOLE[tensor.element_size()])
+def _integer_view(tensor: Tensor) -> Tensor:
+    """Return a view of a tensor as integers: as integers, NaN equals itself and -0 differs from 0."""
+    return tensor.detach().view(INTEGER_TYPES[tensor.element_size()])

@@ -1,4 +1,4 @@
-"""What a study file may hold at most: whatever a stranger wrote, reading it costs a moment and ends in a message."""
+"""Limits of a study file: reading an untrusted file takes little time and ends with a study or a message."""
 
 import re
 import stat
@@ -8,10 +8,10 @@ from typing import Any
 from turnout.errors import ConfigError
 
 MOST_BYTES = 4 << 20
-MOST_LEVELS = 32  # of tables and lists in one another
+MOST_LEVELS = 32  # of nested tables and lists
 MOST_ARMS = 1000
-MOST_TOLD = 100  # problems
-WHOLE_NUMBERS = range(-(2**63), 2**63)  # what TOML promises to carry
+MOST_PROBLEMS = 100  # problems
+INTEGERS = range(-(2**63), 2**63)  # the range of integers in TOML
 KINDS = {
     "a folder": stat.S_ISDIR,
     "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
@@ -24,8 +24,8 @@ _KEY = r"""(?>[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*\.[ \t]*{_KEY}){{{MOST_LEVELS}}}")
 
 
-def bounded_text(file: Path, label: str) -> str:
-    """Return the text of a file of a size that a study can have; what is no file, such as a device, is not opened."""
+def read_limited(file: Path, label: str) -> str:
+    """Return the text of a study file; raise ConfigError if it is too large or not a regular file."""
     kind = file.stat().st_mode
     if not stat.S_ISREG(kind):
         what = next((name for name, test in KINDS.items() if test(kind)), "something else")
@@ -38,20 +38,18 @@ def bounded_text(file: Path, label: str) -> str:
             "Name the study file; keep long lists in a data or trace file."
         )
     text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    if long := _LONG_KEY.search(text):  # the reader's time grows with the square of a dotted key's length
-        raise ConfigError(too_deep(f"{label}:{text.count(chr(10), 0, long.start()) + 1}"))
+    if long := _LONG_KEY.search(text):  # the parser's time is quadratic in the length of a dotted key
+        raise ConfigError(too_deep_message(f"{label}:{text.count(chr(10), 0, long.start()) + 1}"))
     return text
 
 
-def too_deep(where: str) -> str:
-    """Return the message about tables in tables in tables."""
-    return (
-        f"{where}: Tables and lists lie at most {MOST_LEVELS} deep in one another; these lie deeper. Write them flat."
-    )
+def too_deep_message(where: str) -> str:
+    """Return the message for tables and lists that are nested too deeply."""
+    return f"{where}: Tables and lists may be nested at most {MOST_LEVELS} levels deep; these are deeper. Flatten them."
 
 
 def is_too_deep(document: Any) -> bool:
-    """Whether tables and lists lie too deep in one another; counted level by level, not by calling itself."""
+    """Whether tables and lists are nested too deeply; counted level by level, without recursion."""
     level = [document]
     for _ in range(MOST_LEVELS + 1):
         inside = (value.values() if isinstance(value, dict) else value for value in level)
@@ -61,8 +59,8 @@ def is_too_deep(document: Any) -> bool:
     return True
 
 
-def checked_whole(value: Any, where: str) -> Any:
-    """Return a value; raise if it is a whole number that no setting can need."""
-    if type(value) is int and value not in WHOLE_NUMBERS:
+def check_integer(value: Any, where: str) -> Any:
+    """Return a value; raise ConfigError if it is an integer that does not fit into 64 bits."""
+    if type(value) is int and value not in INTEGERS:
         raise ConfigError(f"{where}: {TOO_LONG}" if where else TOO_LONG)
     return value

@@ -1,7 +1,8 @@
-"""What a study will see of its fleet, said before its first round: the share of a recording, and of the clients.
+"""A preview of the fleet before the first round: how many clients are ever available, and how much of a trace is used.
 
-Who is up is a pure function of the seed, the round and the simulated time, so shipped rules can be asked beforehand.
-Where a clock says how long rounds last, the first round stands for all of them: that is an estimate, and called one.
+Availability is a pure function of the seed, the round and the simulated time, so shipped rules can be evaluated before
+the run. If the duration of rounds depends on a clock, the first round is the estimate for all rounds, and the note says
+so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,28 +22,28 @@ from turnout.study.driver import Run
 from turnout.study.study import Study
 from turnout.traits import DataTraits, traits_of
 
-FIRST = "How long rounds last is an estimate, from the first."
-AT_MOST = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
-MOST_NAMED = 6  # arms in one line
-MOST_LOOKS = 5000  # rounds at which availability is asked beforehand
-MOST_ANSWERS = 20_000_000  # of all clients in all those rounds
+FROM_FIRST_ROUND = "How long rounds last is an estimate, from the first."
+FROM_DEADLINE = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
+MOST_NAMED = 6  # arms in one note
+MOST_ROUNDS_SEEN = 5000  # rounds in which availability is evaluated
+MOST_ANSWERS = 20_000_000  # clients times rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """What the rounds of one run will see."""
+class FleetPreview:
+    """The clients that the rounds of one run will reach."""
 
     rounds: int
     num_clients: int
     ever_up: int
-    is_whole: bool  # whether every round was looked at
+    is_whole: bool  # whether every round was evaluated
     recording: Recorded | None
-    round_seconds: float | None  # None: availability does not look at the time
-    guess: str = ""  # how long rounds are taken to last, where the clock decides it
+    round_seconds: float | None  # None: availability does not depend on time
+    guess: str = ""  # how the duration of rounds was estimated, if a clock decides it
 
     @property
     def text(self) -> str:
-        """One line; empty where everyone takes part and nothing is replayed."""
+        """One line; empty if every client takes part and no trace is used."""
         if self.recording is None and self.ever_up == self.num_clients:
             return ""
         never = self.num_clients - self.ever_up
@@ -63,16 +64,16 @@ class Outlook:
             )
 
 
-def outlook(plan: Plan, view: View, round_seconds: float | None = None) -> Outlook | None:
-    """Return what the rounds of a plan will see, or None where nobody can know; `view` is that of the first round.
+def preview_fleet(plan: Plan, view: View, round_seconds: float | None = None) -> FleetPreview | None:
+    """Return the preview of a plan; None if availability cannot be predicted.
 
     Args:
-        plan: the run's.
-        view: of its first round; the model may be empty where `round_seconds` is given.
-        round_seconds: how long rounds last at most by the clock; None asks the clock about the first round.
+        plan: plan of the run.
+        view: view of the first round; the model may be empty if `round_seconds` is given.
+        round_seconds: longest duration of a round; None computes the duration of the first round from the clock.
     """
     rule, clients = plan.fleet.availability, view.population.num_clients
-    if isinstance(rule, Always) or not _is_foreseen(rule):
+    if isinstance(rule, Always) or not _is_predictable(rule):
         return None
     recording = _recording(rule)
     timed = plan.traits.availability.needs_clock
@@ -81,23 +82,23 @@ def outlook(plan: Plan, view: View, round_seconds: float | None = None) -> Outlo
         seconds = first_round_seconds(plan, view) if round_seconds is None else round_seconds
         if seconds is None:
             return None
-    looks = min(plan.rounds, MOST_LOOKS, max(1, MOST_ANSWERS // clients))
+    looks = min(plan.rounds, MOST_ROUNDS_SEEN, max(1, MOST_ANSWERS // clients))
     seen = np.zeros(clients, dtype=bool)
     for round in np.unique(np.linspace(1, plan.rounds, looks).astype(np.int64)).tolist():
         seen[rule.up(replace(view, round=round, sim_seconds=(round - 1) * (seconds or 0.0)))] = True
-    return Outlook(
+    return FleetPreview(
         rounds=plan.rounds,
         num_clients=clients,
         ever_up=int(seen.sum()),
         is_whole=looks == plan.rounds,
         recording=recording,
         round_seconds=seconds,
-        guess="" if not timed else FIRST if round_seconds is None else AT_MOST,
+        guess="" if not timed else FROM_FIRST_ROUND if round_seconds is None else FROM_DEADLINE,
     )
 
 
 def first_round_seconds(plan: Plan, view: View) -> float | None:
-    """Return how long a first round lasts by the clock, with clients spread over all ids; None without a clock."""
+    """Return the duration of the first round with clients evenly spaced over all ids; None without a clock."""
     clock, everyone = plan.fleet.clock, view.population.everyone
     if clock is None:
         return None
@@ -111,29 +112,29 @@ def first_round_seconds(plan: Plan, view: View) -> float | None:
     return float(clock.seconds(clients, steps, model_bytes, view).mean()) * waiting.buffer_size / waiting.concurrency
 
 
-def notes_on(runs: Sequence[tuple[str, Run]]) -> list[str]:
-    """Return what to say before the first round: data without a test set, and what runs will see of their fleets."""
+def start_notes(runs: Sequence[tuple[str, Run]]) -> list[str]:
+    """Return the notes to show before the first round: data without a test set, and previews of the fleets."""
     tests: dict[str, str] = {}
     seen: dict[str, str] = {}
     known: dict[tuple[int, ...], str] = {}
     for arm, run in runs:
         tests[arm] = _test_note(run.task.federation)
         parts = (run.plan.fleet, run.plan.local, run.plan.selection, run.task.federation)
-        key = (run.plan.rounds, *map(id, parts))  # arms share the parts in which they do not differ
+        key = (run.plan.rounds, *map(id, parts))  # arms share the parts that they do not change
         if key not in known:
-            known[key] = _seen(run)
+            known[key] = _preview_of_run(run)
         seen[arm] = known[key]
-    return [*told(tests), *told(seen)]
+    return [*lines_by_arm(tests), *lines_by_arm(seen)]
 
 
-def _seen(run: Run) -> str:
+def _preview_of_run(run: Run) -> str:
     people, model = run.population, run.state.model
     first = View(round=1, rounds=run.plan.rounds, streams=run.streams, population=people, model=model)
     try:
-        found = outlook(run.plan, first)
-    except Exception:  # a rule that can be asked in its round alone; what is wrong with it is said there
+        preview = preview_fleet(run.plan, first)
+    except Exception:  # a rule that works only within its round; errors are raised there
         return ""
-    return "" if found is None else found.text
+    return "" if preview is None else preview.text
 
 
 def _test_note(federation: Federation) -> str:
@@ -146,8 +147,8 @@ def _test_note(federation: Federation) -> str:
     )
 
 
-def outlooks(study: Study) -> list[str]:
-    """Return what can be said without reading data: a line each, with the arms it holds for."""
+def preview_notes(study: Study) -> list[str]:
+    """Return the notes that need no data, with the arms of each."""
     found: dict[str, str] = {}
     for name, version in study.versions().items():
         clients = traits_of(DataTraits, version.data).known_clients
@@ -155,12 +156,12 @@ def outlooks(study: Study) -> list[str]:
             people = Population.of(np.ones(clients, dtype=np.int64))
             streams = Streams(study.all_seeds[0])
             view = View(round=1, rounds=version.rounds, streams=streams, population=people, model=torch.zeros(0))
-            found[name] = _unread(version.plan, view)
-    return told(found)
+            found[name] = _preview_without_data(version.plan, view)
+    return lines_by_arm(found)
 
 
-def _unread(plan: Plan, view: View) -> str:
-    """Return the line of a plan whose data has not been read."""
+def _preview_without_data(plan: Plan, view: View) -> str:
+    """Return the note on a plan before its data is loaded."""
     clock = plan.fleet.clock
     limit = clock.deadline_seconds if isinstance(clock, Deadline) else None
     if plan.traits.availability.needs_clock and limit is None:
@@ -169,30 +170,30 @@ def _unread(plan: Plan, view: View) -> str:
             "a run says it before its first round."
         )
     try:
-        seen = outlook(plan, view, limit)
-    except Exception:  # a rule that looks at labels, which are not read yet
+        seen = preview_fleet(plan, view, limit)
+    except Exception:  # a rule that needs labels, which are not loaded yet
         return ""
     return "" if seen is None else seen.text
 
 
-def told(by_arm: Mapping[str, str]) -> list[str]:
-    """Return each line once; where arms differ, with the arms it holds for."""
+def lines_by_arm(by_arm: Mapping[str, str]) -> list[str]:
+    """Return each line once; if arms differ, with the names of its arms."""
     arms: dict[str, list[str]] = {}
     for arm, text in by_arm.items():
         arms.setdefault(text, []).append(arm)
     if len(arms) == 1:
         return [text for text in arms if text]
-    return [f"{_listed(names)}: {text}" for text, names in arms.items() if text]
+    return [f"{_arm_list(names)}: {text}" for text, names in arms.items() if text]
 
 
-def _listed(names: list[str]) -> str:
+def _arm_list(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more arms" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _is_foreseen(rule: Availability) -> bool:
+def _is_predictable(rule: Availability) -> bool:
     own = type(rule) in catalogue("availability").values()
-    return own and (not isinstance(rule, Never) or _is_foreseen(rule.others))
+    return own and (not isinstance(rule, Never) or _is_predictable(rule.others))
 
 
 def _recording(rule: Availability) -> Recorded | None:

@@ -1,6 +1,5 @@
-"""A study file, read into a study: everything that is wrong with it is told at once, with file and line."""
+"""Load a study file; all problems are reported at once, each with file and line."""
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -12,18 +11,29 @@ import numpy as np
 
 from turnout.analysis.target import target_of
 from turnout.axes import AXES, PLAN_TABLES, REQUIRED_SECTIONS, RULE_SECTIONS, TABLES, at
-from turnout.catalogue import did_you_mean, loss_named, parameters
+from turnout.catalogue import loss_named
 from turnout.coordinator.compatibility import holdout_problems, problems, problems_with
-from turnout.errors import ConfigError, Problem
+from turnout.errors import ConfigError, Problem, did_you_mean
+from turnout.parameters import parameters
 from turnout.protocols import Population
-from turnout.study.config_tree import Node, Problems, Where, as_table, from_document, merged, overridden, place_of
-from turnout.study.file_limits import MOST_ARMS, TOO_LONG, bounded_text, is_too_deep, too_deep
+from turnout.study.config_tree import (
+    Node,
+    Problems,
+    Where,
+    apply_override,
+    as_table,
+    merge,
+    tree_from_document,
+    where_set,
+)
+from turnout.study.file_limits import MOST_ARMS, TOO_LONG, is_too_deep, read_limited, too_deep_message
 from turnout.study.recipe import Recipe, read_recipe
+from turnout.study.resolve import MADE_IN_PYTHON
 from turnout.study.study import Arm, Study, value_problems
 from turnout.study.study_files import shipped_studies
 from turnout.study.toml_lines import key_lines
 from turnout.study.toml_text import to_toml
-from turnout.study.typed_values import FAILED, Reader, shown
+from turnout.study.typed_values import FAILED, Reader, node_text
 from turnout.track import check_local
 from turnout.traits import DataTraits, traits_of
 
@@ -32,7 +42,7 @@ CHANGEABLE = ("rounds", "loss", *RULE_SECTIONS, *PLAN_TABLES)
 OWN = ("name", "seeds", "target", "checkpoint", "track")
 TOP = (*OWN, "recipe", *CHANGEABLE, "arm")
 IN_ARM = ("name", "recipe", *CHANGEABLE)
-MOST_COUNTED = 1_000_000  # clients; more are checked when the data has been made
+MOST_COUNTED = 1_000_000  # clients; larger federations are checked after the data is loaded
 
 
 def load_study(
@@ -43,14 +53,14 @@ def load_study(
     Args:
         path: the file, or a name that `turnout ls studies` lists.
         overrides: settings in the form `section.key=value`, applied over the file.
-        allow_code: whether it may name rules as `package.module:Name`, which runs that module; turnout's own it may.
+        allow_code: whether it may name rules of other packages as `package.module:Name`, which runs their code.
         allow_network: whether its `track` may name a tracker that sends numbers over the network.
     """
     file = study_file(path)
     wrong = Problems()
     root = read_tree(file)
     for override in overrides:
-        root = overridden(root, override, wrong)
+        root = apply_override(root, override, wrong)
     study = _StudyReader(root, wrong, allow_code).study(default_name=file.stem)
     wrong.raise_any()
     assert study is not None
@@ -60,13 +70,13 @@ def load_study(
 
 
 def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False, allow_network: bool = False) -> Study:
-    """Return the study that `resolved` made these plain values of; `label` says in messages where they lie."""
+    """Return the study of plain values that `resolved_settings` returned; `label` names their place in messages."""
     if is_too_deep(config):
-        raise ConfigError(too_deep(label))
-    if '"(a ' in json.dumps(config):
+        raise ConfigError(too_deep_message(label))
+    if _has_python_parts(config):
         raise ConfigError(
-            f"The study in {label} has parts that were made in Python, which are not in it. "
-            "Go on with it in Python: make the same study and call its run with the same folder."
+            f"The study in {label} has parts that were made in Python, which a folder cannot store. "
+            "Resume it in Python: make the same study and call its run with the same folder."
         )
     wrong = Problems()
     study = _StudyReader(tree_of(to_toml(config), label), wrong, allow_code).study(default_name="study")
@@ -77,8 +87,15 @@ def study_of(config: Mapping[str, Any], label: str, *, allow_code: bool = False,
     return study
 
 
+def _has_python_parts(value: Any) -> bool:
+    """Whether plain values describe a part that was made in Python."""
+    if isinstance(value, Mapping):
+        return MADE_IN_PYTHON in value or any(map(_has_python_parts, value.values()))
+    return isinstance(value, list) and any(map(_has_python_parts, value))
+
+
 def study_file(path: str | Path) -> Path:
-    """Return the file that a path or a shipped study's name means."""
+    """Return the file of a path or of a shipped study's name."""
     file, shipped = Path(path), shipped_studies()
     try:
         if file.is_file() or (file.exists() and str(path) not in shipped):
@@ -94,10 +111,10 @@ def study_file(path: str | Path) -> Path:
 
 
 def read_tree(file: Path) -> Node:
-    """Return a file as a tree of values with their places."""
+    """Return the tree of a study file."""
     label = file.name if file in shipped_studies().values() else str(file)
     try:
-        text = bounded_text(file, label)
+        text = read_limited(file, label)
     except OSError as error:
         raise ConfigError(f"{label} cannot be read: {error.strerror or error}. Check the path.") from error
     except UnicodeDecodeError as error:
@@ -106,7 +123,7 @@ def read_tree(file: Path) -> Node:
 
 
 def tree_of(text: str, label: str) -> Node:
-    """Return a text as a tree of values with their places."""
+    """Return the tree of the text of a study file."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -114,13 +131,13 @@ def tree_of(text: str, label: str) -> Node:
     if not document:
         raise ConfigError(f"{label}:1: The file is empty. See `turnout check demo` for a study to start from.")
     if is_too_deep(document):
-        raise ConfigError(too_deep(label))
-    return from_document(document, key_lines(text), label)
+        raise ConfigError(too_deep_message(label))
+    return tree_from_document(document, key_lines(text), label)
 
 
 def _malformed(error: Exception, text: str, label: str) -> str:
     if isinstance(error, RecursionError):
-        return too_deep(label)
+        return too_deep_message(label)
     message = str(error)
     if "integer string conversion" in message and (digits := re.search(r"[0-9_]{4300,}", text)):
         return f"{label}:{text.count(chr(10), 0, digits.start()) + 1}: {TOO_LONG}"
@@ -134,7 +151,7 @@ def _malformed(error: Exception, text: str, label: str) -> str:
 
 @dataclass(slots=True)
 class _StudyReader:
-    """Reads one tree into a study."""
+    """Reads a study from a tree."""
 
     root: Node
     problems: Problems
@@ -145,9 +162,9 @@ class _StudyReader:
         self.reader = Reader(self.problems, self.allow_code)
 
     def study(self, default_name: str) -> Study | None:
-        """Return the study; None if there are problems, which have then been noted."""
+        """Return the study; None if there are problems, which have been added to the list."""
         top = self.root.value
-        if not set(top) & set(TOP):  # a file of something else: nothing of it is repeated
+        if not set(top) & set(TOP):  # not a study file: its contents are not repeated
             self.problems.add(self.root.where, f"This is TOML but no study: it has none of {', '.join(TOP)}.")
             return None
         self._check_keys(self.root, TOP, "A study has no section")
@@ -157,9 +174,9 @@ class _StudyReader:
         apart = _StudyReader(self.root, Problems(), self.allow_code)
         arms = [apart._changes(shared, overlay) for _, overlay in overlays]
         values |= self._shared(shared, [overlay for _, overlay in overlays], arms)
-        told = {message for _, message in self.problems.found}  # what an arm inherits is told once, where it stands
+        known = {message for _, message in self.problems.found}  # what arms inherit is reported once
         for where, message in apart.problems.found:
-            if message not in told:
+            if message not in known:
                 self.problems.add(where, message)
         if self.problems.found:
             return None
@@ -167,9 +184,9 @@ class _StudyReader:
         values["arms"] = tuple(Arm(name, changes) for name, changes in zip(names, arms, strict=True))
         try:
             study = Study(**values)
-        except ConfigError as error:  # what is right by itself and wrong together: arms and seeds, target and metrics
+        except ConfigError as error:  # settings that are valid alone but not together, such as target and metrics
             for problem in error.problems:
-                self.problems.add(place_of(self.root, problem.setting), problem.message)
+                self.problems.add(where_set(self.root, problem.setting), problem.message)
             return None
         self._check_plans(study, shared, dict(overlays))
         return study
@@ -209,7 +226,7 @@ class _StudyReader:
         node = self.root.value.get("arm", Node([], self.root.where))
         entries = node.value if isinstance(node.value, list) else None
         if entries is None or not all(entry.is_table for entry in entries):
-            self.problems.add(node.where, f"Arms are written as [[arm]] tables; got {shown(node)}.")
+            self.problems.add(node.where, f"Arms are written as [[arm]] tables; got {node_text(node)}.")
             return []
         if len(entries) > MOST_ARMS:
             self.problems.add(node.where, f"A study has at most {MOST_ARMS} arms; got {len(entries)}. Split it.")
@@ -226,29 +243,29 @@ class _StudyReader:
         return entries
 
     def _overlay(self, entry: Node, shared: dict[str, Node], recipe: Recipe | None) -> tuple[str, dict[str, Node]]:
-        """Return an arm's name and its sections; the study's recipe holds for every arm."""
+        """Return an arm's name and its sections; the study's recipe applies to every arm."""
         name = entry.value["name"].plain() if "name" in entry.value else ""
         if recipe is None:
             return name, self._sections(entry, shared)[1]
         own = {key: entry.value[key] for key in CHANGEABLE if key in entry.value}
         if "recipe" in entry.value:
-            message = "The study has a recipe, which every arm follows. Write recipe at the top or in arms, not both."
+            message = "The study has a recipe, which applies to every arm. Write it at the top or in arms, not both."
             self.problems.add(entry.value["recipe"].where, message)
             return name, own
-        whole = shared | {key: merged(shared.get(key), node, key) for key, node in own.items()}
+        whole = shared | {key: merge(shared.get(key), node, key) for key, node in own.items()}
         for where, message in recipe.contradictions(whole):
             self.problems.add(where, message)
         return name, own
 
     def _sections(self, table: Node, shared: dict[str, Node]) -> tuple[Recipe | None, dict[str, Node]]:
-        """Return the recipe of a study or an arm, and its sections: the recipe's, with its own over them."""
+        """Return the recipe of a study or an arm, and the recipe's sections merged with its own sections."""
         own = {key: table.value[key] for key in CHANGEABLE if key in table.value}
         recipe = read_recipe(table.value["recipe"], self.reader) if "recipe" in table.value else None
         if recipe is None:
             return None, own
         sections = recipe.sections()
-        sections |= {key: merged(sections.get(key), node, key) for key, node in own.items()}
-        whole = shared | {key: merged(shared.get(key), node, key) for key, node in sections.items()}
+        sections |= {key: merge(sections.get(key), node, key) for key, node in own.items()}
+        whole = shared | {key: merge(shared.get(key), node, key) for key, node in sections.items()}
         for where, message in recipe.contradictions(whole):
             self.problems.add(where, message)
         return recipe, sections
@@ -256,13 +273,13 @@ class _StudyReader:
     def _changes(self, shared: dict[str, Node], overlay: dict[str, Node]) -> dict[str, Any]:
         changes: dict[str, Any] = {}
         for key, node in overlay.items():
-            changes |= self._section(key, merged(shared.get(key), node, key))
+            changes |= self._section(key, merge(shared.get(key), node, key))
         return changes
 
     def _shared(
         self, shared: dict[str, Node], overlays: list[dict[str, Node]], arms: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Read the shared sections; one that every arm completes need not be whole, and then is the first arm's."""
+        """Read the shared sections; an incomplete one that every arm completes is that of the first arm."""
         values: dict[str, Any] = {}
         for key in CHANGEABLE:
             if overlays and all(key in overlay for overlay in overlays):
@@ -293,7 +310,7 @@ class _StudyReader:
             return {"loss": self._loss(node)}
         if key in PLAN_TABLES:
             if not node.is_table:
-                self.problems.add(node.where, f"{key} must be a table; got {shown(node)}.")
+                self.problems.add(node.where, f"{key} must be a table; got {node_text(node)}.")
                 return {key: FAILED}
             return {key: self.reader.make(KINDS[key], node, key)}
         if key == "data":
@@ -303,14 +320,14 @@ class _StudyReader:
         return {key: self.reader.rule(RULE_SECTIONS[key], node, key)}
 
     def _data(self, node: Node) -> dict[str, Any]:
-        """Read [data]; its `seed` is the study's own."""
+        """Read [data]; its `seed` is the setting data_seed of the study."""
         table = as_table(node)
         if table is None or "seed" not in table.value:
             return {"data": self.reader.rule("data", node, "data")}
         entries = dict(table.value)
         seed = entries.pop("seed")
         if type(seed.value) is not int or not 0 <= seed.value < 2**63:
-            message = f"data.seed must be a whole number from 0 up; got {shown(seed)}. Change data.seed."
+            message = f"data.seed must be a whole number from 0 up; got {node_text(seed)}. Change data.seed."
             self.problems.add(seed.where, message)
         return {"data": self.reader.rule("data", Node(entries, table.where), "data"), "data_seed": seed.value}
 
@@ -318,31 +335,33 @@ class _StudyReader:
         if node.value == "auto":
             return None
         try:
-            return loss_named(node.value if isinstance(node.value, str) else shown(node), allow_code=self.allow_code)
+            return loss_named(
+                node.value if isinstance(node.value, str) else node_text(node), allow_code=self.allow_code
+            )
         except ConfigError as error:
             self.problems.add(node.where, str(error))
             return FAILED
 
     def _check_plans(self, study: Study, shared: dict[str, Node], overlays: dict[str, dict[str, Node]]) -> None:
-        """Note what is wrong with each arm's combination; against the number of clients, where [data] says it."""
+        """Add the problems of each arm's combination of rules, with the number of clients if [data] has it."""
         for name, version in study.versions().items():
             sections = dict(shared)
             for key, node in overlays.get(name, {}).items():
-                sections[key] = merged(sections.get(key), node, key)
+                sections[key] = merge(sections.get(key), node, key)
             for problem in _plan_problems(version):
-                self.problems.add(place_of(Node(sections, self.root.where), problem.setting), problem.message)
+                self.problems.add(where_set(Node(sections, self.root.where), problem.setting), problem.message)
 
 
 def _plan_problems(version: Study) -> list[Problem]:
     try:
         data = traits_of(DataTraits, version.data)
-        clients, held, kept = data.known_clients, data.server_samples or 0, data.holdout
+        clients, server_size, holdout = data.known_clients, data.server_samples or 0, data.holdout
         if clients is None or clients > MOST_COUNTED:
-            return [*problems(version.plan), *(() if kept is None else holdout_problems(version.plan, kept > 0))]
-        people = Population.of(np.ones(clients, dtype=np.int64), server_size=held)
-        people = replace(people, holdout_sizes=None if kept is None else np.full(clients, kept > 0))
+            return [*problems(version.plan), *(() if holdout is None else holdout_problems(version.plan, holdout > 0))]
+        people = Population.of(np.ones(clients, dtype=np.int64), server_size=server_size)
+        people = replace(people, holdout_sizes=None if holdout is None else np.full(clients, holdout > 0))
         return list(problems_with(version.plan, people))
-    except Exception as error:  # a rule of the user's own that lacks something its axis needs
+    except Exception as error:  # a user's rule that lacks a method of its axis
         return [Problem(f"This combination cannot be checked: {type(error).__name__}: {error}.")]
 
 

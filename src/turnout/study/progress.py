@@ -1,6 +1,6 @@
-"""How a run looks while it runs: a live table at a terminal, a few aligned lines elsewhere.
+"""Progress of a study: a live table in a terminal, a few aligned lines elsewhere.
 
-What is run, and what is being done, is shown at once: reading data and the first evaluation may take minutes.
+The title and the current activity are shown at once: loading data and the first evaluation may take minutes.
 """
 
 import threading
@@ -25,12 +25,12 @@ MEGABYTE = 1e6
 MISSING = "–"
 HEADINGS = ("arm", "round", "up", "asked", "answered", "loss", "acc", "MB", "left")
 BAR_WIDTH = 30
-PAUSE_SECONDS = 0.25  # between two drawings of the live table
+PAUSE_SECONDS = 0.25  # between two updates of the live table
 
 
 @dataclass(slots=True)
-class Seen:
-    """What was last seen of one run."""
+class RunProgress:
+    """The latest values of one run."""
 
     round: int = 0
     up: int = 0
@@ -41,7 +41,7 @@ class Seen:
     bytes: int = 0
 
     def take(self, record: Record) -> None:
-        """Bring it up to date; what a round did not measure stays as it was."""
+        """Update the values; what a round did not measure stays the same."""
         self.round, self.up, self.asked = record.round, len(record.up), len(record.asked)
         self.answered = len(record.answered)
         self.loss = record.metrics.get("loss", self.loss)
@@ -49,8 +49,8 @@ class Seen:
         self.bytes += record.costs.bytes_down + record.costs.bytes_up
 
 
-class Board:
-    """The state of all runs, and the lines that tell it: one per arm, the mean over the seeds that are running."""
+class ProgressBoard:
+    """The progress of all runs: one line per arm, with means over the running seeds."""
 
     def __init__(self, study: Study, where: str) -> None:
         versions = study.versions()
@@ -58,44 +58,44 @@ class Board:
         self.seeds = len(study.all_seeds)
         self.runs = len(versions) * self.seeds
         self.finished = 0
-        self.skipped = 0  # rounds that were there before
+        self.skipped = 0  # rounds that were finished before
         self.started: float | None = None
         self.last_round = 0
-        self.tell: Callable[[str], None] = _say_nothing  # what is being done; whoever shows the board sets it
-        self.advance: Callable[[float], None] = _show_nothing  # the share of it that is done
+        self.tell: Callable[[str], None] = _say_nothing  # called with the current activity; a view sets it
+        self.advance: Callable[[float], None] = _show_nothing  # called with the finished share of the activity
         self._name, self._where = study.name, where
         self._done = 0
         self._is_first_group = True
-        self._seen: dict[tuple[str, int], Seen] = {}
+        self._seen: dict[tuple[str, int], RunProgress] = {}
 
     @property
     def title(self) -> str:
-        """One line on what is run."""
+        """The study, its arms, seeds and rounds, in one line."""
         arms = f"{len(self.rounds)} arm{'s'[: len(self.rounds) > 1]} x {self.seeds} seed{'s'[: self.seeds > 1]}"
         counts = sorted(set(self.rounds.values()))
         rounds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         return f"{self._name}   {arms}   {rounds} rounds   {self._where}"
 
     def update(self, arm: str, seed: int, record: Record) -> None:
-        """Take in one round of one run."""
+        """Update the progress with one round of one run."""
         if self.started is None:
             self.started = time.monotonic()
         if (arm, seed) not in self._seen:
-            self.skipped += max(record.round - 1, 0)  # taken up from a checkpoint
-            going_on = {key: seen for key, seen in self._seen.items() if seen.round < self.rounds[key[0]]}
+            self.skipped += max(record.round - 1, 0)  # resumed from a checkpoint
+            unfinished = {key: seen for key, seen in self._seen.items() if seen.round < self.rounds[key[0]]}
             if (
-                len(going_on) < len(self._seen) and record.round != self.last_round
-            ):  # another group of seeds: those that have ended leave the means
-                self._seen, self._is_first_group = going_on, False
+                len(unfinished) < len(self._seen) and record.round != self.last_round
+            ):  # a new group of seeds: ended runs leave the means
+                self._seen, self._is_first_group = unfinished, False
         self.last_round = record.round
-        seen = self._seen.setdefault((arm, seed), Seen())
+        seen = self._seen.setdefault((arm, seed), RunProgress())
         seen.take(record)
         self._done += record.round > 0
         if record.finished:
             self.finished += 1
 
     def is_due(self, arm: str, round: int) -> bool:
-        """Whether this round gets a line where lines are few; later groups of seeds get one at their end."""
+        """Whether the plain view prints a line for this round; later groups of seeds get one line, at their end."""
         rounds = self.rounds[arm]
         if not self._is_first_group or round == rounds:
             return round == rounds
@@ -104,15 +104,15 @@ class Board:
 
     @property
     def time_left(self) -> str:
-        """How long the rest will take at the pace so far."""
+        """The estimated time for the remaining rounds."""
         total = sum(self.rounds.values()) * self.seeds - self.skipped
         if self.started is None or self._done == 0:
             return MISSING
         return duration((time.monotonic() - self.started) * (total - self._done) / self._done)
 
     def cells(self, arm: str) -> list[str]:
-        """Return an arm's line, cell by cell."""
-        runs = [seen for (name, _), seen in self._seen.items() if name == arm] or [Seen()]
+        """Return the cells of an arm's line."""
+        runs = [seen for (name, _), seen in self._seen.items() if name == arm] or [RunProgress()]
         return [
             arm,
             f"{max(seen.round for seen in runs)}/{self.rounds[arm]}",
@@ -138,16 +138,16 @@ def _mean(values: list[float | None], digits: int) -> str:
 
 
 @contextmanager
-def live(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
-    """Show what is being done, and a table that is redrawn in place; not before so many seconds have passed."""
+def live(board: ProgressBoard, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
+    """Show the current activity and a table that is updated in place, after a delay in seconds."""
     spinner, drawn_at, due_at = Spinner("dots"), -PAUSE_SECONDS, time.monotonic() + after
     bar, doing = ProgressBar(total=1.0, width=BAR_WIDTH, pulse=True), Table.grid(padding=(0, 2))
     doing.add_row(spinner, bar)
-    screen = Live(Group(Text(board.title), doing), console=console)  # the spinner and the bar move by themselves
+    screen = Live(Group(Text(board.title), doing), console=console)  # the spinner and the bar are animated
 
     def tell(what: str) -> None:
         spinner.update(text=what)
-        bar.pulse = True  # until a share of it is known
+        bar.pulse = True  # until the finished share is known
 
     def advance(share: float) -> None:
         bar.pulse = False
@@ -173,7 +173,7 @@ def live(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProgr
 
 @contextmanager
 def _started(screen: Live, after: float) -> Iterator[None]:
-    """Start drawing after so many seconds, whether or not a round has ended; what is over before is never drawn."""
+    """Start the screen after a delay in seconds; a study that ends before shows nothing."""
     timer = threading.Timer(after, screen.start, [True])
     timer.daemon = True
     try:
@@ -189,7 +189,7 @@ def _started(screen: Live, after: float) -> Iterator[None]:
         screen.stop()
 
 
-def _table(board: Board) -> Table:
+def _table(board: ProgressBoard) -> Table:
     table = Table(title=board.title, title_justify="left", box=None, pad_edge=False)
     for place, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="left" if place == 0 else "right")
@@ -199,19 +199,19 @@ def _table(board: Board) -> Table:
 
 
 @contextmanager
-def plain(board: Board, console: Console) -> Iterator[OnProgress]:
-    """Print what is run and done until a round has ended, then a heading and some twenty lines over all rounds."""
+def plain(board: ProgressBoard, console: Console) -> Iterator[OnProgress]:
+    """Print the title and the activity until the first round ends, then a heading and about twenty lines."""
     width = max(map(len, (*board.rounds, HEADINGS[0])))
-    reported: list[str] = []  # arms whose line for this round is due
-    told: set[str] = set()  # what was being done before a round had ended
+    reported: list[str] = []  # arms with a line to print for this round
+    printed: set[str] = set()  # activities before the first round ended
     has_lines = False
 
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def tell(what: str) -> None:
-        if what not in told and board.last_round == 0:
-            told.add(what)
+        if what not in printed and board.last_round == 0:
+            printed.add(what)
             say(what)
 
     def line(cells: Sequence[str]) -> str:
@@ -240,7 +240,7 @@ def plain(board: Board, console: Console) -> Iterator[OnProgress]:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it."""
+    """Return a duration as text: 42 s, 3m 05s, 2h 10m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

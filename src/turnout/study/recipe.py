@@ -1,4 +1,4 @@
-"""`recipe` in a study file: a named algorithm of `turnout.algorithms` with its settings, as sections with their places.
+"""`recipe` in a study file: a named algorithm of `turnout.algorithms` with its settings, read into sections.
 
 `recipe = "scaffold"` is short for `recipe = { use = "scaffold" }`; the table has the algorithm's settings beside `use`.
 """
@@ -9,41 +9,42 @@ from typing import Any
 
 from turnout.algorithms import ALGORITHMS
 from turnout.algorithms.algorithm import Algorithm, flat
-from turnout.catalogue import did_you_mean
+from turnout.errors import did_you_mean
 from turnout.settings import shown
-from turnout.study.config_tree import DEFAULT_USE, Node, Where, as_table, at_one_place
+from turnout.study.config_tree import DEFAULT_USE, Node, Where, as_table, tree_from_value, where_set
 from turnout.study.typed_values import FAILED, Reader
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """An algorithm with its settings, and where a study file names it."""
+    """An algorithm with its settings, and its place in the study file."""
 
     algorithm: Algorithm
     settings: Mapping[str, Any]
     where: Where
 
     def sections(self) -> dict[str, Node]:
-        """Return the sections of the algorithm; one that it leaves as it is, is left out."""
+        """Return the sections that the algorithm sets."""
         made = self.algorithm.function(**self.settings)
-        return {key: at_one_place(value, self.where) for key, value in made.items() if value}
+        return {key: tree_from_value(value, self.where) for key, value in made.items() if value}
 
     def contradictions(self, sections: Mapping[str, Node]) -> Iterator[tuple[Where, str]]:
-        """Yield where and how merged sections are not those of the algorithm: once for each section."""
-        name, told = self.algorithm.name, set()
-        for found in self.algorithm.differences(self.settings, _values(sections)):
-            section, *keys = found.path.split(".")
-            if section not in told:
-                told.add(section)
+        """Yield the place and a message for each merged section that differs from the algorithm."""
+        name, reported = self.algorithm.name, set()
+        for difference in self.algorithm.differences(self.settings, _values(sections)):
+            path = difference.path
+            section = path.split(".")[0]
+            if section not in reported:
+                reported.add(section)
                 yield (
-                    _place(sections[section], keys) if section in sections else self.where,
-                    f"The recipe {name} needs {found.path} {found.need}; got {shown(found.got)}. "
-                    f"Change {found.path}, or leave the recipe out and write its sections (`turnout show {name}`).",
+                    where_set(Node(dict(sections), self.where), path),
+                    f"The recipe {name} needs {path} {difference.need}; got {shown(difference.got)}. "
+                    f"Change {path}, or leave the recipe out and write its sections (`turnout show {name}`).",
                 )
 
 
 def read_recipe(node: Node, reader: Reader) -> Recipe | None:
-    """Return the recipe that a name or a table stands for; None if it is wrong, which has then been noted."""
+    """Return the recipe of a name or a table; None if it is invalid, which is added to the problems."""
     table = as_table(node)
     use = table.value.get("use") if table is not None else None
     if table is None or use is None:
@@ -67,19 +68,9 @@ def read_recipe(node: Node, reader: Reader) -> Recipe | None:
 
 
 def _values(sections: Mapping[str, Node]) -> dict[str, Any]:
-    """Return what sections say, by path; a rule that they do not name is the default one."""
+    """Return the settings of the sections by path; a section without `use` has the default rule."""
     tables = {key: as_table(node) for key, node in sections.items()}
     plain = {key: table.plain() for key, table in tables.items() if table is not None}
     return flat(
         {key: {"use": DEFAULT_USE[key], **value} if key in DEFAULT_USE else value for key, value in plain.items()}
     )
-
-
-def _place(node: Node, keys: list[str]) -> Where:
-    """Return where a setting was written or, if it is left out, the table that lacks it."""
-    for key in keys:
-        table = as_table(node)
-        if table is None or key not in table.value:
-            break
-        node = table.value[key]
-    return node.where

@@ -1,4 +1,4 @@
-"""A study written out in full: every setting, defaults included, as plain values."""
+"""A study as plain values: every setting, with its defaults."""
 
 import json
 import sys
@@ -15,17 +15,20 @@ from torch import Tensor, nn
 
 from turnout.analysis.target import target_of
 from turnout.axes import RULE_SECTIONS, STUDY_SECTIONS
-from turnout.catalogue import name_of, nested_axis, parameters
+from turnout.catalogue import name_of, nested_axis
 from turnout.data.digest import federation_digest, tensor_digest
 from turnout.data.federation import Federation
 from turnout.losses import LOSSES
+from turnout.parameters import parameters
 from turnout.settings import members
 from turnout.study.study import Study
-from turnout.study.user_models import OwnModule, called, rule_of
+from turnout.study.user_models import UserModule, model_rule, qualified_name
+
+MADE_IN_PYTHON = "made_in_python"  # the key of a part that no study file can describe; its value is the kind of part
 
 
-def resolved(study: Study) -> dict[str, Any]:
-    """Return the study as plain values that JSON can hold; the same study always gives the same."""
+def resolved_settings(study: Study) -> dict[str, Any]:
+    """Return the study as plain values for JSON; equal studies give equal values."""
     seeds = study.seeds if isinstance(study.seeds, int) else list(study.seeds)
     if isinstance(seeds, list) and seeds == list(range(len(seeds))):
         seeds = len(seeds)
@@ -39,7 +42,7 @@ def resolved(study: Study) -> dict[str, Any]:
 
 
 def _with_data(changes: Mapping[str, Any], study: Study) -> dict[str, Any]:
-    """Return an arm's changes with the whole of [data] where the arm changes a part of it."""
+    """Return an arm's changes; if it changes a part of [data], with the complete section."""
     if not {"data", "data_seed"} & set(changes):
         return dict(changes)
     return {"data": study.data, "data_seed": study.data_seed, **changes}
@@ -52,7 +55,7 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         value = values[name]
         if name == "loss":
-            plain[name] = "auto" if value is None else _loss_name(value)
+            plain[name] = "auto" if value is None else _loss_value(value)
         elif name in RULE_SECTIONS and value is not None:
             plain[name] = rule_values(RULE_SECTIONS[name], value)
         else:
@@ -65,26 +68,26 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
 def rule_values(axis: str, rule: Any) -> dict[str, Any]:
     """Return a rule as the table of a study file."""
     if isinstance(rule, Federation):
-        return {"use": "(a federation made in Python)", "name": rule.name, "digest": federation_digest(rule)}
-    rule = rule_of(rule) if axis == "models" else rule
+        return {MADE_IN_PYTHON: "federation", "name": rule.name, "digest": federation_digest(rule)}
+    rule = model_rule(rule) if axis == "models" else rule
     if isinstance(rule, nn.Module):
-        return {"use": "(a module made in Python)", "name": type(rule).__qualname__, "digest": _module_digest(rule)}
-    if isinstance(rule, OwnModule):
+        return {MADE_IN_PYTHON: "module", "name": type(rule).__qualname__, "digest": _module_digest(rule)}
+    if isinstance(rule, UserModule):
         return _own_module(rule)
     return {"use": name_of(axis, type(rule)), **_settings(rule)}
 
 
-def _own_module(rule: OwnModule) -> dict[str, Any]:
-    """Return a module class by its address; a function, or a class that no file can name, by what it makes."""
+def _own_module(rule: UserModule) -> dict[str, Any]:
+    """Return a module class by its address; a function or a local class by a digest of the module that it makes."""
     if isinstance(rule.module, type) and _can_be_named(rule.module):
         return {"use": _address(rule.module), **plain_value(dict(rule.settings))}
     kind = "class" if isinstance(rule.module, type) else "function"
     digest = _module_digest(rule.build((), 0, torch.Generator().manual_seed(0)))
-    return {"use": f"(a {kind} made in Python)", "name": called(rule.module), "digest": digest}
+    return {MADE_IN_PYTHON: kind, "name": qualified_name(rule.module), "digest": digest}
 
 
 def _can_be_named(owner: type) -> bool:
-    """Whether another process finds a class under its address."""
+    """Whether another process can import a class by its address."""
     found: Any = sys.modules.get(owner.__module__)
     for part in owner.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -98,7 +101,7 @@ def _module_digest(module: nn.Module) -> str:
 
 
 def fixed_digest(module: nn.Module) -> str:
-    """Return a fingerprint of what runs do not carry themselves: frozen parameters, whole numbers, plain tensors."""
+    """Return a digest of what runs do not train: frozen parameters, integer buffers and other tensors."""
     frozen = [(name, value) for name, value in module.named_parameters() if not value.requires_grad]
     whole = [(name, value) for name, value in module.named_buffers() if not value.is_floating_point()]
     plain = [
@@ -122,7 +125,7 @@ def _settings(rule: Any) -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a setting as JSON can hold it."""
+    """Return a setting as a value for JSON."""
     if isinstance(value, np.generic):
         return plain_value(value.item())
     if value is None or isinstance(value, bool | int | float | str):
@@ -134,22 +137,23 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, Tensor | np.ndarray):
-        return {"digest": tensor_digest([("value", torch.as_tensor(value))])}
+        return {MADE_IN_PYTHON: "tensor", "digest": tensor_digest([("value", torch.as_tensor(value))])}
     if is_dataclass(value) and not isinstance(value, type):
         return _settings(value)
     return _address(value)
 
 
-def _loss_name(loss: Any) -> str:
+def _loss_value(loss: Any) -> str | dict[str, str]:
+    """Return a loss by its name or address; an object by its class and a digest of its settings."""
     known = next((name for name, each in LOSSES.items() if each is loss), None)
     if known is not None or hasattr(loss, "__qualname__"):
         return known or _address(loss)
     digest = blake2b(json.dumps(_loss_settings(loss), sort_keys=True).encode(), digest_size=6).hexdigest()
-    return f"(a {type(loss).__qualname__} made in Python, {digest})"
+    return {MADE_IN_PYTHON: "loss", "name": type(loss).__qualname__, "digest": digest}
 
 
 def _loss_settings(loss: Any) -> Any:
-    """Return what tells a loss that was made in Python from another of its class."""
+    """Return the settings in which two losses of one class can differ."""
     if isinstance(loss, partial):
         return plain_value([loss.func, loss.args, loss.keywords])
     if is_dataclass(loss):

@@ -1,4 +1,4 @@
-"""How far a study is, shown on standard error while `study.run` runs it: a live table at a terminal, else few lines."""
+"""Progress of `study.run` on standard error: a live table in a terminal, a few lines elsewhere."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -8,34 +8,34 @@ from rich.console import Console
 
 from turnout.engine import Watch
 from turnout.requests import Record
-from turnout.study.progress import MISSING, Board, live
+from turnout.study.progress import MISSING, ProgressBoard, live
 from turnout.study.study import OnProgress, Study
-from turnout.study.user_models import starts_note
+from turnout.study.user_models import initial_weights_note
 
-QUIET_SECONDS = 2.0  # a study that takes less shows nothing
-LINE_SECONDS = 5.0  # between two lines, where lines stay
+QUIET_SECONDS = 2.0  # a shorter study shows nothing
+LINE_SECONDS = 5.0  # between two lines
 MOST_ARMS = 6  # in one line
 
 
 @contextmanager
-def watched(
+def show_progress(
     study: Study, watch: Watch, where: str, finished: Iterable[tuple[str, int]], started: float, tell: OnProgress | None
 ) -> Iterator[OnProgress]:
-    """Yield what to call after each round: it shows how far the study is, and then calls `tell`.
+    """Yield a function to call after each round: it shows the progress and then calls `tell`.
 
     Args:
-        study: what is run.
-        watch: the engine's: it tells what is being done.
-        where: by what engine and in which folder.
-        finished: the (arm, seed) of runs that were there before.
-        started: when the run began, on the monotonic clock.
-        tell: what the user wants to be called; may be None.
+        study: the study.
+        watch: the engine's watch, which reports the current activity.
+        where: the engine and the folder, for the title.
+        finished: the (arm, seed) of runs that were finished before.
+        started: start of the run on the monotonic clock.
+        tell: the user's own function, or None.
     """
-    console = Console(stderr=True, force_jupyter=False)  # a notebook gets lines: its stream is no terminal
-    note = starts_note(study)
+    console = Console(stderr=True, force_jupyter=False)  # a notebook gets lines, because its stream is no terminal
+    note = initial_weights_note(study)
     if note is not None and len(study.all_seeds) > 1:
         console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
-    board = Board(study, where)
+    board = ProgressBoard(study, where)
     for arm, _ in finished:
         board.skipped, board.finished = board.skipped + board.rounds[arm], board.finished + 1
     after = max(0.0, started + QUIET_SECONDS - time.monotonic())
@@ -51,12 +51,12 @@ def watched(
 
 
 @contextmanager
-def lines(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
-    """Print one line every few seconds, the first not before so many seconds have passed, and one at the end."""
+def lines(board: ProgressBoard, console: Console, after: float = 0.0) -> Iterator[OnProgress]:
+    """Print one line every few seconds, the first after a delay in seconds, and one at the end."""
     due_at, is_shown = time.monotonic() + after, False
 
     def line() -> None:
-        console.print(told(board), markup=False, highlight=False, soft_wrap=True)
+        console.print(progress_line(board), markup=False, highlight=False, soft_wrap=True)
 
     def on_progress(arm: str, seed: int, record: Record) -> None:
         nonlocal due_at, is_shown
@@ -73,8 +73,8 @@ def lines(board: Board, console: Console, after: float = 0.0) -> Iterator[OnProg
         line()
 
 
-def told(board: Board) -> str:
-    """Return how far all arms are, in one line: rounds, the measure that was last seen, the time left."""
+def progress_line(board: ProgressBoard) -> str:
+    """Return the progress of all arms in one line: rounds, the last accuracy or loss, and the time left."""
     shown = []
     for arm in list(board.rounds)[:MOST_ARMS]:
         name, round, _, _, _, loss, accuracy, *_ = board.cells(arm)

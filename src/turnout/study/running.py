@@ -1,4 +1,4 @@
-"""A study, run: every arm with every seed, in groups that advance in step, each round written to the journal."""
+"""Run a study: every arm with every seed, in groups that advance together; each round goes to the journal."""
 
 import sys
 import time
@@ -13,23 +13,22 @@ from torch import Tensor, nn
 
 from turnout.analysis.compare import Comparison, compare
 from turnout.analysis.target import target_of
-from turnout.catalogue import did_you_mean
 from turnout.engine import Engine, Interrupted, Sequential, Vectorised
-from turnout.errors import ConfigError, RunsFailed, StudyNote
+from turnout.errors import ConfigError, RunsFailed, StudyNote, did_you_mean
 from turnout.journal import Data, Journal, Loaded, frames, load
 from turnout.requests import Record
 from turnout.streams import Streams
 from turnout.study.driver import drive
-from turnout.study.fleet_preview import notes_on
-from turnout.study.interruption import StopRequest, listening
+from turnout.study.fleet_preview import start_notes
+from turnout.study.interruption import StopRequest, handle_signals
 from turnout.study.notebook_view import as_html
-from turnout.study.resolve import resolved
-from turnout.study.run_display import watched
-from turnout.study.run_factory import Place, RunFactory
+from turnout.study.resolve import resolved_settings
+from turnout.study.run_display import show_progress
+from turnout.study.run_factory import RunFactory, RunKey
 from turnout.study.run_group import RunGroup
 from turnout.study.study import OnProgress, Study
-from turnout.study.tracking import check_tracking, tracked
-from turnout.study.user_models import built, starts_note
+from turnout.study.tracking import check_tracking, with_trackers
+from turnout.study.user_models import build_module, initial_weights_note
 from turnout.track.tracker import flat
 from turnout.untrusted_input import UNLIKELY, as_written, count_of
 
@@ -39,12 +38,12 @@ READING = "reading data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a study found."""
+    """The results of a study."""
 
     study: Study
-    loaded: Loaded  # everything, as pandas frames
+    loaded: Loaded  # the journal as pandas frames
     folder: Path | None
-    was_finished: bool = False  # whether the folder already held all of it
+    was_finished: bool = False  # whether the folder already had all results
 
     def __repr__(self) -> str:
         return f"Result({self.study!r}, {'in memory' if self.folder is None else self.folder})"
@@ -54,26 +53,28 @@ class Result:
         return as_html(self.comparison, repr(self))
 
     def state_dict(self, arm: str, seed: int) -> dict[str, Tensor]:
-        """Return the last model of a run as PyTorch has it, for `module.load_state_dict`.
+        """Return the last model of a run as a PyTorch state dict, for `module.load_state_dict`.
 
-        It is the model whose final loss and accuracy are on record: with FedExP the mean of the last two iterates.
-        Running statistics are the trained ones; integer buffers and frozen parameters are as the module had them.
+        It is the model of the final loss and accuracy: with FedExP the mean of the last two iterates. Running
+        statistics are the trained ones; integer buffers and frozen parameters are those of the module.
         """
         return self.loaded.state_dict(arm, seed)
 
     def module(self, arm: str, seed: int) -> nn.Module:
-        """Return the last model of a run as a module of its own, on the CPU and in evaluation mode."""
+        """Return the last model of a run as a new module, on the CPU and in evaluation mode."""
         last = self.loaded.last_model(arm, seed)
         generator = Streams(seed).torch_generator("init")
-        return last.put_into(built(self.study.versions()[arm].model, last.example_shape, last.num_outputs, generator))
+        return last.put_into(
+            build_module(self.study.versions()[arm].model, last.example_shape, last.num_outputs, generator)
+        )
 
     @property
     def failures(self) -> dict[tuple[str, int], str]:
-        """Why runs failed, by arm and seed; none if all are finished."""
+        """The reason why each run failed, by arm and seed; empty if all runs are finished."""
         return self.loaded.failures
 
     def comparison(self) -> Comparison:
-        """Return the arms side by side."""
+        """Return the comparison of the arms."""
         return compare(self.loaded, target=target_of(self.study.target))
 
     def table(self) -> str:
@@ -81,7 +82,7 @@ class Result:
         return self.comparison().text()
 
     def verdict(self) -> str:
-        """Return what the comparison says, in words."""
+        """Return the result of the comparison in a sentence."""
         return self.comparison().verdict()
 
 
@@ -90,7 +91,7 @@ def engine_named(engine: str | Engine, *, deterministic: bool = False) -> Engine
     if not isinstance(engine, str):
         if deterministic and isinstance(engine, Vectorised) and not engine.deterministic:
             raise ConfigError(
-                "A deterministic run needs an engine that measures nothing; got a Vectorised that does. "
+                "A deterministic run needs an engine without autotuning; got a Vectorised with it. "
                 "Pass Vectorised(deterministic=True), or its name."
             )
         return engine
@@ -111,39 +112,40 @@ def run_study(
     deterministic: bool = False,
     accept_changed_data: bool = False,
 ) -> Result:
-    """Run what the folder does not hold yet; data, plans and models are checked before anything is written."""
+    """Run what is not in the folder yet; data, plans and models are checked before anything is written."""
     started = time.monotonic()
     folder = None if out is None else Path(out)
     check_tracking(study, folder)
     worker = engine_named(engine, deterministic=deterministic)
     run_factory = RunFactory(study, worker.device)
-    places = [Place(arm, seed) for seed in study.all_seeds for arm in run_factory.versions]
-    first = places[: len(run_factory.versions)]
+    run_keys = [RunKey(arm, seed) for seed in study.all_seeds for arm in run_factory.versions]
+    first = run_keys[: len(run_factory.versions)]
     worker.watch.tell(READING)
-    notes = notes_on([(place.arm, run_factory.run(0, place)) for place in first])
-    data = Data({place: run_factory.digest(place) for place in first}, accept_changed_data, len(places))
+    notes = start_notes([(key.arm, run_factory.run(0, key)) for key in first])
+    data = Data({key: run_factory.digest(key) for key in first}, accept_changed_data, len(run_keys))
     facts = _facts(worker, deterministic)
-    told = facts | _notes(study, notes)
-    journal = Journal.create(folder, study=study.name, config=resolved(study), facts=told, data=data)
+    journal = Journal.create(
+        folder, study=study.name, config=resolved_settings(study), facts=facts | _notes(study, notes), data=data
+    )
     try:
         if "together" not in journal.facts:
             journal.set_fact("together", run_factory.group_size(first) if together is None else max(1, together))
         with as_written(f"The journal in {folder}"):
             size = count_of(journal.facts["together"], "how many runs advance together", least=1)
-        finished, alone = journal.finished_runs(), -(-len(places) // size)
-        left = _parties_left(journal, places, size, alone)
+        finished, first_single = journal.finished_runs(), -(-len(run_keys) // size)
+        left = _groups_left(journal, run_keys, size, first_single)
         if left:
-            _note_changes(journal, worker, facts)
+            _warn_of_changes(journal, worker, facts)
             for note in notes:
                 warnings.warn(note, StudyNote, stacklevel=3)
             with ExitStack() as stack:
                 if progress and sys.stderr is not None:
                     where = f"{worker.name}   {'in memory' if folder is None else folder}"
                     on_progress = stack.enter_context(
-                        watched(study, worker.watch, where, finished, started, on_progress)
+                        show_progress(study, worker.watch, where, finished, started, on_progress)
                     )
-                tell = stack.enter_context(tracked(study, folder, run_factory.configs, on_progress))
-                errors = _run_parties(run_factory, left, alone, journal, worker, tell)
+                tell = stack.enter_context(with_trackers(study, folder, run_factory.configs, on_progress))
+                errors = _run_groups(run_factory, left, first_single, journal, worker, tell)
             if errors and not journal.finished_runs():
                 raise errors[0]
     except BaseException:
@@ -153,7 +155,7 @@ def run_study(
 
 
 def _result(study: Study, journal: Journal, *, was_finished: bool) -> Result:
-    """Return what a study found; warn of runs that failed."""
+    """Return the results; warn of runs that failed."""
     if journal.folder is None:
         result = Result(study=study, loaded=frames(journal), folder=None)
     else:
@@ -164,60 +166,62 @@ def _result(study: Study, journal: Journal, *, was_finished: bool) -> Result:
     return result
 
 
-def _parties_left(journal: Journal, places: Sequence[Place], size: int, alone: int) -> list[tuple[int, list[Place]]]:
-    """Return what is left to run: parties by number, then runs that failed while the others of their party went on."""
-    finished, apart = journal.finished_runs(), journal.runs_alone(alone)
-    parties: dict[int, list[Place]] = {}
-    for at, place in enumerate(places):
-        if place not in finished and place not in apart:
-            parties.setdefault(at // size, []).append(place)
-    parties |= {apart[place]: [place] for place in places if place in apart and place not in finished}
+def _groups_left(
+    journal: Journal, run_keys: Sequence[RunKey], size: int, first_single: int
+) -> list[tuple[int, list[RunKey]]]:
+    """Return the unfinished run groups by number, then groups of one run that failed while its group continued."""
+    finished, single = journal.finished_runs(), journal.runs_alone(first_single)
+    groups: dict[int, list[RunKey]] = {}
+    for at, key in enumerate(run_keys):
+        if key not in finished and key not in single:
+            groups.setdefault(at // size, []).append(key)
+    groups |= {single[key]: [key] for key in run_keys if key in single and key not in finished}
     for (arm, seed), why in journal.failures().items():
-        warnings.warn(f"{arm}, seed {seed}, failed before and is tried again. It said: {why}", stacklevel=3)
-    return list(parties.items())
+        warnings.warn(f"{arm}, seed {seed}, failed before and is run again. Its error was: {why}", stacklevel=3)
+    return list(groups.items())
 
 
 def failure_text(failures: Mapping[tuple[str, int], str], runs: int) -> str:
-    """Return which runs failed, and why."""
+    """Return a message with the failed runs and their errors."""
     each = "\n".join(f"  {arm}, seed {seed}: {why}" for (arm, seed), why in failures.items())
     return f"{len(failures)} of {runs} runs failed, and the others are finished:\n{each}"
 
 
-def _run_parties(
+def _run_groups(
     run_factory: RunFactory,
-    parties: Sequence[tuple[int, Sequence[Place]]],
-    alone: int,
+    groups: Sequence[tuple[int, Sequence[RunKey]]],
+    first_single: int,
     journal: Journal,
     engine: Engine,
     on_progress: OnProgress | None,
 ) -> list[Exception]:
-    """Run what is left of each party; return the errors of runs that failed."""
+    """Run each group; return the errors of the runs that failed."""
     errors: list[Exception] = []
-    with listening(journal.folder is not None) as stop, _watched(engine, stop):
-        for number, places in parties:
+    with handle_signals(journal.folder is not None) as stop, _stop_between_batches(engine, stop):
+        for number, run_keys in groups:
             with stop.between_rounds():
                 engine.watch.tell(READING)
-                party = RunGroup.of(run_factory, number, places, journal, alone)
-            tell = None if on_progress is None else _by_place(on_progress, places)
+                group = RunGroup.of(run_factory, number, run_keys, journal, first_single)
+            tell = None if on_progress is None else _by_run(on_progress, run_keys)
             try:
-                errors += _run_party(party, engine, tell, stop)
+                errors += _run_group(group, engine, tell, stop)
             except BaseException as error:
-                party.give_up("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+                group.mark_unfinished("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
                 if isinstance(error, Interrupted):
-                    raise stop.within_round(party.saved_round) from error
-                if party.is_taken_up and isinstance(error, UNLIKELY):
-                    raise party.cannot_go_on(error) from error
+                    raise stop.within_round(group.saved_round) from error
+                if group.is_resumed and isinstance(error, UNLIKELY):
+                    raise group.resume_error(error) from error
                 raise
     return errors
 
 
-def _by_place(on_progress: OnProgress, places: Sequence[Place]) -> Callable[[int, Record], None]:
-    return lambda at, record: on_progress(*places[at], record)
+def _by_run(on_progress: OnProgress, run_keys: Sequence[RunKey]) -> Callable[[int, Record], None]:
+    return lambda at, record: on_progress(*run_keys[at], record)
 
 
 @contextmanager
-def _watched(engine: Engine, stop: StopRequest) -> Iterator[None]:
-    """Let the engine look, between batches, at whether the study was asked to stop."""
+def _stop_between_batches(engine: Engine, stop: StopRequest) -> Iterator[None]:
+    """Let the engine check between batches whether to stop."""
     engine.watch.is_asked = stop.is_overdue
     try:
         yield
@@ -225,62 +229,62 @@ def _watched(engine: Engine, stop: StopRequest) -> Iterator[None]:
         engine.watch.clear()
 
 
-def _run_party(
-    party: RunGroup, engine: Engine, tell: Callable[[int, Record], None] | None, stop: StopRequest
+def _run_group(
+    group: RunGroup, engine: Engine, tell: Callable[[int, Record], None] | None, stop: StopRequest
 ) -> list[Exception]:
-    """Run a party to its end, or until it is asked to stop; return the errors of runs that failed."""
+    """Run a group to its end, or until a signal stops it; return the errors of the runs that failed."""
     errors: list[Exception] = []
 
     def on_failure(at: int, error: Exception) -> None:
-        party.fail(at, error)
+        group.fail(at, error)
         errors.append(error)
 
     def on_records(records: list[tuple[int, Record]]) -> None:
-        _keep_ways(party.journal, engine)
+        _save_tuning(group.journal, engine)
         is_asked = stop.is_asked()
-        party.write(records, save_now=is_asked)
+        group.write(records, save_now=is_asked)
         if tell is not None:
             for at, record in records:
                 tell(at, record)
-        if is_asked and party.unfinished:
-            raise stop.after_round(party.saved_round)
+        if is_asked and group.unfinished:
+            raise stop.after_round(group.saved_round)
 
-    drive(party.runs, engine, on_records, on_failure)
-    party.end()
+    drive(group.runs, engine, on_records, on_failure)
+    group.end()
     return errors
 
 
-def _keep_ways(journal: Journal, engine: Engine) -> None:
-    """Keep how the engine chose to run: another choice would add the same numbers in another order."""
-    ways = engine.tuning()
-    if len(ways) > len(journal.facts.get("ways", ())):
-        journal.set_fact("ways", ways)
+def _save_tuning(journal: Journal, engine: Engine) -> None:
+    """Record the choices of the engine's autotuner: another choice would add the same numbers in another order."""
+    tuning = engine.tuning()
+    if len(tuning) > len(journal.facts.get("tuning", ())):
+        journal.set_fact("tuning", tuning)
 
 
-def _note_changes(journal: Journal, engine: Engine, now: dict[str, Any]) -> None:
-    """Let the engine run as it did before, and say what else is not as it was."""
+def _warn_of_changes(journal: Journal, engine: Engine, now: dict[str, Any]) -> None:
+    """Let the engine run as it did before; warn if the engine or the machine has changed."""
     with as_written(f"The journal in {journal.folder}"):
-        engine.use_tuning(journal.facts.get("ways", {}))
+        engine.use_tuning(journal.facts.get("tuning", {}))
         before = None if journal.earlier is None else flat(journal.earlier)
     if before is None:
         return
     changed = [name for name, value in flat(now).items() if before.get(name) != value]
     if changed:
-        told = "; ".join(f"{name} was {before.get(name)} and is {flat(now)[name]}" for name in changed)
+        changes = "; ".join(f"{name} was {before.get(name)} and is {flat(now)[name]}" for name in changed)
         warnings.warn(
-            f"{journal.folder} goes on in other circumstances ({told}): the last digits may differ from those of a "
-            "run that was never stopped.",
+            f"{journal.folder} resumes in another environment ({changes}): the last digits may differ from those "
+            "of a run without the interruption.",
             stacklevel=2,
         )
 
 
 def _notes(study: Study, notes: list[str]) -> dict[str, Any]:
-    """Return what a reader of the journal should know of how the study was set up."""
-    starts = starts_note(study)
-    told = notes if starts is None else [starts, *notes]
-    return {"notes": told} if told else {}
+    """Return the notes on a study for the journal."""
+    about_weights = initial_weights_note(study)
+    every_note = notes if about_weights is None else [about_weights, *notes]
+    return {"notes": every_note} if every_note else {}
 
 
 def _facts(engine: Engine, deterministic: bool) -> dict[str, Any]:
-    """Return how and on what the study is run: all that decides in which order numbers are added."""
+    """Return the engine, the machine and the options that decide the order in which numbers are added."""
     return {"engine": engine.name, **engine.fingerprint(), "deterministic": deterministic}

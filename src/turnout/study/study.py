@@ -1,4 +1,4 @@
-"""The study: one scenario, the arms that are compared in it, and the seeds they are repeated with. A plain value."""
+"""The study as a value: one scenario, the arms to compare, and the seeds of the runs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 from turnout.analysis.target import Target, target_of
 from turnout.attacks.attack import Attack
 from turnout.axes import PLAN_SECTIONS, STUDY_SECTIONS, default_rule
-from turnout.catalogue import did_you_mean
 from turnout.checkpoint import Checkpoint
 from turnout.coordinator import Cadence, MemoryLimit, Plan, Trust, Turnover
 from turnout.data.assemble import Source
 from turnout.data.federation import Federation
 from turnout.engine.task import Engine
-from turnout.errors import ConfigError, Problem
+from turnout.errors import ConfigError, Problem, did_you_mean
 from turnout.fleet import Fleet
 from turnout.losses import Loss
 from turnout.number_format import plural
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
 from turnout.requests import Record
 from turnout.study.user_models import Model
-from turnout.study.validate_rules import arm_problems, read_section, section_problems
+from turnout.study.validate_rules import arm_problems, section_problems, section_value
 from turnout.track.open_trackers import problems as tracker_problems
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ MOST_RUNS = 10**6  # arms times seeds
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One of the things compared: a name, and the sections in which it differs from the study."""
+    """One arm of a comparison: its name, and the sections in which it differs from the study."""
 
     name: str
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -51,16 +50,17 @@ class Arm:
 
 
 def arm(name: str, **changes: Any) -> Arm:
-    """Return an arm that differs from the study in the sections given."""
+    """Return an arm that differs from the study in these sections."""
     return Arm(name, changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One choice per axis, the arms that change some of them, and how often all of it is repeated."""
+    """One choice per axis, the arms that change some of them, and the seeds."""
 
     data: Source | Federation
-    model: Model  # a rule, a module class or a function: built anew for each seed; a module: every seed starts from it
+    # a rule, a module class or a function: called once per seed; or a module: every seed starts from its weights
+    model: Model
     local: Local
     rounds: int  # number of rounds, 1 or more
     loss: Loss | None = None  # the loss to minimise; left out: cross-entropy for class labels, else the squared error
@@ -70,27 +70,28 @@ class Study:
     selection: Selection = field(default_factory=default_rule("selection"))
     aggregation: Aggregation = field(default_factory=default_rule("aggregation"))
     server: Server = field(default_factory=default_rule("server"))
-    assist: Assist | None = None  # None: every round is the clients'
-    asynchrony: Asynchrony | None = None  # None: the server waits for everyone it asked
-    attack: Attack | None = None  # None: everyone is honest
+    assist: Assist | None = None  # None: the clients train in every round
+    asynchrony: Asynchrony | None = None  # None: the server waits for every selected client
+    attack: Attack | None = None  # None: no client is an attacker
     turnover: Turnover = field(default_factory=Turnover)  # what arrivals and departures mean for the objective
     trust: Trust = field(default_factory=Trust)
     memory: MemoryLimit = field(default_factory=MemoryLimit)
     evaluate: Cadence = field(default_factory=Cadence)
-    arms: tuple[Arm, ...] = ()  # none: the study itself is the only one
+    arms: tuple[Arm, ...] = ()  # none: the study itself is the only arm
     name: str = "study"  # the name of the study, and of its folder in runs
-    target: Target | Mapping[str, float] | None = None  # what costs are measured to: {"accuracy": 0.8}
+    # value of a metric up to which costs are counted, such as {"accuracy": 0.8}; needs a test set
+    target: Target | Mapping[str, float] | None = None
     checkpoint: Checkpoint = field(default_factory=Checkpoint)  # how often a run in a folder is saved
-    track: tuple[str, ...] = ()  # where the numbers go beside the journal: "tensorboard", "mlflow", "wandb"
-    data_seed: int | None = None  # the seed that deals data to clients; left out: each run's own seed
+    track: tuple[str, ...] = ()  # trackers besides the journal: "tensorboard", "mlflow", "wandb"
+    data_seed: int | None = None  # the seed of the partition of the data; left out: the seed of each run
 
     def __post_init__(self) -> None:
         self._read()
-        given: Any = self.seeds
-        if isinstance(given, list | range):
-            object.__setattr__(self, "seeds", tuple(given))
-        named: Any = self.track
-        object.__setattr__(self, "track", (named,) if isinstance(named, str) else tuple(named))
+        seeds: Any = self.seeds
+        if isinstance(seeds, list | range):
+            object.__setattr__(self, "seeds", tuple(seeds))
+        track: Any = self.track
+        object.__setattr__(self, "track", (track,) if isinstance(track, str) else tuple(track))
         names = [arm.name for arm in self.arms]
         found = value_problems(name=self.name, rounds=self.rounds, seeds=self.seeds, arm=names, track=self.track)
         problems = [*(Problem(message, key) for key, message in found), *section_problems(self)]
@@ -103,21 +104,21 @@ class Study:
     def __repr__(self) -> str:
         versions = self.versions()
         rounds = sorted({version.rounds for version in versions.values()})
-        told = f"{rounds[0]} rounds" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]} rounds"
+        round_text = f"{rounds[0]} rounds" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]} rounds"
         counts = f"{plural(len(versions), 'arm')} x {plural(len(self.all_seeds), 'seed')}"
-        return f"Study({self.name!r}: {counts}, {told})"
+        return f"Study({self.name!r}: {counts}, {round_text})"
 
     def _read(self) -> None:
-        """Read names and dicts into rules; in an arm, over the study's own."""
+        """Replace names and dicts by rules; a dict of an arm changes the rule of the study."""
         if messages := list(arm_problems(self.arms, Arm)):
             raise ConfigError.of(Problem(message, "arm") for message in messages)
         for section in (*STUDY_SECTIONS, "checkpoint"):
-            object.__setattr__(self, section, read_section(section, getattr(self, section)))
+            object.__setattr__(self, section, section_value(section, getattr(self, section)))
         object.__setattr__(self, "arms", tuple(self._read_arm(arm) for arm in self.arms))
 
     def _read_arm(self, arm: Arm) -> Arm:
         try:
-            return Arm(arm.name, {s: read_section(s, v, getattr(self, s)) for s, v in arm.changes.items()})
+            return Arm(arm.name, {s: section_value(s, v, getattr(self, s)) for s, v in arm.changes.items()})
         except ConfigError as error:
             raise ConfigError.of(
                 Problem(f"Arm {arm.name!r}: {line}", problem.setting)
@@ -127,16 +128,16 @@ class Study:
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
-        """The seeds, one run of every arm each."""
+        """The seeds; every arm is run once with each."""
         return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
     @property
     def plan(self) -> Plan:
-        """The algorithm, leaving the arms aside."""
+        """The plan of the study without its arms."""
         return Plan(**{name: getattr(self, name) for name in PLAN_SECTIONS})
 
     def versions(self) -> dict[str, "Study"]:
-        """Return each arm as a study of its own, by name; a study without arms is its own single arm."""
+        """Return each arm as a study, by name; a study without arms is its only arm."""
         if not self.arms:
             return {self.name: self}
         return {arm.name: replace(self, arms=(), **arm.changes) for arm in self.arms}
@@ -152,29 +153,29 @@ class Study:
         deterministic: bool = False,
         accept_changed_data: bool = False,
     ) -> "Result":
-        """Run every arm with every seed and return what was found.
+        """Run every arm with every seed and return the results.
 
         Args:
-            out: the folder to keep it in; None keeps it in memory.
+            out: the output folder; None keeps the results in memory.
             engine: "vectorised", "sequential", or an engine of your own.
             on_progress: called with (arm, seed, record) after every round of every run.
-            together: how many runs advance in step; None chooses by the size of the model.
-            progress: whether to show on standard error how far a run of more than two seconds is.
-            deterministic: whether to run in one fixed way, with one thread an operation on the CPU, which gives the
-                same bits on any number of cores; it is slower.
-            accept_changed_data: go on in a folder whose study began with other data; the journal notes it.
+            together: number of runs that advance together; None chooses it by the size of the model.
+            progress: whether to show progress on standard error if the study takes more than two seconds.
+            deterministic: whether to run without autotuning and with one thread per operation on the CPU, which gives
+                bit-identical results on any number of cores; slower.
+            accept_changed_data: whether to resume although the data changed; the journal records it.
         """
         from turnout.engine.determinism import one_thread
-        from turnout.study.running import run_study  # the runner knows the study, so it cannot be imported first
+        from turnout.study.running import run_study  # imports this module
 
-        how: dict[str, Any] = {"on_progress": on_progress, "together": together, "progress": progress}
-        how |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
+        options: dict[str, Any] = {"on_progress": on_progress, "together": together, "progress": progress}
+        options |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
         with one_thread() if deterministic else nullcontext():
-            return run_study(self, out=out, engine=engine, **how)
+            return run_study(self, out=out, engine=engine, **options)
 
 
 def value_problems(**given: Any) -> Iterator[tuple[str, str]]:
-    """Yield (key, message) for each of a study's own values that is impossible; those not given are not looked at."""
+    """Yield (key, message) for each invalid value; values that are not given are not checked."""
     if "name" in given and not _names_a_folder(given["name"]):
         yield (
             "name",
@@ -229,7 +230,7 @@ def _turnover_problems(study: Study) -> Iterator[str]:
 
 
 def _target_problems(study: Study) -> Iterator[str]:
-    """Make the target a `Target`, or yield what is wrong with it."""
+    """Convert the target to a `Target`, or yield its problem."""
     try:
         target = target_of(study.target)
     except ConfigError as error:

@@ -1,7 +1,7 @@
-"""Where each key of a TOML document stands: a map from key path to line number.
+"""The line number of each key of a TOML document.
 
-Python's reader says what a document holds but not where. This scanner walks a document that the reader has already
-accepted, so it needs no error handling of its own, and notes the line of every table, key and array entry.
+Python's parser returns the values of a document, but not their lines. This scanner reads a document that the parser has
+accepted, so it needs no error handling, and records the line of every table, key and array entry.
 """
 
 import re
@@ -9,7 +9,7 @@ import re
 Path = tuple[str | int, ...]
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")
-SCALAR = re.compile(r"[^\s,\]}#]+(?: \d[^\s,\]}#]*)?")  # a date and a time may be parted by a space
+SCALAR = re.compile(r"[^\s,\]}#]+(?: \d[^\s,\]}#]*)?")  # there may be a space between date and time
 ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
 
@@ -41,7 +41,7 @@ class _Scanner:
         return self.lines
 
     def header(self) -> Path:
-        """Read [a.b] or [[a.b]] and return the path of the table it opens."""
+        """Read [a.b] or [[a.b]] and return the path of the table."""
         line, is_array = self.line(), self.text.startswith("[[", self.at)
         self.at += 2 if is_array else 1
         keys = self.keys()
@@ -61,7 +61,7 @@ class _Scanner:
         return path
 
     def latest(self, path: Path) -> Path:
-        """Return the path of the last entry where the path is an array of tables."""
+        """Return the path of the last entry if the path is an array of tables, else the path."""
         return (*path, self.entries[path] - 1) if path in self.entries else path
 
     def pair(self, table: Path) -> None:
@@ -77,20 +77,20 @@ class _Scanner:
         """Read a dotted key."""
         found = []
         while True:
-            self.blanks()
+            self.skip_blanks()
             if self.text[self.at] in "\"'":
                 found.append(self.string())
             else:
                 match = BARE.match(self.text, self.at)
                 found.append(match.group() if match else "")
                 self.at = match.end() if match else self.at + 1
-            self.blanks()
+            self.skip_blanks()
             if not self.text.startswith(".", self.at):
                 return found
             self.at += 1
 
     def value(self, path: Path) -> None:
-        """Read past a value, noting what lies inside arrays and inline tables."""
+        """Skip a value; record the lines of the entries of arrays and inline tables."""
         self.skip()
         opening = self.text[self.at]
         if opening in "\"'":
@@ -138,10 +138,10 @@ class _Scanner:
         while not self.text.startswith(mark, end):
             end += 2 if quote == '"' and self.text[end] == "\\" else 1
         self.at = end + len(mark)
-        while len(mark) == 3 and self.text.startswith(quote, self.at):  # up to two quotes may end the text itself
+        while len(mark) == 3 and self.text.startswith(quote, self.at):  # the text itself may end with up to two quotes
             self.at += 1
         inside = self.text[start:end]
-        return ESCAPE.sub(_unescaped, inside) if quote == '"' else inside
+        return ESCAPE.sub(_unescape, inside) if quote == '"' else inside
 
     def skip(self) -> None:
         """Skip blanks, line ends and comments."""
@@ -154,7 +154,7 @@ class _Scanner:
             else:
                 return
 
-    def blanks(self) -> None:
+    def skip_blanks(self) -> None:
         while self.at < len(self.text) and self.text[self.at] in " \t":
             self.at += 1
 
@@ -164,6 +164,6 @@ class _Scanner:
         return self.line_number
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     code = match.group(1)
     return chr(int(code[1:], 16)) if code[0] in "uUx" and len(code) > 1 else ESCAPES.get(code, code)

@@ -1,4 +1,4 @@
-"""Plain values as TOML that reads back to the same values."""
+"""Plain values as TOML text; loading the text gives the same values."""
 
 import json
 import re
@@ -9,7 +9,7 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(plain: Mapping[str, Any]) -> str:
-    """Return a resolved study as a file that loads back to the same study."""
+    """Return resolved settings as a study file; loading it gives the same study."""
     lines = _table(None, {key: value for key, value in plain.items() if key != "arm" and value is not None})
     for arm in plain.get("arm", ()):
         lines += ["", "[[arm]]", *_table("arm", arm)]
@@ -17,7 +17,7 @@ def to_toml(plain: Mapping[str, Any]) -> str:
 
 
 def _table(parent: str | None, entries: Mapping[str, Any]) -> list[str]:
-    """Return a table's plain settings, then each section as a table of its own."""
+    """Return the lines of a table's plain settings, then those of each section."""
     lines = _pairs({key: value for key, value in entries.items() if not isinstance(value, dict)})
     for key, section in entries.items():
         if isinstance(section, dict):
@@ -35,7 +35,7 @@ def _key(key: str) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a value as TOML writes it; nothing is the text "none"."""
+    """Return a value in TOML notation; None is the text "none"."""
     if value is None:
         return '"none"'
     if isinstance(value, dict):

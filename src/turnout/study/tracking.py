@@ -1,4 +1,4 @@
-"""A study's rounds, told to its trackers as well as to whoever watches."""
+"""Sends the rounds of a study to its trackers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,22 +12,22 @@ from turnout.track import Tracked, Trackers, check_folder, check_installed
 
 
 def check_tracking(study: Study, folder: Path | None) -> None:
-    """Raise if the study cannot be tracked: nothing has been written yet."""
+    """Raise ConfigError if the study cannot be tracked; called before anything is written."""
     check_installed(study.track)
     if study.track and folder is None:
         raise ConfigError(
-            f"track ({', '.join(study.track)}) needs a folder beside which to write; this study is kept in memory. "
-            "Give run a folder, out, or take track out."
+            f"track ({', '.join(study.track)}) needs an output folder; this study is kept in memory. "
+            "Pass a folder to run as out, or leave track out."
         )
     if folder is not None:
         check_folder(study.track, folder)
 
 
 @contextmanager
-def tracked(
+def with_trackers(
     study: Study, folder: Path | None, configs: Mapping[str, Mapping[str, Any]], on_progress: OnProgress | None
 ) -> Iterator[OnProgress | None]:
-    """Yield what to call after each round."""
+    """Yield the function to call after each round; None if there is none."""
     if not study.track or folder is None:
         yield on_progress
         return

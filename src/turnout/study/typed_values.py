@@ -1,8 +1,8 @@
-"""From tables to typed values: a rule's settings are read by the types of its own fields.
+"""Converts tables of a study file to rules: the types of a rule's fields decide how its settings are read.
 
-What a type allows is decided in `turnout.settings`, for study files and Python alike. Here tables become rules, an
-address becomes what it names, and `"none"` stands for nothing, which TOML cannot say. Every mismatch is noted, not
-raised, so that one reading tells all of them.
+`turnout.settings` decides which values a type allows, for study files and Python alike. This module makes rules from
+tables, imports addresses, and reads `"none"` as None, which TOML lacks. Problems are collected, not raised, so that
+all of them are reported at once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,38 +16,29 @@ from typing import Any, get_origin
 from torch import nn
 
 from turnout.axes import AXES
-from turnout.catalogue import (
-    Parameter,
-    catalogue,
-    did_you_mean,
-    find,
-    name_of,
-    nested_axis,
-    parameters,
-    rule_named,
-)
-from turnout.errors import ConfigError, Problem, TurnoutError
-from turnout.settings import CALLABLE, MismatchError, fitted, members
-from turnout.settings import shown as shown_value
-from turnout.study.config_tree import Node, Problems, Where, as_table, at_one_place, place_of
-from turnout.study.user_models import OwnModule
+from turnout.catalogue import catalogue, find, name_of, nested_axis, rule_named
+from turnout.errors import ConfigError, Problem, TurnoutError, missing_setting, unknown_setting
+from turnout.parameters import Parameter, parameters
+from turnout.settings import CALLABLE, MismatchError, fitted, members, shown
+from turnout.study.config_tree import Node, Problems, Where, as_table, tree_from_value, where_set
+from turnout.study.user_models import UserModule
 
 STUDY_KEYS = ("name", "rounds", "seeds", "target", "loss")
-FAILED: Any = object()  # a value that could not be read; the problem has been noted
+FAILED: Any = object()  # an invalid value; its problem has been added
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads tables into rules, noting what is wrong."""
+    """Makes rules from tables, and collects problems."""
 
     problems: Problems
-    allow_code: bool = False  # whether a rule may be one that is not turnout's own
+    allow_code: bool = False  # whether a rule may come from another package
 
     def rule(self, axis: str, node: Node, section: str, default: object = None, base: object = None) -> Any:
-        """Return the rule that a table, or a bare name, stands for; its settings change those of a base, if any."""
+        """Return the rule of a table or a name; if there is a base, the table changes settings of the base."""
         table = as_table(node)
         if table is None:
-            self.problems.add(node.where, f"{section} must be a table, or the name of a rule; got {shown(node)}.")
+            self.problems.add(node.where, f"{section} must be a table, or the name of a rule; got {node_text(node)}.")
             return FAILED
         entries = dict(table.value)
         use = entries.pop("use", None)
@@ -61,15 +52,15 @@ class Reader:
         except ConfigError as error:
             self.problems.add(use.where if use else table.where, str(error))
             return FAILED
-        if issubclass(rule, nn.Module):  # its settings are kept, and it is made when the run starts
-            return self.make(rule, Node(entries, table.where), section, by=lambda **given: OwnModule(rule, given))
+        if issubclass(rule, nn.Module):  # it is built when the run starts
+            return self.make(rule, Node(entries, table.where), section, by=lambda **given: UserModule(rule, given))
         return self.make(rule, Node(entries, table.where), section)
 
     def _use(self, axis: str, use: Node | None, table: Node, section: str, default: object) -> str | None:
         if use is not None and isinstance(use.value, str):
             return use.value
         if use is not None:
-            self.problems.add(use.where, f"{section}.use must be the name of a rule; got {shown(use)}.")
+            self.problems.add(use.where, f"{section}.use must be the name of a rule; got {node_text(use)}.")
             return None
         name = AXES[axis].default_use if default is None else name_of(axis, type(default))
         if name is None:
@@ -79,10 +70,10 @@ class Reader:
         return name
 
     def changed(self, base: Any, table: Node, section: str) -> Any:
-        """Return a rule that is made already, with some of its settings changed."""
+        """Return a copy of a rule with some settings changed."""
         if is_dataclass(base):
             return self.make(type(base), table, section, base=base)
-        message = f"{section} is {type(base).__name__}, which has no settings to change. Give a rule in its place."
+        message = f"{section} is {type(base).__name__}, which has no settings to change. Pass a rule instead."
         self.problems.add(table.where, message)
         return FAILED
 
@@ -94,7 +85,7 @@ class Reader:
         by: Callable[..., Any] | None = None,
         base: Any = None,
     ) -> Any:
-        """Return a class or function called with a table's settings, or `by` called in its place; or a base changed."""
+        """Call a class or function, or `by` instead, with the settings of a table; or change the settings of a base."""
         known, called = parameters(rule), rule.__name__
         by = by or (rule if base is None else partial(replace, base))
         values = {}
@@ -103,11 +94,11 @@ class Reader:
                 values[key] = self.setting(called, known[key], node, section, getattr(base, key, None))
             else:
                 values[key] = FAILED
-                self.problems.add(node.where, f"{called} has no setting {key}.{_hint(key, list(known))}")
+                self.problems.add(node.where, _unknown(called, key, list(known)))
         for name, given in known.items():
             if given.is_required and name not in values and base is None:
                 values[name] = FAILED
-                self.problems.add(table.where, f"{called} needs {name}. Set {section}.{name}.")
+                self.problems.add(table.where, missing_setting(called, name, section))
         if any(value is FAILED for value in values.values()):
             return FAILED
         try:
@@ -115,19 +106,19 @@ class Reader:
         except TurnoutError as error:
             found = error.problems if isinstance(error, ConfigError) else (Problem(str(error)),)
             for problem in found:
-                self.problems.add(place_of(table, _inside(section, problem.setting)), problem.message)
-        except Exception as error:  # a rule of the user's own may raise anything
+                self.problems.add(where_set(table, _path_inside(section, problem.setting)), problem.message)
+        except Exception as error:  # a user's rule may raise any exception
             message = f"{called} cannot be made with these settings: {type(error).__name__}: {error}."
             self.problems.add(table.where, message)
         return FAILED
 
     def setting(self, called: str, given: Parameter, node: Node, section: str, base: object = None) -> Any:
-        """Return one setting, by the type of its field; `base` is the rule that a table changes."""
+        """Return one setting, converted to the type of its field; `base` is the rule that a table changes."""
         place, allowed = f"{section}.{given.name}".lstrip("."), members(given.hint)
         if NoneType in allowed and (node.value is None or node.value == "none"):
             return None
         axis = nested_axis(given.name, allowed)
-        if axis is not None and not node.is_made:
+        if axis is not None and not node.is_python_value:
             default = None if given.is_required else given.default
             return self.rule(axis, node, place, default, base)
         plain = next((m for m in allowed if isinstance(m, type) and is_dataclass(m)), None)
@@ -136,14 +127,14 @@ class Reader:
         try:
             return fitted(given.hint, self._meant(allowed, node))
         except MismatchError as error:
-            message = error.told(called, given.name, place)
-        except ConfigError as error:  # an address that leads nowhere, or to code that is not allowed
+            message = error.message(called, given.name, place)
+        except ConfigError as error:  # an address without a target, or of code that is not allowed
             message = str(error)
         self.problems.add(node.where, message)
         return FAILED
 
     def _meant(self, allowed: Sequence[Any], node: Node) -> Any:
-        """Return a node's plain value; an address, where a function is needed, is what it names."""
+        """Return a node's plain value; if a function is needed, an address is imported."""
         is_callable = any(member is Callable or get_origin(member) is CALLABLE for member in allowed)
         if is_callable and isinstance(node.value, str) and ":" in node.value:
             return find(node.value, allow_code=self.allow_code)
@@ -151,38 +142,37 @@ class Reader:
 
 
 def rule_of(axis: str, value: str | Mapping[str, Any], base: object = None) -> Any:
-    """Return the rule that a name, or a dict of settings, given in Python stands for."""
-    with _reading() as (reader, where):
-        return reader.rule(axis, at_one_place(value, where), AXES[axis].section, base=base)
+    """Return the rule of a name or a dict of settings in Python."""
+    with _python_reader() as (reader, where):
+        return reader.rule(axis, tree_from_value(value, where), AXES[axis].section, base=base)
 
 
 def table_of(section: str, kind: type, value: Mapping[str, Any], base: object = None) -> Any:
-    """Return a section that is no rule, such as the fleet, of a dict given in Python."""
-    with _reading() as (reader, where):
-        return reader.make(kind, at_one_place(value, where), section, base=base)
+    """Return a section that is no rule, such as the fleet, from a dict in Python."""
+    with _python_reader() as (reader, where):
+        return reader.make(kind, tree_from_value(value, where), section, base=base)
 
 
 @contextmanager
-def _reading() -> Iterator[tuple[Reader, Where]]:
-    """Read values given in Python: everything that is wrong with them is one message."""
+def _python_reader() -> Iterator[tuple[Reader, Where]]:
+    """Yield a reader for values in Python; raise one ConfigError for all problems."""
     problems = Problems()
     yield Reader(problems, allow_code=True), Where(0, "")
     problems.raise_any()
 
 
-def shown(node: Node) -> str:
-    """Return a value as the file has it, cut short."""
-    return shown_value(node.plain())
+def node_text(node: Node) -> str:
+    """Return a value in the notation of study files, cut to a short text."""
+    return shown(node.plain())
 
 
-def _inside(section: str, setting: str) -> str:
-    """Return the path of a setting inside a section's table; a rule inside another knows only its axis's section."""
+def _path_inside(section: str, setting: str) -> str:
+    """Return the path of a setting within a section; a nested rule names its setting by the section of its axis."""
     return setting.removeprefix(f"{section}.") if setting.startswith(f"{section}.") else setting.rpartition(".")[2]
 
 
-def _hint(key: str, known: list[str]) -> str:
+def _unknown(rule: str, key: str, known: list[str]) -> str:
+    """Return the message for a key that is no setting of a rule; it may be a setting of the study."""
     if key in STUDY_KEYS and not get_close_matches(key, known, n=1, cutoff=0.85):
-        return f" {key} belongs at the top of the file, before the first [section]."
-    if near := did_you_mean(key, known):
-        return near
-    return f" It has {', '.join(known)}." if known else " It has no settings."
+        return f"{rule} has no setting {key}. {key} belongs at the top of the file, before the first [section]."
+    return unknown_setting(rule, key, known)

@@ -1,6 +1,6 @@
-"""What is given for a study's sections in Python: names and dicts become rules, anything else is told apart.
+"""Checks the sections of a study in Python, and makes rules from names and dicts.
 
-A string is the name of a rule, a dict its settings, as in a study file; in an arm, a dict changes the study's own.
+A string is the name of a rule and a dict its settings, as in a study file. In an arm, a dict changes the study's rule.
 """
 
 import inspect
@@ -19,15 +19,15 @@ from turnout.models.keyed import has_lazy, waiting
 from turnout.own_rules import has_method, rule_problems
 from turnout.shorthand import as_rule
 from turnout.study.typed_values import table_of
-from turnout.study.user_models import called, makes_modules
+from turnout.study.user_models import is_module_factory, qualified_name
 
 KINDS: dict[str, type] = {section: at(table.kind) for section, table in TABLES.items()}
-INSTEAD = {"data": Federation, "model": nn.Module}  # that are taken as they are
+INSTEAD = {"data": Federation, "model": nn.Module}  # accepted besides rules
 ALSO = {"data": "a Federation, or ", "model": "an nn.Module, a class or function that makes one, or "}
 
 
-def read_section(section: str, value: Any, base: Any = None) -> Any:
-    """Return a section's value: a name or a dict is read, over `base` where there is one; the rest stays as it is."""
+def section_value(section: str, value: Any, base: Any = None) -> Any:
+    """Return the value of a section: a name or a dict becomes a rule, with `base` as its default; others stay."""
     if section == "loss" and isinstance(value, str):
         return loss_named(value)
     if section in KINDS and isinstance(value, Mapping):
@@ -40,10 +40,10 @@ def read_section(section: str, value: Any, base: Any = None) -> Any:
 
 
 def section_problems(study: object) -> Iterator[Problem]:
-    """Yield a problem for each section of a study whose value cannot be what the section needs."""
+    """Yield a problem for each section of a study with an invalid value."""
     for section, axis in RULE_SECTIONS.items():
         value = getattr(study, section)
-        if section == "model" and makes_modules(value):
+        if section == "model" and is_module_factory(value):
             yield from (Problem(message, section) for message in _call_problems(value))
         elif isinstance(value, type):
             name = value.__name__
@@ -64,16 +64,16 @@ def section_problems(study: object) -> Iterator[Problem]:
         value = getattr(study, section)
         if not isinstance(value, kind):
             got = f"the class {value.__name__}" if isinstance(value, type) else f"{value!r:.80}"
-            way_out = _way_out(section, kind, value)
-            yield Problem(f"{section} needs a {kind.__name__}; got {got}. {way_out}", section)
+            advice = _advice(section, kind, value)
+            yield Problem(f"{section} needs a {kind.__name__}; got {got}. {advice}", section)
         elif isinstance(value, Fleet):
             rules = {axis: getattr(value, axis) for axis in FLEET_AXES}
             for axis, rule in rules.items():
                 yield from () if rule is None else rule_problems(axis, rule)
 
 
-def _way_out(section: str, kind: type, value: object) -> str:
-    """Return what to write; a rule of the fleet's is told its place in it."""
+def _advice(section: str, kind: type, value: object) -> str:
+    """Return what to write instead; for a rule of the fleet, with its place in the fleet."""
     axes = FLEET_AXES if kind is Fleet and not isinstance(value, type) else ()
     part = next((axis for axis in axes if has_method(axis, value)), None)
     inside = f"{part}={type(value).__name__}(…)" if part else "…"
@@ -81,7 +81,7 @@ def _way_out(section: str, kind: type, value: object) -> str:
 
 
 def arm_problems(arms: object, kind: type) -> Iterator[str]:
-    """Yield a message where the arms are not a list of arms."""
+    """Yield a message if the arms are not a list of arms."""
     entries = arms if isinstance(arms, Iterable) and not isinstance(arms, str) else [arms]
     wrong = next((entry for entry in entries if not isinstance(entry, kind)), None)
     if wrong is not None:
@@ -95,11 +95,11 @@ def _call_problems(value: Any) -> Iterator[str]:
     """Yield a message if a class or function cannot be called without arguments."""
     try:
         wanted = inspect.signature(value).parameters.values()
-    except (ValueError, TypeError):  # one that does not tell
+    except (ValueError, TypeError):  # a signature that Python cannot read
         return
     needed = [p.name for p in wanted if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if needed:
-        name = called(value)
+        name = qualified_name(value)
         yield (
             f"model needs a class or function that can be called without arguments; {name} needs {', '.join(needed)}. "
             f"Write model=lambda: {name}(…)."

@@ -33,11 +33,11 @@ def live_study(folder: Path) -> LiveStudy:
     """Read a running study."""
     with Journal.open(folder) as journal:
         study = frames(journal)
-        comparison, round = _compared(study)
+        comparison, is_finished = _compared(study)
         gathered = Gathered(studies=(study,), arms=_arms(study), comparison=comparison, verdict="")
         found = contents(gathered)
-    if round is not None:
-        found = _as_of(found, round)
+    if not is_finished:
+        found = _as_unfinished(found)
     parts, data = tuple(sections(found)), as_json(found)
     return LiveStudy(sections=parts, data=data, shape=_shape(parts, data))
 
@@ -53,34 +53,27 @@ def _arms(study: Loaded) -> tuple[Arm, ...]:
     return tuple(arms)
 
 
-def _compared(study: Loaded) -> tuple[Comparison | None, int | None]:
-    """Compare the finished runs; if there are none, all runs at the last round that every run evaluated."""
+def _compared(study: Loaded) -> tuple[Comparison | None, bool]:
+    """Compare the finished runs, or else all runs at the last round that every run evaluated; say which."""
     try:
-        return compare(study, target=recorded_target([study])), None
+        return compare(study, target=recorded_target([study])), True
     except TurnoutError:  # nothing is finished, or nothing is measured
         pass
     measured = study.rounds[study.rounds["evaluated"]].groupby(["arm", "seed"])["round"].max()
     round = int(measured.min()) if len(measured) == len(study.runs) > 0 else 0
     if round == 0:  # models that have not moved yet
-        return None, None
+        return None, False
     cut = replace(study, runs=study.runs.assign(status=FINISHED), rounds=study.rounds[study.rounds["round"] <= round])
     try:
-        return replace(compare(cut), target=None), round
+        return replace(compare(cut), target=None, moment=f"round {round}:"), False
     except TurnoutError:
-        return None, None
+        return None, False
 
 
-def _as_of(found: Contents, round: int) -> Contents:
-    """Return the contents with a comparison table that names its round instead of saying final."""
+def _as_unfinished(found: Contents) -> Contents:
+    """Return the contents with a comparison table that says that the study is still running."""
     tables = tuple(
-        replace(
-            table,
-            headings=[heading.replace("final ", f"round {round}: ") for heading in table.headings],
-            notes=[UNSURE, *table.notes],
-        )
-        if table.name == "comparison"
-        else table
-        for table in found.tables
+        replace(table, notes=[UNSURE, *table.notes]) if table.name == "comparison" else table for table in found.tables
     )
     return replace(found, tables=tables)
 

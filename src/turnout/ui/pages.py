@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import html
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
@@ -13,12 +12,11 @@ from typing import Any, NamedTuple
 from turnout import number_format
 from turnout.report.contents import contents
 from turnout.report.load_studies import gather
-from turnout.report.page import LOGO, SCRIPTS, chunks
+from turnout.report.page import LOGO, SCRIPTS, chunks, policy
 from turnout.report.participation_encoding import text_chunks
 from turnout.ui.live_study import LiveStudy
 from turnout.ui.study_summary import FINISHED, UNREADABLE, StudySummary
 
-POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">')
 BACK = "<header><nav><a href=/>All runs</a></nav></header>\n"
 LOST = "<p class='note lost' data-part=lost hidden>The server does not answer. This page shows its last data.</p>\n"
 OWN = ("ui.css", "listen.js", "list.js", "live.js")
@@ -75,9 +73,7 @@ def live_page(line: StudySummary, found: LiveStudy) -> Page:
 def report_page(folders: Sequence[Path]) -> Page:
     """Return the report of some studies, as `turnout report` writes it, under a link to the list."""
     head, *rest = chunks(contents(gather(folders)))
-    found = POLICY.search(head)
-    assert found is not None
-    return Page("".join([head, BACK, *rest]).encode(), f"{found[1]}; frame-ancestors 'none'")
+    return Page("".join([head, BACK, *rest]).encode(), f"{policy()}; frame-ancestors 'none'")
 
 
 def message_page(text: str, status: int) -> Page:
@@ -104,7 +100,7 @@ def row(line: StudySummary) -> dict[str, Any]:
         "best": highest,
         "started": line.started,
         "when": _local(line.started),
-        "problem": f"This study cannot be read: {line.problem}." if line.state == UNREADABLE else "",
+        "problem": f"This study cannot be read: {line.problem}" if line.state == UNREADABLE else "",
     }
 
 
@@ -121,7 +117,7 @@ def _header(title: str, about: str, *, back: bool = False, more: str = "") -> st
 
 def _page(title: str, body: str, scripts: Sequence[str], data: Mapping[str, Any]) -> Page:
     style, script = _asset("page.css") + _asset("ui.css"), "\n".join(map(_asset, scripts))
-    policy = (
+    own_policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src 'unsafe-inline'; img-src data:; "
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
@@ -132,7 +128,7 @@ def _page(title: str, body: str, scripts: Sequence[str], data: Mapping[str, Any]
         f"{body}<script type=application/json id=data>{''.join(text_chunks(dict(data)))}</script>\n"
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
-    return Page(text.encode(), policy)
+    return Page(text.encode(), own_policy)
 
 
 def _digest(text: str) -> str:

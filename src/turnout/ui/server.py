@@ -117,7 +117,7 @@ class Server(ThreadingHTTPServer):
             if kept is None:
                 return message_page(f"There is no run called {name} here.", 404)
             if kept.summary.state == UNREADABLE:
-                return message_page(f"{name} cannot be read: {kept.summary.problem}.", 500)
+                return message_page(f"{name} cannot be read: {kept.summary.problem}", 500)
             found.append(kept)
         if not 1 <= len(found) <= MOST_SELECTED:
             count = number_format.number(len(found))

@@ -34,7 +34,7 @@ class StudySummary:
     rounds: int = 0
     accuracies: tuple[float, ...] = ()  # by arm: the mean of the last accuracies of its runs
     started: str = ""  # UTC
-    problem: str = ""  # why it cannot be read
+    problem: str = ""  # why it cannot be read, with a full stop
 
 
 def summary_of(name: str, folder: Path, database: sqlite3.Connection | None = None) -> StudySummary:
@@ -49,10 +49,12 @@ def summary_of(name: str, folder: Path, database: sqlite3.Connection | None = No
         with _opened(folder, database) as journal:
             progress = read_progress(journal)
         return _summary(name, folder, progress)
-    except (JournalError, OSError, sqlite3.Error) as error:
-        return StudySummary(name=name, study=name, state=UNREADABLE, problem=str(error).removesuffix("."))
+    except JournalError as error:
+        return StudySummary(name=name, study=name, state=UNREADABLE, problem=str(error))
+    except (OSError, sqlite3.Error) as error:
+        return StudySummary(name=name, study=name, state=UNREADABLE, problem=f"{error}.")
     except Exception as error:  # a malformed journal affects its own row only
-        why = f"it holds values that turnout did not write ({in_brief(error)})"
+        why = f"it holds values that turnout did not write ({in_brief(error)})."
         return StudySummary(name=name, study=name, state=UNREADABLE, problem=why)
 
 

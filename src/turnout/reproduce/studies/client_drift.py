@@ -81,7 +81,7 @@ def problems(loaded: Loaded) -> list[Quadratics]:
     given: dict[str, Any] = {key: value for key, value in loaded.study["config"]["data"].items() if key != "use"}
     for key in ("curvature", "target"):
         given[key] = tuple(given[key])
-    return [RandomQuadratics(**given).drawn(Streams(seed)) for seed in sorted(set(loaded.runs["seed"]))]
+    return [RandomQuadratics(**given).quadratics(Streams(seed)) for seed in sorted(set(loaded.runs["seed"]))]
 
 
 def objective_at(loaded: Loaded, point: Any) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
-from turnout.reproduce.reading import POINTS, apart, average, curve, final
+from turnout.reproduce.reading import POINTS, average, curve, final, loss_gap
 from turnout.reproduce.shipped import About
 
 MIXED, SORTED = "Dirichlet 0.1", "one label each"
@@ -112,7 +112,7 @@ def _identities(study: Loaded, cell: str) -> list[Claim]:
         *(
             exactly(
                 Statement(id=f"{arm} {cell}", text=f"{cell}: {arm} is {other} (loss, at most)", paper="the same"),
-                apart(study, arm, other),
+                loss_gap(study, arm, other),
                 ROUNDING,
             )
             for arm, other in pairs

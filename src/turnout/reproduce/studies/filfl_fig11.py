@@ -8,7 +8,7 @@ from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, exactly, number
 from turnout.reproduce.filfl import COMMON, FILTERS, PAPER, PAPER_PHOTOGRAPHS, PHOTOGRAPHS, TINY
 from turnout.reproduce.reading import curve
-from turnout.reproduce.shipped import ALONE, About
+from turnout.reproduce.shipped import ONLY_CELL, About
 
 ABOUT = About(
     paper=f"{PAPER}, Figure 11",
@@ -26,7 +26,7 @@ ABOUT = About(
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold the worst look of each run against the paper's ratio, and put the plain ratio of losses beside it."""
-    study = loaded[ALONE]
+    study = loaded[ONLY_CELL]
     found, numbers = [], []
     for arm in FILTERS:
         reward, loss = (curve(study, arm, metric)[1] for metric in ("reward_ratio", "loss_ratio"))

@@ -21,7 +21,7 @@ from turnout.reproduce.filfl import (
     numbers,
     unclaimed_gain,
 )
-from turnout.reproduce.shipped import ALONE, About
+from turnout.reproduce.shipped import ONLY_CELL, About
 
 RANDOM = "random selection"
 ASKED = Statement(
@@ -43,7 +43,7 @@ ABOUT = About(
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold both filters against power-of-choice alone."""
-    study = loaded[ALONE]
+    study = loaded[ONLY_CELL]
     return [
         *(gain(study, arm, "FedAvg", "about 10") for arm in FILTERS),
         *(lower(study, "FedAvg", arm, "lower after 200 rounds", "training") for arm in FILTERS),

@@ -16,7 +16,7 @@ from turnout.reproduce.filfl import (
     gains_where_some_harm,
     numbers,
 )
-from turnout.reproduce.shipped import ALONE, About
+from turnout.reproduce.shipped import ONLY_CELL, About
 
 ABOUT = About(
     paper=f"{PAPER}, Figure 5",
@@ -44,7 +44,7 @@ ABOUT = About(
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold both filters against FedProx alone."""
-    study = loaded[ALONE]
+    study = loaded[ONLY_CELL]
     said = {"DGF": "about 3", "RGF": "about 6"}
     return [
         *(gain(study, arm, "FedProx", paper) for arm, paper in said.items()),

@@ -20,7 +20,7 @@ from turnout.reproduce.filfl import (
     numbers,
     unclaimed_gain,
 )
-from turnout.reproduce.shipped import ALONE, About
+from turnout.reproduce.shipped import ONLY_CELL, About
 
 KEPT, SMALLER = "rate never cut", "rate 0.05"
 SMALL_RATE = ("local={ lr = 0.05, momentum = 0.0, weight_decay = 0.0 }", 'local.schedule="constant"')
@@ -32,7 +32,7 @@ ABOUT = About(
     needs=("cifar10",),
     scales={"smoke": (*TINY, "data.samples=1000"), "small": (), "paper": LARGE_PHOTOGRAPHS},
     cells={
-        ALONE: (),
+        ONLY_CELL: (),
         KEPT: ('local.schedule="constant"',),
         SMALLER: SMALL_RATE,
         HARMED: (*SMALL_RATE, 'attack={ use = "label-flip", fraction = 0.3 }'),
@@ -63,7 +63,7 @@ ABOUT = About(
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold both filters with random selection against DivFL: at the same rates, and at those of the authors' code."""
-    study, kept, smaller = (loaded[cell] for cell in (ALONE, KEPT, SMALLER))
+    study, kept, smaller = (loaded[cell] for cell in (ONLY_CELL, KEPT, SMALLER))
     return [
         *(gain(study, arm, "DivFL", "about 10") for arm in FILTERS),
         *(lower(study, "DivFL", arm, "lower", "training") for arm in FILTERS),

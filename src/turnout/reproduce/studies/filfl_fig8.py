@@ -18,7 +18,7 @@ from turnout.reproduce.filfl import (
     lower,
     numbers,
 )
-from turnout.reproduce.shipped import ALONE, About
+from turnout.reproduce.shipped import ONLY_CELL, About
 
 SIZES = ("m = 34", "m = 17", "m = 8")
 
@@ -35,7 +35,7 @@ ABOUT = About(
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold the filters against none, and the largest set against the smallest."""
-    study = loaded[ALONE]
+    study = loaded[ONLY_CELL]
     return [
         *(gain(study, arm, "FedAvg", "above 0") for arm in SIZES),
         gain(study, "m = 34", "m = 8", "slight"),

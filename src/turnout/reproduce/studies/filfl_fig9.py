@@ -17,7 +17,7 @@ from turnout.reproduce.filfl import (
     gains_where_some_harm,
     numbers,
 )
-from turnout.reproduce.shipped import ALONE, About
+from turnout.reproduce.shipped import ONLY_CELL, About
 
 ABOUT = About(
     paper=f"{PAPER}, Figure 9",
@@ -32,7 +32,7 @@ ABOUT = About(
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold the filter against power-of-choice alone."""
-    study = loaded[ALONE]
+    study = loaded[ONLY_CELL]
     return [
         gain(study, "RGF", "FedAvg", "about 10"),
         *numbers(study, "FedAvg"),

@@ -8,7 +8,7 @@ from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, number
 from turnout.reproduce.reading import at, curve, final
-from turnout.reproduce.shipped import ALONE, About
+from turnout.reproduce.shipped import ONLY_CELL, About
 
 ARRIVALS = (100, 150, 200)
 POINTS = 100.0
@@ -46,7 +46,7 @@ ABOUT = About(
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold fast against vanilla reboots after each arrival."""
-    study = loaded[ALONE]
+    study = loaded[ONLY_CELL]
     arrivals = [move["round"] for move in _moves(study)]
     ends = [*arrivals[1:], int(study.study["config"]["rounds"]) + 1]
     found = []

@@ -8,7 +8,7 @@ from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, number
 from turnout.reproduce.reading import POINTS, average
-from turnout.reproduce.safari import heard
+from turnout.reproduce.safari import covered_share
 from turnout.reproduce.shipped import About
 
 LABELS = (10, 5, 2, 1)  # p
@@ -85,7 +85,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
 
 
 def _over(study: Loaded, accuracy: Floats) -> Floats:
-    return accuracy - POINTS * heard(study, "s = 4", TEST_DIGITS)
+    return accuracy - POINTS * covered_share(study, "s = 4", TEST_DIGITS)
 
 
 def _says(id: str, text: str, paper: str, unit: str) -> Statement:

@@ -8,8 +8,8 @@ import numpy as np
 from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, exactly, number
-from turnout.reproduce.reading import POINTS, apart, average, curve
-from turnout.reproduce.shipped import ALONE, About
+from turnout.reproduce.reading import POINTS, average, curve, loss_gap
+from turnout.reproduce.shipped import ONLY_CELL, About
 
 SIZES = (100, 500, 1000)  # n_T
 LAST = 3  # measurements that are averaged
@@ -44,7 +44,7 @@ ABOUT = About(
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold each size against FedAvg and the next."""
-    study = loaded[ALONE]
+    study = loaded[ONLY_CELL]
     end = {arm: POINTS * average(study, arm, last=LAST) for arm in study.arms}
     path = {arm: along(study, arm) for arm in study.arms}
     return [
@@ -71,7 +71,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
         ),
         exactly(
             Statement(id="q-one", text="q = 1 is FedAvg: largest difference in loss", paper="the same"),
-            apart(study, "q = 1", "FedAvg"),
+            loss_gap(study, "q = 1", "FedAvg"),
             ROUNDING,
         ),
         *(

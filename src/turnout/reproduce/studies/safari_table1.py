@@ -8,7 +8,7 @@ import numpy as np
 from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number
-from turnout.reproduce.reading import POINTS, apart, average
+from turnout.reproduce.reading import POINTS, average, loss_gap
 from turnout.reproduce.shipped import About
 
 LABELS = (10, 5, 2, 1)  # p
@@ -80,7 +80,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
         *_recovered(loaded["p 1"], gains[1][1000]),
         exactly(
             Statement(id="q-one", text="q = 1 is FedAvg: largest difference in loss over all p", paper="the same"),
-            np.max([apart(study, "q = 1", "FedAvg") for study in loaded.values()], axis=0),
+            np.max([loss_gap(study, "q = 1", "FedAvg") for study in loaded.values()], axis=0),
             ROUNDING,
         ),
         *_numbers(loaded, gains),
