@@ -46,6 +46,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "own_rules",
             "orders",
             "requests",
+            "generators",
             "losses",
             "metrics",
             "limits",

@@ -121,7 +121,6 @@ class Returns:
     vouched: bool = False  # the rows to remember lie in the world's own memory, and its sums told which are finite
     availability_prob: Floats | None = None  # how likely each of the clients was to be up, where the world knows it
     seconds: float = 0.0  # how long the server waited
-    closed_at: float = 0.0  # time on the world's clock when the collection was closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

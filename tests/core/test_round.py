@@ -53,7 +53,7 @@ def test_contract_a_shortage_is_recorded_and_those_who_are_up_are_asked():
     assert short
     for record in short:
         assert np.array_equal(record.asked, record.up)
-        assert record.events == (f"asked {len(record.up)} of 5: too few were up",)
+        assert record.events == ("fewer than 5 clients were asked: too few were available",)
     for record in records[1:]:
         assert np.isin(record.asked, record.up).all()
 

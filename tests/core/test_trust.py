@@ -234,7 +234,7 @@ def test_golden_too_long_a_change_is_left_out_or_shortened():
 
     model, record = after(Trust(max_norm=0.5))
     assert model == pytest.approx(0.1)
-    assert record.rejected == {1: "update norm 8 exceeds trust.max_norm = 0.5"}
+    assert record.rejected == {1: "the update norm exceeds trust.max_norm = 0.5"}
     model, record = after(Trust(policy="clip", max_norm=0.5))
     assert model == pytest.approx((0.1 + 0.5) / 2)
     assert record.rejected == {}

@@ -90,7 +90,7 @@ def assert_asks_who_is_up_now(wrap=lambda rule: rule):
     assert who[:8] == [[0], [0, 1], [0], [], [], [2], [], []], who
     assert len(who[8]) == 2
     assert records[4].events == ("nobody was up",)
-    assert records[3].events == ("asked 1 of 2: too few were up",)
+    assert records[3].events == ("fewer than 2 clients were asked: too few were available",)
 
 
 WAITING = Deadline(seconds_per_step=1.0, idle_seconds=60.0)

@@ -1,7 +1,7 @@
 """Requests that rules may make, and what they cost."""
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -10,6 +10,7 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator.client_state import shared_of
 from turnout.coordinator.orders import first_round_order, order_for, server_order
 from turnout.coordinator.plan import Plan, State
+from turnout.generators import relay
 from turnout.local.batches import samples_used
 from turnout.protocols import View
 from turnout.requests import Costs, Expect, Probe, Probed, Score, Scored, Steps, Train, Trained
@@ -86,14 +87,13 @@ class Meter:
 
     def watch(self, steps: Steps[T], sizes: Ids) -> Steps[T]:
         """Pass requests through, counting them."""
-        answer: Any = None
-        while True:
-            try:
-                request = steps.send(answer)
-            except StopIteration as stop:
-                return cast(T, stop.value)
+
+        def reply(request: Any) -> Steps[Any]:
             answer = yield request
             self._count(request, answer, sizes)
+            return answer
+
+        return (yield from relay(steps, reply))
 
     def _count(self, request: Any, answer: Any, sizes: Ids) -> None:
         if isinstance(request, Probe) and isinstance(answer, Probed):

@@ -16,6 +16,7 @@ from turnout.coordinator.client_state import settle_clients, shared_of
 from turnout.coordinator.jobs import Jobs, merged
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
+from turnout.generators import relay
 from turnout.orders import Order
 from turnout.protocols import Choice, View
 from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Returns, Steps, Train, Trained
@@ -177,17 +178,14 @@ def _room(state: State, count: int) -> Tensor:
 
 def reusing(steps: Steps[T], trained: Trained | None) -> Steps[T]:
     """Pass requests on; training that a filter has had done already is answered from its rows."""
-    answer: Any = None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            return cast(T, stop.value)
-        asked = NOBODY if trained is None or trained.asked is None else trained.asked
+    asked = NOBODY if trained is None or trained.asked is None else trained.asked
+
+    def reply(request: Any) -> Steps[Any]:
         if isinstance(request, Train) and trained is not None and np.isin(request.clients, asked).all():
-            answer = _part(trained, np.intersect1d(request.clients, trained.clients))
-        else:
-            answer = yield request
+            return _part(trained, np.intersect1d(request.clients, trained.clients))
+        return (yield request)
+
+    return (yield from relay(steps, reply))
 
 
 def _part(trained: Trained, clients: Ids) -> Trained:

@@ -97,7 +97,7 @@ def _events(plan: Plan, up: Ids, choice: Choice, collected: Collected) -> tuple[
         if len(up) == 0:
             events.append("nobody was up")
         elif wanted is not None and drawn < wanted and len(up) < wanted:
-            events.append(f"asked {drawn} of {wanted}: too few were up")
+            events.append(f"fewer than {wanted} clients were asked: too few were available")
         if len(choice.clients) and collected.answer is None:
             events.append("nobody answered")
     return (*events, *collected.events)

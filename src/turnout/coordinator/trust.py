@@ -25,6 +25,7 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator.asking import nothing_probed
 from turnout.coordinator.plan import Plan, Trust
 from turnout.errors import UpdateError
+from turnout.generators import relay
 from turnout.metrics import can_be_metric
 from turnout.orders import Order
 from turnout.requests import (
@@ -97,17 +98,13 @@ class Expectation:
 
 def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
     """Pass a run's requests on, and let only answers through that fit them. Train becomes Dispatch and Collect."""
-    found, answer = Findings(), None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+    found = Findings()
+
+    def reply(request: Any) -> Steps[Any]:
+        nonlocal found
         if isinstance(request, Record):
-            answer = yield found.told(request)
-            found = Findings()
-            continue
+            record, found = found.told(request), Findings()
+            return (yield record)
         if isinstance(request, Train):
             yield Dispatch(order=request.order)
             rows = Collect(order=request.order, clients=request.clients, steps=request.order.steps, wants_rows=True)
@@ -127,6 +124,9 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
                 f'An update in round {request.round} cannot be used, and trust.policy is "stop". {told}. '
                 'Look at the clients named, or set trust.policy = "reject" to go on without them.'
             )
+        return answer
+
+    return (yield from relay(steps, reply))
 
 
 def _collected(request: Collect, returns: Returns, trust: Trust, found: Findings) -> Returns:
@@ -319,8 +319,8 @@ def _with_rows(
         found.clipped += int(long.sum())
     else:
         reasons |= {
-            int(client): f"update norm {norm:.4g} exceeds trust.max_norm = {trust.max_norm:.4g}"
-            for client, norm in zip(expected.clients[long], norms[long], strict=True)
+            int(client): f"the update norm exceeds trust.max_norm = {trust.max_norm:.4g}"
+            for client in expected.clients[long]
         }
         good &= ~long
     found.refuse(reasons)

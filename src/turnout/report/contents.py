@@ -1,6 +1,5 @@
 """The numbers of a report: tables, curves, ranks, maps and events, and the same as plain values for JSON."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +29,6 @@ from turnout.report.tables import (
 )
 
 DIGITS = 6
-SHORTAGE = re.compile(r"asked \d+ of (\d+): too few were up")
 RARE = 3  # an event in no more rounds than this gets a vertical line in charts
 MOST_LINES = 16
 
@@ -166,7 +164,7 @@ def events(arms: Sequence[Arm]) -> tuple[Event, ...]:
         frame = rounds_of(arm)
         eventful = frame[frame["events"].map(len) > 0]
         for seed, round, texts in zip(eventful["seed"], eventful["round"], eventful["events"], strict=True):
-            for text in map(_kind, texts):
+            for text in texts:
                 rounds.setdefault(text, set()).add(int(round))
                 where.setdefault(text, set()).add(place)
                 runs.setdefault(text, set()).add((place, int(seed)))
@@ -175,11 +173,6 @@ def events(arms: Sequence[Arm]) -> tuple[Event, ...]:
         for text, at in rounds.items()
     ]
     return tuple(sorted(merged, key=lambda event: event.rounds[0]))
-
-
-def _kind(text: str) -> str:
-    """Return an event's text; shortages of different sizes are one kind of event."""
-    return SHORTAGE.sub(r"fewer than \1 were asked: too few were up", text)
 
 
 def as_json(contents: Contents) -> dict[str, Any]:

@@ -33,7 +33,6 @@ COSTS = {
     "cumulative_sim_seconds": Column("simulated time", number_format.seconds),
     "cumulative_wall_seconds": Column("wall time", number_format.seconds),
 }
-NUMBERS = re.compile(r"-?\d[\d.,e+-]*")  # in the reason why an update was rejected
 MAY_BE_ZERO = ("cumulative_sim_seconds", "cumulative_probe_evaluations")  # shown only if a run has some
 PARTICIPATION = {
     "clients": Column("clients", number_format.number),
@@ -179,12 +178,12 @@ def outcomes_table(jobs: Mapping[str, Ids]) -> Table:
 
 
 def rejected_table(arms: Sequence[Arm]) -> Table:
-    """Return the number of rejected updates, by arm and reason, over all seeds; numbers in a reason become dots."""
+    """Return the number of rejected updates, by arm and reason, over all seeds."""
     counts: dict[tuple[str, str], int] = {}
     for arm in arms:
         for reasons in rounds_of(arm)["rejected"]:
             for each in reasons:
-                key = arm.name, NUMBERS.sub("…", each["reason"])
+                key = arm.name, each["reason"]
                 counts[key] = counts.get(key, 0) + 1
     rows = [(arm, reason, count) for (arm, reason), count in counts.items()]
     return Table(

@@ -19,6 +19,7 @@ from torch import Tensor
 from turnout.array_types import Ids
 from turnout.attacks.attack import Seen
 from turnout.coordinator.plan import Plan
+from turnout.generators import relay
 from turnout.protocols import Population
 from turnout.requests import Fit, Record, Steps, Trained
 from turnout.streams import Streams
@@ -34,21 +35,16 @@ def with_adversaries(plan: Plan, population: Population, streams: Streams, steps
     forge = plan.traits.attack.forge
     hostile = plan.attack.attackers(population.num_clients, streams)
     name = type(plan.attack).__name__
-    answer: Any = None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            return cast(T, stop.value)
+
+    def reply(request: Any) -> Steps[Any]:
         if isinstance(request, Record):
             request = _noted(request, hostile, name)
-        reached = isinstance(request, Fit) and not request.on_server and hostile[request.clients].any()
-        if reached and forge is not None:
-            asked = cast(Fit, request)
-            answer = yield _for_rows(asked)
-            answer = forged(forge, asked, answer, hostile[asked.clients])
-        else:
-            answer = yield request
+        if isinstance(request, Fit) and not request.on_server and forge is not None and hostile[request.clients].any():
+            answer = yield _for_rows(request)
+            return forged(forge, request, answer, hostile[request.clients])
+        return (yield request)
+
+    return (yield from relay(steps, reply))
 
 
 def _for_rows(request: Fit) -> Fit:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
+from turnout.generators import relay
 from turnout.local.batches import steps_per_epoch
 from turnout.orders import Order
 from turnout.protocols import Local, Memory, Population, Timing, View
@@ -92,15 +93,12 @@ class Simulation:
 
     def serve(self, steps: Steps[T]) -> Steps[T]:
         """Answer what a coordinator asks; pass on what is for an engine, and records."""
-        answer: Any = None
-        while True:
-            try:
-                request = steps.send(answer)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
+
+        def reply(request: Any) -> Steps[Any]:
             answering = ANSWERS.get(type(request))
-            answer = (yield request) if answering is None else (yield from answering(self, request))
+            return (yield request) if answering is None else (yield from answering(self, request))
+
+        return (yield from relay(steps, reply))
 
     def census(self, request: Census) -> Steps[Present]:
         """Return who belongs, who is up, and what time it is."""
