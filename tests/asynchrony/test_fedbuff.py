@@ -36,13 +36,13 @@ ONE_BY_ONE = FedBuff(buffer_size=1, concurrency=1)
 
 @dataclass(frozen=True)
 class Pace:
-    """A clock on which client i takes pace[i] seconds a step."""
+    """A clock on which client i takes per_step[i] seconds a step."""
 
-    pace: tuple[float, ...]
+    per_step: tuple[float, ...]
     idle_seconds: float = 7.0
 
     def seconds(self, clients, steps, model_bytes, view):
-        return np.asarray(self.pace)[clients] * steps
+        return np.asarray(self.per_step)[clients] * steps
 
     def run(self, clients, steps, model_bytes, view):
         return Timing(done=steps, late=np.zeros(len(steps), dtype=bool), round_seconds=0.0)
