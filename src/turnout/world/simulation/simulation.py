@@ -26,6 +26,7 @@ from turnout.requests import (
     Fit,
     Offset,
     Present,
+    Progress,
     Recall,
     Recalled,
     Record,
@@ -60,6 +61,7 @@ class Dispatched:
     order: Order
     done: Ids  # steps that each client of the order gets done; 0 is a client that never returns
     timing: Timing | None = None
+    progress: Progress | None = None  # of everyone asked, where the server waits
     sequence: Ids | None = None
     most_at_work: int = 0
 
@@ -132,11 +134,13 @@ class Simulation:
             return
         view = self._view(order.round, order.model)
         done = self._completed(order.local, order.clients, order.steps, view)
-        self.dispatched = Dispatched(order, done, None, request.sequence, request.most_at_work or 0)
-        if clock is not None and request.sequence is None:
-            timing = clock.run(order.clients, done, _bytes(order.model), view)
-            self.dispatched.timing = timing
-            self.dispatched.done = np.where(timing.late, 0, np.minimum(timing.done, done))
+        work = Dispatched(order, done, sequence=request.sequence, most_at_work=request.most_at_work or 0)
+        self.dispatched = work
+        if request.sequence is None:
+            work.timing = None if clock is None else clock.run(order.clients, done, _bytes(order.model), view)
+            work.progress = _progress(order.clients, done, work.timing)
+        if work.timing is not None:
+            work.done = np.where(work.timing.late, 0, np.minimum(work.timing.done, done))
 
     def collect(self, request: Collect) -> Steps[Returns]:
         """Have an engine train those who return in time, and hand over their updates."""
@@ -151,7 +155,7 @@ class Simulation:
         late = NOBODY if work.timing is None else order.clients[work.timing.late]
         self.elapsed += seconds if len(request.clients) == len(order.clients) else 0.0  # not again for a part of it
         none = Returns(clients=clients, steps=steps, rounds=np.full(len(clients), order.round), work=None,
-                       facts=None, late=late, seconds=seconds)  # fmt: skip
+                       facts=None, late=late, seconds=seconds, progress=work.progress)  # fmt: skip
         if not len(clients):
             return none
         prob = self._availability_prob(clients, order)
@@ -224,12 +228,14 @@ class Simulation:
             fit = replace(self._fit(order, facts, here, None, None), wants_norms=False)
             fit = replace(fit, buffer_weights=np.full(len(sent), 1.0 / len(sent)))
             answer = yield fit
-            finish = np.asarray(events.sent_at) + duration[: len(sent)]
-            self.in_flight = self.in_flight.joined(fit, order, answer, finish[np.argsort(queue[: len(sent)])])
+            by_id = np.argsort(queue[: len(sent)])
+            seconds, sent_at = duration[: len(sent)][by_id], np.asarray(events.sent_at)[by_id]
+            self.in_flight = self.in_flight.joined(fit, order, answer, (seconds, sent_at + seconds))
         landed, self.in_flight = self.in_flight.split([client for _, client in events.arrived])
         closed = events.arrived[-1][0] if events.arrived else self.seconds + clock.idle_seconds
         self.elapsed += closed - self.seconds
         last = int(np.flatnonzero(np.isin(work.sequence, sent)).max(initial=-1))
+        last = len(work.sequence) - 1 if events.had_room else last  # the rest were sent off, too, and none returns
         lost = np.sort(work.sequence[: last + 1][~able[: last + 1]])
         return Returns(
             clients=landed.clients,
@@ -240,6 +246,7 @@ class Simulation:
             sent=np.union1d(sent, lost),
             lost=lost,
             seconds=closed - self.seconds,
+            progress=_landed(landed),
         )
 
     def settle(self, request: Settle) -> Steps[Settled]:
@@ -299,6 +306,28 @@ ANSWERS: dict[type, Callable[[Simulation, Any], Steps[Any]]] = {
     Recall: Simulation.recall,
     Record: Simulation.close,
 }
+
+
+def _progress(clients: Ids, done: Ids, timing: Timing | None) -> Progress:
+    """Return how far clients got that would do so many steps if nobody stopped them."""
+    if timing is None:
+        steps, seconds = done, None
+    elif timing.progress is None:
+        steps, seconds = np.where(timing.late, 0, np.minimum(timing.done, done)), timing.seconds
+    else:
+        steps, seconds = timing.progress, timing.seconds
+    unknown = np.full(len(clients), np.nan)
+    return Progress(clients=clients, steps=steps, seconds=unknown if seconds is None else seconds, cut_off=steps < done)
+
+
+def _landed(flight: InFlight) -> Progress:
+    """Return the progress of clients whose work is back: nobody stopped them."""
+    return Progress(
+        clients=flight.clients,
+        steps=flight.steps,
+        seconds=flight.columns["seconds"],
+        cut_off=np.zeros(len(flight.clients), dtype=bool),
+    )
 
 
 def _bytes(model: Tensor) -> int:
