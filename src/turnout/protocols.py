@@ -39,9 +39,7 @@ class Population:
     def of(cls, sizes: Ids, label_counts: Ids | None = None, server_size: int = 0) -> "Population":
         """Return the population of clients with these sizes."""
         shares, everyone = sizes / sizes.sum(), np.arange(len(sizes))
-        return cls(
-            sizes=sizes, weights=shares, everyone=everyone, label_counts=label_counts, server_size=server_size
-        )
+        return cls(sizes=sizes, weights=shares, everyone=everyone, label_counts=label_counts, server_size=server_size)
 
     @property
     def num_clients(self) -> int:

@@ -11,10 +11,21 @@ import numpy as np
 import torch
 
 from turnout import number_format
+from turnout.axes import FLEET_AXES
 from turnout.catalogue import catalogue
 from turnout.coordinator.plan import Plan
 from turnout.data.federation import Federation
-from turnout.fleet import Always, Deadline, Never, Recorded
+from turnout.fleet import (
+    Always,
+    Deadline,
+    Never,
+    Recorded,
+    Recording,
+    ReplayedAvailability,
+    ReplayedClock,
+    ReplayedMembership,
+    ReplayedWork,
+)
 from turnout.protocols import Availability, Population, View
 from turnout.streams import Streams
 from turnout.study.driver import Run
@@ -23,6 +34,7 @@ from turnout.traits import DataTraits, traits_of
 
 FIRST = "How long rounds last is an estimate, from the first."
 AT_MOST = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
+REPLAYED = (ReplayedAvailability, ReplayedClock, ReplayedMembership, ReplayedWork)
 MOST_NAMED = 6  # arms in one line
 MOST_LOOKS = 5000  # rounds at which availability is asked beforehand
 MOST_ANSWERS = 20_000_000  # of all clients in all those rounds
@@ -111,19 +123,42 @@ def first_round_seconds(plan: Plan, view: View) -> float | None:
     return float(clock.seconds(clients, steps, model_bytes, view).mean()) * waiting.buffer_size / waiting.concurrency
 
 
+def replay_note(plan: Plan, num_clients: int) -> str:
+    """Return what a replay of a recorded run lacks: rounds, or its end; empty where nothing is missing."""
+    rules = [getattr(plan.fleet, axis) for axis in FLEET_AXES]
+    recordings = list(dict.fromkeys(rule.recording for rule in rules if isinstance(rule, REPLAYED)))
+    return " ".join(filter(None, (_lacks(recording, plan.rounds, num_clients) for recording in recordings)))
+
+
+def _lacks(recording: Recording, rounds: int, num_clients: int) -> str:
+    parts, last = [], recording.num_rounds
+    if last < recording.planned_rounds:
+        parts.append(f"the run did not finish: {last:,} of its {recording.planned_rounds:,} rounds are recorded")
+    if last < rounds:
+        parts.append(
+            f"after round {last:,} of {rounds:,} the replay starts again at the first, and all work counts as "
+            "extrapolated"
+        )
+    if recording.num_clients > num_clients:
+        parts.append(f"of its {recording.num_clients:,} clients the first {num_clients:,} are replayed")
+    return f"fleet: this replays {recording.name}; {'; '.join(parts)}." if parts else ""
+
+
 def notes_on(runs: Sequence[tuple[str, Run]]) -> list[str]:
     """Return what to say before the first round: data without a test set, and what runs will see of their fleets."""
     tests: dict[str, str] = {}
     seen: dict[str, str] = {}
+    replays: dict[str, str] = {}
     known: dict[tuple[int, ...], str] = {}
     for arm, run in runs:
         tests[arm] = _test_note(run.task.federation)
+        replays[arm] = replay_note(run.plan, run.population.num_clients)
         parts = (run.plan.fleet, run.plan.local, run.plan.selection, run.task.federation)
         key = (run.plan.rounds, *map(id, parts))  # arms share the parts in which they do not differ
         if key not in known:
             known[key] = _seen(run)
         seen[arm] = known[key]
-    return [*told(tests), *told(seen)]
+    return [*told(tests), *told(replays), *told(seen)]
 
 
 def _seen(run: Run) -> str:
@@ -149,6 +184,7 @@ def _test_note(federation: Federation) -> str:
 def outlooks(study: Study) -> list[str]:
     """Return what can be said without reading data: a line each, with the arms it holds for."""
     found: dict[str, str] = {}
+    replays: dict[str, str] = {}
     for name, version in study.versions().items():
         clients = traits_of(DataTraits, version.data).known_clients
         if clients is not None:
@@ -156,7 +192,8 @@ def outlooks(study: Study) -> list[str]:
             streams = Streams(study.all_seeds[0])
             view = View(round=1, rounds=version.rounds, streams=streams, population=people, model=torch.zeros(0))
             found[name] = _unread(version.plan, view)
-    return told(found)
+            replays[name] = replay_note(version.plan, clients)
+    return [*told(replays), *told(found)]
 
 
 def _unread(plan: Plan, view: View) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from turnout.analysis.target import target_of
-from turnout.axes import AXES, PLAN_TABLES, REQUIRED_SECTIONS, RULE_SECTIONS, TABLES, at
+from turnout.axes import AXES, PLAN_TABLES, REQUIRED_SECTIONS, RULE_SECTIONS
 from turnout.catalogue import did_you_mean, loss_named, parameters
 from turnout.coordinator.compatibility import holdout_problems, problems, problems_with
 from turnout.errors import ConfigError, Problem
@@ -27,7 +27,6 @@ from turnout.study.typed_values import FAILED, Reader, shown
 from turnout.track import check_local
 from turnout.traits import DataTraits, traits_of
 
-KINDS = {section: at(table.kind) for section, table in TABLES.items()}
 CHANGEABLE = ("rounds", "loss", *RULE_SECTIONS, *PLAN_TABLES)
 OWN = ("name", "seeds", "target", "checkpoint", "track")
 TOP = (*OWN, "recipe", *CHANGEABLE, "arm")
@@ -295,7 +294,7 @@ class _StudyReader:
             if not node.is_table:
                 self.problems.add(node.where, f"{key} must be a table; got {shown(node)}.")
                 return {key: FAILED}
-            return {key: self.reader.make(KINDS[key], node, key)}
+            return {key: self.reader.section(key, node)}
         if key == "data":
             return self._data(node)
         if node.value == "none" and AXES[RULE_SECTIONS[key]].is_optional:

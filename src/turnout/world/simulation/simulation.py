@@ -80,6 +80,7 @@ class Simulation:
     elapsed: float = field(init=False, default=0.0)  # since then
     everyone: Ids = field(init=False)  # members in this round
     dispatched: Dispatched | None = field(init=False, default=None)
+    replayed: tuple[int, int] = field(init=False, default=(0, 0))  # steps asked in this round: recorded, all
 
     def __post_init__(self) -> None:
         self.store = ClientStore.of(self.memory, self.population.num_clients, self.plan.table_budget)
@@ -137,6 +138,7 @@ class Simulation:
         work = Dispatched(order, done, sequence=request.sequence, most_at_work=request.most_at_work or 0)
         self.dispatched = work
         if request.sequence is None:
+            self._count_replayed(order, order.clients, done, view)
             work.timing = None if clock is None else clock.run(order.clients, done, _bytes(order.model), view)
             work.progress = _progress(order.clients, done, work.timing)
         if work.timing is not None:
@@ -237,6 +239,7 @@ class Simulation:
         last = int(np.flatnonzero(np.isin(work.sequence, sent)).max(initial=-1))
         last = len(work.sequence) - 1 if events.had_room else last  # the rest were sent off, too, and none returns
         lost = np.sort(work.sequence[: last + 1][~able[: last + 1]])
+        self._count_replayed(order, np.union1d(sent, lost), work.done, view)
         return Returns(
             clients=landed.clients,
             steps=landed.steps,
@@ -263,7 +266,23 @@ class Simulation:
         self.seconds, self.elapsed = self.seconds + self.elapsed, 0.0
         self.store.close(kept=record.step_kept)
         state = None if record.state is None else replace(record.state, world=self.saved())
-        yield replace(record, state=state)
+        (recorded, asked), self.replayed = self.replayed, (0, 0)
+        share = {"replay_recorded": recorded / asked} if asked else {}
+        yield replace(record, state=state, metrics=record.metrics | share)
+
+    def _count_replayed(self, order: Order, clients: Ids, done: Ids, view: View) -> None:
+        """Count how many of the steps asked of these clients were recorded, where the fleet replays a run."""
+        work, clock = self.plan.traits.work.is_recorded, self.plan.traits.clock.is_recorded
+        if work is None and clock is None:
+            return
+        here = np.isin(order.clients, clients)
+        asked, is_recorded = order.steps[here], np.ones(len(clients), dtype=bool)
+        if work is not None:
+            is_recorded &= work(asked, clients, view)
+        if clock is not None:
+            is_recorded &= clock(done[here], clients, view)
+        recorded, total = self.replayed
+        self.replayed = recorded + int(asked[is_recorded].sum()), total + int(asked.sum())
 
     def _view(self, round: int, model: Tensor, buffers: Tensor | None = None) -> View:
         """Return what fleet rules may look at."""
