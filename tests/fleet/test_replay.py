@@ -11,10 +11,9 @@ import torch
 
 import turnout as to
 from tests.conftest import Turnout, models_of
-from tests.fleet.claims import view_of
+from tests.fleet.claims import recording, view_of
 from tests.journal.records import info, journal, record
 from turnout.errors import ConfigError, JournalError, StudyNote
-from turnout.fleet.replay import Jobs, Recording
 from turnout.journal import frames as loaded_frames
 from turnout.journal.recorded_run import read_run, recording_in
 from turnout.requests import Outcome, Progress
@@ -142,15 +141,6 @@ def test_contract_a_journal_keeps_late_and_cut_off_work(tmp_path: Path) -> None:
     assert (cut["progress"] < cut["asked_steps"]).all()
     used = clients[clients["answered"]]
     assert (used["progress"] == used["local_steps"]).all()
-
-
-def recording(rows: list[tuple[int, int, int, int, float, bool]], *, rounds: int = 4, clients: int = 4) -> Recording:
-    """A recording of (client, round, asked, progress, seconds, cut off), in which everyone was up."""
-    columns = [np.array(column) for column in zip(*sorted(rows), strict=True)]
-    names = ("clients", "rounds", "asked", "progress", "seconds", "cut_off")
-    jobs = Jobs(**dict(zip(names, columns, strict=True)))
-    up = np.stack([np.packbits(np.ones(clients, dtype=bool))] * rounds)
-    return Recording(name="a run", num_clients=clients, planned_rounds=rounds, up=up, members=None, jobs=jobs)
 
 
 NAN = float("nan")
@@ -362,7 +352,7 @@ def test_identity_the_resolved_study_is_the_study(tmp_path: Path) -> None:
     assert resolved(by_name)["fleet"]["clock"]["use"] == "journal"
     file = tmp_path / "study.toml"
     file.write_text(
-        f'rounds = 9\nmodel = "softmax"\nlocal = {{ lr = 0.1, steps = 1 }}\ndata = {{ use = "synthetic", clients = 12 }}\n'
+        'rounds = 9\nmodel = "softmax"\nlocal = { lr = 0.1, steps = 1 }\ndata = { use = "synthetic", clients = 12 }\n'
         f'[fleet]\nuse = "journal"\nrun = "{tmp_path / "recorded"}"\ndeadline_seconds = 9.0\n'
         '[[arm]]\nname = "long"\nfleet.deadline_seconds = 90.0\n'
     )

@@ -24,7 +24,7 @@ from turnout.fleet.clock.deadline import Incomplete
 from turnout.fleet.devices import Lognormal, Phones
 from turnout.fleet.membership import Random, ReplayedMembership, Scheduled
 from turnout.fleet.recordings import read_recording
-from turnout.fleet.replay import Recording, recording_of
+from turnout.fleet.replay import Recording, RunSeed, recording_of
 from turnout.fleet.trace_files import read_trace, write_trace
 from turnout.fleet.traces import Trace
 from turnout.fleet.work import Complete, Fraction, ReplayedWork, RuanTraces, Stragglers
@@ -91,7 +91,7 @@ def replay(
     *,
     run: str | Path | Recording,
     arm: str | None = None,
-    seed: int | None = None,
+    seed: RunSeed | None = None,
     deadline_seconds: Positive | None = None,
     over_selection: Annotated[float, Range(least=1, ceiling=1e6)] = 1.0,
     incomplete: Incomplete = "deliver",

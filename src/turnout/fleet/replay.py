@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from turnout.array_types import Floats, Ids
 from turnout.axes import at
 from turnout.errors import JournalError, Problem
 from turnout.protocols import Population, View
+from turnout.settings import Range
 
 Mask = NDArray[np.bool_]
 Packed = NDArray[np.uint8]
@@ -192,6 +193,7 @@ class Recording:
         return np.unpackbits(rows[row], count=self.num_clients).view(np.bool_)
 
 
+RunSeed = Annotated[int, Range(least=0, ceiling=2**63 - 1)]
 Folder = str | Path | Recording  # that holds a recorded run, or the run as read in Python
 
 

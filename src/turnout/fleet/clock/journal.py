@@ -22,7 +22,7 @@ import numpy as np
 from turnout.array_types import Floats, Ids
 from turnout.errors import Problem
 from turnout.fleet.clock.deadline import end_of_round
-from turnout.fleet.replay import Folder, Mask, RecordedPace, Recording, recording_of, recording_problems
+from turnout.fleet.replay import Folder, Mask, RecordedPace, Recording, RunSeed, recording_of, recording_problems
 from turnout.protocols import Population, Timing, View
 from turnout.settings import GIVEN, Positive, Range, When, rule
 
@@ -33,7 +33,7 @@ class ReplayedClock:
 
     folder: Folder  # folder of the recorded run, which `turnout run` or a deployment wrote
     arm: str | None = None  # arm of the recorded run; none is its only arm
-    seed: int | None = None  # seed of the recorded run; none is its only seed
+    seed: RunSeed | None = None  # seed of the recorded run; none is its only seed
     # deadline D of a round in seconds, greater than 0; none waits for every update
     deadline_seconds: Positive | None = None
     # over-selection factor f, 1 or more: the first 1/f of the cohort's updates count; 1 is none, 1.3 is usual

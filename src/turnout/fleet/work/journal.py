@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from turnout.array_types import Ids
 from turnout.errors import Problem
-from turnout.fleet.replay import Folder, Mask, Recording, recording_of, recording_problems
+from turnout.fleet.replay import Folder, Mask, Recording, RunSeed, recording_of, recording_problems
 from turnout.protocols import Population, View
 from turnout.settings import rule
 
@@ -25,7 +25,7 @@ class ReplayedWork:
 
     folder: Folder  # folder of the recorded run, which `turnout run` or a deployment wrote
     arm: str | None = None  # arm of the recorded run; none is its only arm
-    seed: int | None = None  # seed of the recorded run; none is its only seed
+    seed: RunSeed | None = None  # seed of the recorded run; none is its only seed
 
     @property
     def recording(self) -> Recording:
