@@ -3,9 +3,9 @@
     python -m benchmarks.scale [--answers 1000 10000 100000] [--senders 4] [--rounds 3] [--json FILE]
 
 Prints JSON. Each case is a process of its own, so that its peak memory is its own. Senders stream one frame per answer
-(client, round, steps, loss, row of float32); one answer in a thousand is not finite. The coordinator is the real round:
-selection among ten times as many clients, checks of every answer, weighing, the server step, and the journal's record.
-There is no TLS and no training: these are the costs of the coordinator alone.
+(client, round, steps, loss, seconds, row of float32); one answer in a thousand is not finite. The coordinator is the
+real round: selection among ten times as many clients, checks of every answer, weighing, the server step, and the
+journal's record. There is no TLS and no training: these are the costs of the coordinator alone.
 """
 
 import argparse
@@ -108,11 +108,12 @@ class Loopback:
     def collect(self, request: Collect) -> Returns:
         """Read answers as they arrive, each into the row of its client."""
         order, count = request.order, len(request.clients)
-        steps, loss = np.zeros(count, dtype=np.int64), np.zeros(count)
+        steps, loss, seconds = np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(count)
         rows = self.rows.numpy()
         for frames in self.arriving(count):
             place = np.searchsorted(order.clients, frames["client"])
-            rows[place], steps[place], loss[place] = frames["row"], frames["steps"], frames["loss"]
+            rows[place], steps[place] = frames["row"], frames["steps"]
+            loss[place], seconds[place] = frames["loss"], frames["seconds"]
         work = Trained(
             clients=order.clients,
             steps=steps,
@@ -121,9 +122,7 @@ class Loopback:
             delta=self.rows[:count],
             round=order.round,
         )
-        progress = Progress(
-            clients=order.clients, steps=steps, seconds=np.full(count, 1.0), cut_off=np.zeros(count, dtype=bool)
-        )
+        progress = Progress(clients=order.clients, steps=steps, seconds=seconds, cut_off=np.zeros(count, dtype=bool))
         unknown, rounds = np.full(count, -1), np.full(count, order.round)
         return Returns(clients=order.clients, steps=unknown, rounds=rounds, work=work, facts=None, progress=progress)
 
@@ -166,7 +165,7 @@ def coordinator(result: Connection, case: dict[str, Any]) -> None:
         with Journal.create(folder, study="scale", config={}, facts={}) as journal:
             run = journal.begin(RunInfo(arm="scale", seed=0, rounds=case["rounds"], config={}))
             rejected = drive(coordinate(plan, population, state, Streams(0)), world, journal, run)
-            journal_bytes = sum(file.stat().st_size for file in folder.iterdir())
+        journal_bytes = sum(file.stat().st_size for file in folder.iterdir())
     for connection in world.connections:
         connection.close()
     for process in senders:

@@ -15,15 +15,19 @@ STEPS = 5
 BAD = 1000  # the answer of one client in so many is not finite
 CHUNK = 256  # frames that are sent or parsed at once
 FRAME = np.dtype(
-    [("client", "<i8"), ("round", "<i8"), ("steps", "<i8"), ("loss", "<f8"), ("row", "<f4", (PARAMETERS,))]
+    [
+        *((name, "<i8") for name in ("client", "round", "steps")),
+        *((name, "<f8") for name in ("loss", "seconds")),
+        ("row", "<f4", (PARAMETERS,)),
+    ]
 )
 
 
 def send_answers(port: int, seed: int) -> None:
     """Answer orders until the connection is closed: a round, a number of clients, their ids, and the model."""
-    frames = np.zeros(CHUNK, dtype=FRAME)
-    frames["row"] = np.random.default_rng(seed).normal(scale=0.01, size=(CHUNK, PARAMETERS))
-    frames["steps"], frames["loss"] = STEPS, 1.0
+    rng, frames = np.random.default_rng(seed), np.zeros(CHUNK, dtype=FRAME)
+    frames["row"] = rng.normal(scale=0.01, size=(CHUNK, PARAMETERS))
+    frames["steps"] = STEPS
     with socket.create_connection(("127.0.0.1", port)) as server:
         while head := exactly(server, 16):
             round, count = np.frombuffer(head, dtype="<i8").tolist()
@@ -32,6 +36,7 @@ def send_answers(port: int, seed: int) -> None:
             for start in range(0, count, CHUNK):
                 part = frames[: len(clients[start : start + CHUNK])].copy()
                 part["client"], part["round"] = clients[start : start + CHUNK], round
+                part["loss"], part["seconds"] = rng.random(len(part)), rng.random(len(part))
                 part["row"][part["client"] % BAD == 0] = np.nan
                 server.sendall(part.tobytes())
 
