@@ -193,7 +193,7 @@ class Recording:
         return np.unpackbits(rows[row], count=self.num_clients).view(np.bool_)
 
 
-RunSeed = Annotated[int, Range(least=0, ceiling=2**63 - 1)]
+RunSeed = Annotated[int, Range(least=0, ceiling=1e15)]
 Folder = str | Path | Recording  # that holds a recorded run, or the run as read in Python
 
 
