@@ -180,6 +180,7 @@ CASES: dict[str, Sections] = {
     "markov": _fleet(availability="markov"),
     "never": _fleet(availability={"use": "never", "count": 4, "others": RARELY}),
     "resampled": _fleet(availability={"use": "resampled", "size": 5, "every": 2}),
+    "journal": _fleet(use="journal", run="JOURNAL", over_selection=1.3) | {"selection": EVERYONE},
     "recorded": _fleet(availability={"use": "recorded", "trace": "TRACE", "round_seconds": 600.0}),
     "complete": _fleet(work="complete"),
     "fraction": {"local": UNEQUAL} | _fleet(work={"use": "fraction", "fraction": 0.6, "spread": 0.2}),

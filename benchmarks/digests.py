@@ -33,18 +33,24 @@ from turnout.study import to_toml
 
 RECORDED = Path(__file__).with_name("digests.json")
 ENGINES = {"vectorised": lambda: Vectorised("cpu", block=4, workers=1, threads=1), "sequential": Sequential}
+REPLAYED = "deadline"  # the case that the journal of a replay is recorded from
 DIGITS = 6  # significant, of numbers that are compared to rounding
 
 
 def case_study(name: str, folder: Path) -> to.Study:
-    """Return the study of a case; a trace that it names lies in the folder."""
+    """Return the study of a case; a trace or a recorded run that it names lies in the folder."""
     trace = folder / "trace.csv"
     if not trace.exists():
         with trace.open("w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(("client", "start", "end", "state"))
             rows.writerows((*row, "up") for row in TRACE_ROWS)
-    sections = json.loads(json.dumps(BASE | (CASES | NEEDS_DATA)[name]).replace('"TRACE"', json.dumps(str(trace))))
+    text = json.dumps(BASE | (CASES | NEEDS_DATA)[name]).replace('"TRACE"', json.dumps(str(trace)))
+    if '"JOURNAL"' in text:
+        journal = folder / "journal"
+        case_study(REPLAYED, folder).run(journal, engine=Sequential(), progress=False)
+        text = text.replace('"JOURNAL"', json.dumps(str(journal)))
+    sections = json.loads(text)
     file = folder / f"{name}.toml"
     file.write_text(to_toml(sections))
     return to.load_study(file, allow_code=True)

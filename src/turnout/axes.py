@@ -54,6 +54,7 @@ class Table:
     section: str
     kind: str
     is_in_plan: bool = True
+    presets: str | None = None  # address of functions that make whole sections, by the name that `use` has
 
 
 def use_name(module: str) -> str:
@@ -225,7 +226,7 @@ AXES: dict[str, Axis] = {
 TABLES: dict[str, Table] = {
     table.section: table
     for table in (
-        Table(section="fleet", kind="turnout.fleet:Fleet"),
+        Table(section="fleet", kind="turnout.fleet:Fleet", presets="turnout.fleet:PRESETS"),
         Table(section="turnover", kind="turnout.coordinator.turnover:Turnover"),
         Table(section="trust", kind="turnout.coordinator.plan:Trust"),
         Table(section="memory", kind="turnout.coordinator.plan:MemoryLimit"),

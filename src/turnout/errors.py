@@ -26,8 +26,8 @@ class ConfigError(TurnoutError):
 
     @classmethod
     def of(cls, problems: Iterable[Problem]) -> "ConfigError":
-        """Return one error for several problems, with one line each."""
-        found = tuple(problems)
+        """Return one error for several problems, with one line each; several rules may have the same one."""
+        found = tuple(dict.fromkeys(problems))
         return cls("\n".join(problem.message for problem in found), problems=found)
 
 

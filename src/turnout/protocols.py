@@ -38,13 +38,8 @@ class Population:
     @classmethod
     def of(cls, sizes: Ids, label_counts: Ids | None = None, server_size: int = 0) -> "Population":
         """Return the population of clients with these sizes."""
-        return cls(
-            sizes=sizes,
-            weights=sizes / sizes.sum(),
-            everyone=np.arange(len(sizes)),
-            label_counts=label_counts,
-            server_size=server_size,
-        )
+        shares, everyone = sizes / sizes.sum(), np.arange(len(sizes))
+        return cls(sizes=sizes, weights=shares, everyone=everyone, label_counts=label_counts, server_size=server_size)
 
     @property
     def num_clients(self) -> int:
@@ -121,9 +116,11 @@ class Membership(Protocol):
 class Timing:
     """What the clock made of a round."""
 
-    done: Ids  # steps completed in time; 0 is nothing in time
+    done: Ids  # steps completed in time; 0: none
     late: Any  # bool per client: it answered, but after the round was closed
     round_seconds: float
+    progress: Ids | None = None  # steps that each client did until it returned or was cut off; None: not known
+    seconds: Floats | None = None  # when that was, from the start of its work, NaN for a client that does nothing
 
 
 class Clock(Protocol):

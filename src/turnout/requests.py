@@ -106,6 +106,25 @@ class Collect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far clients got and how long it took them, whatever the server made of it: late and rejected ones too."""
+
+    clients: Ids  # ascending
+    steps: Ids  # local steps done; 0 where nothing came
+    seconds: Floats  # from being handed the work to that point, transfers included; NaN where not known
+    cut_off: Any  # bool per client: the server's deadline stopped it, it would have gone on
+
+    def of(self, clients: Ids) -> "Progress":
+        """Return the progress of these clients, ascending; nothing is known of those that are not here."""
+        steps, seconds = np.zeros(len(clients), dtype=np.int64), np.full(len(clients), np.nan)
+        cut_off = np.zeros(len(clients), dtype=bool)
+        here = np.isin(self.clients, clients)
+        place = np.searchsorted(clients, self.clients[here])
+        steps[place], seconds[place], cut_off[place] = self.steps[here], self.seconds[here], self.cut_off[here]
+        return Progress(clients=clients, steps=steps, seconds=seconds, cut_off=cut_off)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Returns:
     """The answer to Collect: who returned what by the time the collection was closed."""
 
@@ -121,6 +140,7 @@ class Returns:
     vouched: bool = False  # the rows to remember lie in the world's own memory, and its sums told which are finite
     availability_prob: Floats | None = None  # how likely each of the clients was to be up, where the world knows it
     seconds: float = 0.0  # how long the server waited
+    progress: Progress | None = None  # of everyone it is known of; None: the steps of those that returned are all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +364,8 @@ class Record:
     coefficients: Floats  # of those asked; 0 where nothing was used
     losses: Floats  # of those asked; NaN where nothing came
     outcomes: Ids = field(default_factory=lambda: NOBODY)  # of those asked: an Outcome each
+    progress: Progress | None = None  # of those asked, whatever the server made of it; None: as `local_steps` says
+    members: Ids | None = None  # who belongs in this round, ascending; None: everyone
     late: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # answered after the round was closed
     rejected: dict[int, str] = field(default_factory=dict)  # client -> reason
     metrics: dict[str, float] = field(default_factory=dict)

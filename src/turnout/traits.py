@@ -52,6 +52,8 @@ class WorkTraits:
     """How much of the asked work gets done."""
 
     unit: Literal["steps", "epochs"] = "steps"  # what `done` is given and returns
+    # (asked, clients, view) → whether the steps of each client are recorded, not extrapolated; None: no replay
+    is_recorded: Callable[[Ids, Ids, View], Any] | None = None
     population_problems: PopulationCheck | None = None
 
 
@@ -63,6 +65,8 @@ class ClockTraits:
     has_deadline: bool = False  # a round ends at a time, whoever is still at work
     # (clients, model_bytes, view) → how fast each of these clients is; None: not known
     pace: Callable[[Ids, int, View], Any] | None = None
+    # (steps, clients, view) → whether the time of each client is recorded, not extrapolated; None: no replay
+    is_recorded: Callable[[Ids, Ids, View], Any] | None = None
     population_problems: PopulationCheck | None = None
 
 

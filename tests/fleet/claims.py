@@ -8,6 +8,7 @@ import torch
 from tests.conftest import quadratic_task, run
 from turnout.coordinator import Plan
 from turnout.fleet import Deadline, Fleet, Recorded, Trace
+from turnout.fleet.replay import Jobs, Recording
 from turnout.fleet.traces import UP, Intervals
 from turnout.local import SGD
 from turnout.protocols import Population, View
@@ -36,6 +37,16 @@ def trace_of(*rows, clients=None):
     client, start, end = (np.array(column) for column in zip(*rows, strict=True))
     states = np.full(len(rows), UP, dtype=np.int8)
     return Trace.of(Intervals(client.astype(np.int64), start.astype(float), end.astype(float), states), clients)
+
+
+def recording(rows, *, rounds=4, clients=4, up=None):
+    """A recorded run of (client, round, asked, progress, seconds, cut off); `up`, a row per round, is everyone."""
+    columns = [np.array(column) for column in zip(*sorted(rows), strict=True)]
+    names = ("clients", "rounds", "asked", "progress", "seconds", "cut_off")
+    jobs = Jobs(**dict(zip(names, columns, strict=True)))
+    there = np.ones((rounds, clients), dtype=bool) if up is None else up
+    packed = np.packbits(there, axis=1)
+    return Recording(name="a run", num_clients=clients, planned_rounds=rounds, up=packed, members=None, jobs=jobs)
 
 
 def assert_replays(make, trace, times):

@@ -14,6 +14,7 @@ from tests.fleet.claims import (
     assert_asks_who_is_up_now,
     assert_halves_lose_the_same,
     assert_time_goes_on,
+    recording,
     trace_of,
     view_of,
 )
@@ -31,6 +32,7 @@ from turnout.fleet import (
     Markov,
     Never,
     Recorded,
+    ReplayedAvailability,
     Resampled,
 )
 from turnout.fleet.availability.resampled import last_draw
@@ -38,18 +40,20 @@ from turnout.local import SGD
 from turnout.selection import Uniform
 
 LABELS = np.eye(5, dtype=np.int64)[np.arange(40) % 5] * 7
+PAST = recording([(0, 1, 1, 1, 1.0, False)], rounds=30, clients=40, up=np.random.default_rng(0).random((30, 40)) < 0.4)
 RULES = {
     "always": Always(),
     "bernoulli": Bernoulli(prob=0.4),
     "cyclic": Cyclic(groups=3),
     "diurnal": Diurnal(peak=0.9, trough=0.1, zones=4),
     "half-and-half": HalfAndHalf(),
+    "journal": ReplayedAvailability(folder=PAST),
     "markov": Markov(join=0.2, leave=0.2),
     "never": Never(count=7, others=Bernoulli(prob=0.8)),
     "recorded": Recorded(trace=trace_of(*((c, 5.0 * c, 5.0 * c + 60) for c in range(40))), round_seconds=10.0),
     "resampled": Resampled(size=11, every=3, settle=2),
 }
-SEEDED = sorted(set(RULES) - {"always", "recorded"})
+SEEDED = sorted(set(RULES) - {"always", "journal", "recorded"})
 
 
 def test_contract_every_process_is_among_these():

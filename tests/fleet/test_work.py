@@ -6,20 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import blob_task, quadratic_task, run
-from tests.fleet.claims import view_of
+from tests.fleet.claims import recording, view_of
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
 from turnout.coordinator.compatibility import problems
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError
-from turnout.fleet import Complete, Fleet, Fraction, RuanTraces, Stragglers
+from turnout.fleet import Complete, Fleet, Fraction, ReplayedWork, RuanTraces, Stragglers
 from turnout.fleet.work.ruan_traces import DEVIATIONS, MEANS, NEVER_IDLE, beta_parameters, rounded
 from turnout.local import SGD
 
+PAST = recording([(client, 1 + client % 9, 10, client, 1.0, False) for client in range(10)], rounds=50, clients=20)
 RULES = {
     "complete": Complete(),
     "fraction": Fraction(fraction=0.6, spread=0.3),
+    "journal": ReplayedWork(folder=PAST),
     "ruan-traces": RuanTraces(),
     "stragglers": Stragglers(prob=0.5),
 }

@@ -182,7 +182,7 @@ CLAIMS: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "more asked than bytes": (
         "asked_count = ?, clients = ?",
         (4_000_000, ZEROS),
-        "bytes that claim to hold 19,840,000,000",
+        "bytes that claim to hold 25,792,000,000",
     ),
 }
 

@@ -18,7 +18,7 @@ from turnout.journal.codec import (
     encode_floats,
     encode_ids,
 )
-from turnout.requests import Outcome
+from turnout.requests import Outcome, Progress
 
 
 @st.composite
@@ -51,7 +51,15 @@ def test_property_a_set_never_takes_more_than_its_bitmap(case: tuple[np.ndarray,
 def test_property_ids_of_any_size_survive_the_round_trip_of_clients(ids: list[int]) -> None:
     asked = sorted(ids)
     rng = np.random.default_rng(len(ids))
-    sent = record(1, asked=asked, coefficients=rng.normal(size=len(ids)), losses=rng.random(len(ids)))
+    clients = np.array(asked, dtype=np.int64)
+    progress = Progress(
+        clients=clients,
+        steps=rng.integers(0, 8, len(ids)),
+        seconds=rng.random(len(ids)),
+        cut_off=rng.random(len(ids)) < 0.5,
+    )
+    facts = {"coefficients": rng.normal(size=len(ids)), "losses": rng.random(len(ids)), "progress": progress}
+    sent = record(1, asked=asked, **facts)
     blob = encode_clients(sent)
     if not ids:
         assert blob is None
@@ -65,13 +73,16 @@ def test_property_ids_of_any_size_survive_the_round_trip_of_clients(ids: list[in
     np.testing.assert_array_equal(back["answered"], np.isin(sent.asked, sent.answered))
     np.testing.assert_array_equal(back["coefficient"], sent.coefficients)
     np.testing.assert_array_equal(back["loss"], sent.losses)
+    np.testing.assert_array_equal(back["progress"], progress.steps)
+    np.testing.assert_array_equal(back["seconds"], progress.seconds)
+    np.testing.assert_array_equal(back["cut_off"], progress.cut_off)
 
 
 def test_golden_two_clients_are_packed_column_by_column() -> None:
     blob = encode_clients(record(1, asked=(1, 3)))
     assert blob is not None
-    numbers = bytes([1, 3, 1, 2, 7, 7, 7, 0])  # ids, multiplicity, asked steps, local steps
-    floats = np.array([0.5, 0.0, 1.25, np.nan]).tobytes()
+    numbers = bytes([1, 3, 1, 2, 7, 7, 7, 0, 7, 0, 0, 0])  # ids, draws, asked steps, local steps, progress, cut off
+    floats = np.array([0.5, 0.0, 1.25, np.nan, np.nan, np.nan]).tobytes()  # coefficients, losses, seconds
     assert blob == bytes([0]) + numbers + bytes([Outcome.COMPLETE, Outcome.LOST]) + floats
 
 

@@ -22,6 +22,7 @@ from turnout.array_types import Floats
 from turnout.errors import ConfigError, JournalError
 from turnout.journal.load import Loaded
 from turnout.metrics import EVALUATED, METRICS, Metric, metric_named
+from turnout.number_format import percent
 from turnout.streams import Streams
 
 __all__ = ["Comparison", "Row", "compare", "names_of_arms", "recorded_target"]
@@ -33,6 +34,7 @@ COSTS = {
     "gradient_evaluations": "cumulative_gradient_evaluations",
     "sim_seconds": "cumulative_sim_seconds",
 }
+REPLAYED = "replay_recorded"  # the metric of rounds that replay a recorded run
 POINTS = 12  # of a curve in blocks
 
 Curves = dict[int, pd.DataFrame]  # by seed: the measured rounds, with the metric as "value"
@@ -84,6 +86,7 @@ def compare(
             *cut,
             *_row_notes(rows),
             *_unpaired_notes(rows, configs, baseline),
+            *_replay_notes(studies),
             *_study_notes(studies),
         ),
     )
@@ -293,6 +296,20 @@ def _costs(curves: Curves, target: float, higher: bool) -> dict[str, Reached]:
 def _study_notes(studies: Sequence[Loaded]) -> list[str]:
     """Return the remarks of studies of several seeds on their set-up, which affects the spread over seeds."""
     return list(dict.fromkeys(note for study in studies if study.runs["seed"].nunique() > 1 for note in study.notes))
+
+
+def _replay_notes(studies: Sequence[Loaded]) -> list[str]:
+    """Return for each arm that replays a recorded run which share of the asked work was recorded."""
+    notes = []
+    for study, names in zip(studies, names_of_arms(studies), strict=True):
+        replayed = study.rounds[study.rounds[REPLAYED].notna()] if REPLAYED in study.metrics else study.rounds[:0]
+        for arm, rounds in replayed.groupby("arm", sort=False):
+            share = float(np.average(rounds[REPLAYED], weights=rounds["asked"].clip(lower=1)))
+            notes.append(
+                f"{names[str(arm)]}: {percent(share)} of the asked work was recorded, {percent(1 - share)} "
+                "extrapolated from the clients' other rounds"
+            )
+    return notes
 
 
 def _row_notes(rows: Sequence[Row]) -> list[str]:

@@ -19,7 +19,7 @@ from turnout.coordinator.plan import Plan, State
 from turnout.generators import relay
 from turnout.orders import Order
 from turnout.protocols import Choice, View
-from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Returns, Steps, Train, Trained
+from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Progress, Returns, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 
@@ -38,6 +38,7 @@ class Collected:
     answer: Trained | None  # None: no update was accepted
     coefficients: Floats | None = None
     staleness: Ids | None = None  # of the accepted, where the server does not wait
+    progress: Progress | None = None  # as the world reports it
     late: Ids = field(default_factory=lambda: NOBODY)
     at_work: Ids = field(default_factory=lambda: NOBODY)
     rejected: dict[int, str] = field(default_factory=dict)
@@ -54,6 +55,21 @@ class Collected:
         self.events += (event,)
         if self.coefficients is not None:
             self.coefficients = np.zeros_like(self.coefficients)
+
+    def reported(self) -> Progress:
+        """Return how far those asked got; what the world reports is no more than was asked, in a time that can be."""
+        clients, steps = self.worked
+        known = self.progress
+        if known is None:
+            unknown = np.full(len(clients), np.nan)
+            known = Progress(clients=clients, steps=steps, seconds=unknown, cut_off=np.zeros(len(clients), dtype=bool))
+        known = known.of(self.asked)
+        is_time = np.isfinite(known.seconds) & (known.seconds >= 0)
+        return replace(
+            known,
+            steps=np.clip(known.steps, 0, self.asked_steps),
+            seconds=np.where(is_time, known.seconds, np.nan),
+        )
 
     def outcomes(self) -> Ids:
         """Return how the job of each of those asked ended."""
@@ -97,6 +113,7 @@ def _updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | N
             returns: Returns = yield Collect(order=order, clients=wanted, steps=asked, into=into)
             answer, facts, coefficients = returns.work, returns.facts, returns.coefficients
             collected.late, collected.round_seconds = returns.late, returns.seconds
+            collected.progress = returns.progress
         else:
             answer = _part(trained, np.intersect1d(wanted, trained.clients))
             facts, coefficients = None, None
@@ -150,6 +167,7 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
         answer=accepted if len(facts) else None,
         coefficients=_stale_coefficients(plan, facts, order.round - landed.rounds),
         staleness=order.round - landed.rounds,
+        progress=returns.progress,
         at_work=involved.clients[~np.isin(involved.clients, np.union1d(returns.clients, returns.lost))],
         rejected={int(c): answer.reasons[int(c)] for c in answer.clients[~good]},
         num_handed_out=len(returns.sent),

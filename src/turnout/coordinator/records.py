@@ -22,6 +22,7 @@ def empty_record(round: int, population: Population, measured: Evaluated | None,
     return Record(
         round=round,
         num_clients=population.num_clients,
+        members=_members(population),
         asked=NO_CLIENTS,
         multiplicity=NO_CLIENTS,
         answered=NO_CLIENTS,
@@ -33,6 +34,11 @@ def empty_record(round: int, population: Population, measured: Evaluated | None,
         client_accuracy=None if measured is None else measured.client_accuracy,
         **{"up": NO_CLIENTS, **more},  # type: ignore[arg-type]
     )
+
+
+def _members(population: Population) -> Ids | None:
+    """Return who belongs; None where clients neither join nor leave."""
+    return None if population.counted is None else population.everyone
 
 
 def as_last(record: Record, state: State) -> Record:
@@ -65,6 +71,8 @@ def round_record(
         coefficients=coefficients,
         losses=losses,
         outcomes=collected.outcomes(),
+        progress=collected.reported(),
+        members=_members(view.population),
         late=collected.late,
         rejected=collected.rejected,
         metrics={**reported(collected.metrics), **({} if measured is None else measured.metrics)},

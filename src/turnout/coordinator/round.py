@@ -45,8 +45,9 @@ def _rounds(plan: Plan, population: Population, state: State, streams: Streams) 
     if state.round == 0:
         present: Present = yield Census(round=0, model=state.model, buffers=state.buffers)
         begin_members(population, state, present.members)
-        measured = yield from _measure(plan, admitted(population, state), state)
-        yield _with_state(empty_record(0, population, measured), state)
+        people = admitted(population, state)
+        measured = yield from _measure(plan, people, state)
+        yield _with_state(empty_record(0, people, measured), state)
     while state.round < plan.rounds:
         present = yield Census(round=state.round + 1, model=state.model, buffers=state.buffers)
         view = _view(plan, population, state, streams, present)

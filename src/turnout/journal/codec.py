@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from turnout.array_types import Floats, Ids
 from turnout.errors import JournalError
-from turnout.requests import Outcome, Record
+from turnout.requests import Outcome, Progress, Record
 from turnout.untrusted_input import MOST_LETTERS, name_of
 
 EVERYONE, BITMAP, UP, DOWN = range(4)
@@ -29,10 +29,11 @@ ZIPPED = 16
 WORTH_ZIPPING = 200  # bytes; below this, compressing costs more than it saves
 MOST_CLIENTS = 1 << 25
 MOST_BYTES = 8 * MOST_CLIENTS  # of an unpacked body whose length is not known from elsewhere
-INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps")
+INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps", "progress", "cut_off")
+FLOATS = ("coefficient", "loss", "seconds")
 OUTCOMES = tuple(outcome.name.lower().replace("_", " ") for outcome in Outcome)  # as people read them
 USED = (Outcome.COMPLETE, Outcome.PARTIAL)  # outcomes of jobs whose update was used
-MOST_ENTRY_BYTES = 8 * len(INTEGERS) + 1 + 2 * 8  # per client that was asked
+MOST_ENTRY_BYTES = 8 * (len(INTEGERS) + len(FLOATS)) + 1  # per client that was asked
 
 
 def pack(tag: int, body: bytes) -> bytes:
@@ -126,15 +127,13 @@ def encode_clients(record: Record) -> bytes | None:
     """Return the facts of each asked client as bytes; None if no client was asked."""
     if not len(record.asked):
         return None
-    numbers = np.array((record.asked, record.multiplicity, record.asked_steps, record.local_steps))
+    progress = _progress(record)
+    columns = (record.asked, record.multiplicity, record.asked_steps, record.local_steps, progress.steps)
+    numbers = np.array((*columns, progress.cut_off))
     width = width_of(numbers)
-    body = (
-        numbers.astype(WIDTHS[width]).tobytes(),
-        _outcomes(record).astype(np.uint8).tobytes(),
-        np.asarray(record.coefficients, dtype="<f8").tobytes(),
-        np.asarray(record.losses, dtype="<f8").tobytes(),
-    )
-    return pack(width << 2, b"".join(body))
+    floats = np.array((record.coefficients, record.losses, progress.seconds), dtype="<f8")
+    outcomes = _outcomes(record).astype(np.uint8)
+    return pack(width << 2, numbers.astype(WIDTHS[width]).tobytes() + outcomes.tobytes() + floats.tobytes())
 
 
 def decode_clients(blob: bytes, num_clients: int, count: int) -> dict[str, NDArray[Any]]:
@@ -150,11 +149,11 @@ def decode_clients(blob: bytes, num_clients: int, count: int) -> dict[str, NDArr
             raise ValueError(f"{count} clients asked")
         tag, body = unpack(blob, count * MOST_ENTRY_BYTES)
         kind = np.dtype(WIDTHS[tag >> 2])
-        if len(body) != count * (len(INTEGERS) * kind.itemsize + 1 + 2 * 8):
+        if len(body) != count * (len(INTEGERS) * kind.itemsize + 1 + 8 * len(FLOATS)):
             raise ValueError(f"other facts than those of {count} clients")
         numbers = np.frombuffer(body, dtype=kind, count=len(INTEGERS) * count).reshape(len(INTEGERS), count)
         rest = body[numbers.nbytes :]
-        floats = np.frombuffer(rest[count:], dtype="<f8").reshape(2, count)
+        floats = np.frombuffer(rest[count:], dtype="<f8").reshape(len(FLOATS), count)
         outcomes = np.frombuffer(rest, dtype=np.uint8, count=count)
         if count and outcomes.max() > max(Outcome):
             raise ValueError("an unknown outcome of a job")
@@ -162,10 +161,10 @@ def decode_clients(blob: bytes, num_clients: int, count: int) -> dict[str, NDArr
             raise ValueError(f"ids that are not those of {num_clients} clients")
     return {
         **dict(zip(INTEGERS, numbers.astype(np.int64), strict=True)),
+        "cut_off": numbers[INTEGERS.index("cut_off")] != 0,
         "outcome": outcomes.astype(np.int64),
         "answered": np.isin(outcomes, USED),
-        "coefficient": floats[0],
-        "loss": floats[1],
+        **dict(zip(FLOATS, floats, strict=True)),
     }
 
 
@@ -224,6 +223,19 @@ def _outcomes(record: Record) -> Ids:
     ended[np.isin(record.asked, record.late)] = Outcome.LATE
     ended[np.isin(record.asked, list(record.rejected))] = Outcome.REJECTED
     return ended
+
+
+def _progress(record: Record) -> Progress:
+    """Return how far each asked client got; a record that does not say has the steps that were used."""
+    if record.progress is not None:
+        return record.progress
+    count = len(record.asked)
+    return Progress(
+        clients=record.asked,
+        steps=record.local_steps,
+        seconds=np.full(count, np.nan),
+        cut_off=np.zeros(count, dtype=bool),
+    )
 
 
 def _mask(ids: Ids, num_clients: int) -> NDArray[np.bool_]:

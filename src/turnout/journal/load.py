@@ -16,6 +16,7 @@ from turnout.array_types import Floats, Ids
 from turnout.checkpoint import LastModel, Stored, read_model, verify
 from turnout.errors import ConfigError, JournalError
 from turnout.journal.client_facts import CLIENT_ARRAYS, ClientFacts
+from turnout.journal.codec import FLOATS as CLIENT_FLOATS
 from turnout.journal.codec import INTEGERS, MOST_CLIENTS, OUTCOMES, decode_clients, decode_floats, decode_ids
 from turnout.journal.journal import MEASURED, UNKNOWN, Journal
 from turnout.journal.read_rounds import RoundClients, read_client_accuracy, read_clients
@@ -32,7 +33,7 @@ COUNTS = {"up_count": "up", "asked_count": "asked", "answered_count": "answered"
 KEYS = ("arm", "seed", "round")  # of a row of `rounds`
 RUN_COLUMNS = ("id", "arm", "seed", "rounds", "status", "started", "ended", "config", "facts")
 ROUND_COLUMNS = ("evaluated", *MEASURED, "num_clients", *COUNTS, *COSTS)
-CLIENT_COLUMNS = (*INTEGERS, "outcome", "answered", "coefficient", "loss")
+CLIENT_COLUMNS = (*INTEGERS, "outcome", "answered", *CLIENT_FLOATS)
 YEARS = (1970, 9998)  # in which a run may start or end; pandas cannot write other years that it reads
 MOST_METRICS = 1000
 MOST_NOTES, MOST_NOTE_LETTERS = 100, 10_000
@@ -77,6 +78,9 @@ class Loaded:
     @cached_property
     def clients(self) -> pd.DataFrame:
         """One row per round and client asked: its steps, the outcome of its job, its loss and its coefficient.
+
+        `progress` is how far it got and `seconds` how long that took, also where the server did not use it; `cut_off`
+        says that the server's deadline stopped it.
 
         If the data names or groups its clients, the columns `name` and `group` hold them.
         """

@@ -17,12 +17,13 @@ class RoundClients(NamedTuple):
     num_clients: int
     num_asked: int
     up: bytes  # for `codec.decode_mask`
+    members: bytes | None  # for `codec.decode_mask`; None: everyone belongs
     asked: bytes | None  # for `codec.decode_clients`; None: no client was asked
 
 
 def read_clients(journal: Journal, arm: str, seed: int, last_round: int) -> Iterator[RoundClients]:
     """Yield the clients of each round of a run up to the last one, in order."""
-    query = f"SELECT round, num_clients, asked_count, up, clients {OF_RUN} ORDER BY round"
+    query = f"SELECT round, num_clients, asked_count, up, members, clients {OF_RUN} ORDER BY round"
     return (RoundClients(*row) for row in journal.read(query, (arm, seed, last_round)))
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from turnout.errors import JournalError
 
 FILE = "journal.sqlite"
-VERSION = 6
+VERSION = 7
 
 TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);
@@ -57,13 +57,14 @@ CREATE TABLE round (
     events TEXT,
     rejected TEXT,
     up BLOB NOT NULL,
+    members BLOB,
     clients BLOB,
     client_accuracy BLOB,
     checksum BLOB NOT NULL,
     PRIMARY KEY (run, round)
 );
 """
-ROUND_COLUMNS = 22
+ROUND_COLUMNS = 23
 
 
 def check_version(database: sqlite3.Connection, where: str) -> None:

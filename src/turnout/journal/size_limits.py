@@ -15,7 +15,7 @@ from turnout.journal.journal import Journal
 from turnout.journal.open_database import LOG
 from turnout.journal.schema import FILE
 
-FRAME_BYTES = 80  # that one row of a frame of clients takes
+FRAME_BYTES = 104  # that one row of a frame of clients takes
 MOST_EXPANSION, ALWAYS_ALLOWED_BYTES = 100, 1 << 30
 MOST_IN_ALL_RUNS = 1 << 26  # clients, summed over runs
 MOST_CLIENT_ROUNDS = 1 << 31  # clients times rounds, summed over runs

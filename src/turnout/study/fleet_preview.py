@@ -12,10 +12,21 @@ import numpy as np
 import torch
 
 from turnout import number_format
+from turnout.axes import FLEET_AXES
 from turnout.catalogue import catalogue
 from turnout.coordinator.plan import Plan
 from turnout.data.federation import Federation
-from turnout.fleet import Always, Deadline, Never, Recorded
+from turnout.fleet import (
+    Always,
+    Deadline,
+    Never,
+    Recorded,
+    Recording,
+    ReplayedAvailability,
+    ReplayedClock,
+    ReplayedMembership,
+    ReplayedWork,
+)
 from turnout.protocols import Availability, Population, View
 from turnout.streams import Streams
 from turnout.study.driver import Run
@@ -24,6 +35,7 @@ from turnout.traits import DataTraits, traits_of
 
 FROM_FIRST_ROUND = "How long rounds last is an estimate, from the first."
 FROM_DEADLINE = "That is an estimate: each round is taken to last fleet.clock.deadline_seconds."
+REPLAYED = (ReplayedAvailability, ReplayedClock, ReplayedMembership, ReplayedWork)
 MOST_NAMED = 6  # arms in one note
 MOST_ROUNDS_SEEN = 5000  # rounds in which availability is evaluated
 MOST_ANSWERS = 20_000_000  # clients times rounds
@@ -112,19 +124,42 @@ def first_round_seconds(plan: Plan, view: View) -> float | None:
     return float(clock.seconds(clients, steps, model_bytes, view).mean()) * waiting.buffer_size / waiting.concurrency
 
 
+def replay_note(plan: Plan, num_clients: int) -> str:
+    """Return what a replay of a recorded run lacks: rounds, or its end; empty where nothing is missing."""
+    rules = [getattr(plan.fleet, axis) for axis in FLEET_AXES]
+    recordings = list(dict.fromkeys(rule.recording for rule in rules if isinstance(rule, REPLAYED)))
+    return " ".join(filter(None, (_lacks(recording, plan.rounds, num_clients) for recording in recordings)))
+
+
+def _lacks(recording: Recording, rounds: int, num_clients: int) -> str:
+    parts, last = [], recording.num_rounds
+    if last < recording.planned_rounds:
+        parts.append(f"the run did not finish: {last:,} of its {recording.planned_rounds:,} rounds are recorded")
+    if last < rounds:
+        parts.append(
+            f"after round {last:,} of {rounds:,} the replay starts again at the first, and all work counts as "
+            "extrapolated"
+        )
+    if recording.num_clients > num_clients:
+        parts.append(f"of its {recording.num_clients:,} clients the first {num_clients:,} are replayed")
+    return f"fleet: this replays {recording.name}; {'; '.join(parts)}." if parts else ""
+
+
 def start_notes(runs: Sequence[tuple[str, Run]]) -> list[str]:
     """Return the notes to show before the first round: data without a test set, and previews of the fleets."""
     tests: dict[str, str] = {}
     seen: dict[str, str] = {}
+    replays: dict[str, str] = {}
     known: dict[tuple[int, ...], str] = {}
     for arm, run in runs:
         tests[arm] = _test_note(run.task.federation)
+        replays[arm] = replay_note(run.plan, run.population.num_clients)
         parts = (run.plan.fleet, run.plan.local, run.plan.selection, run.task.federation)
         key = (run.plan.rounds, *map(id, parts))  # arms share the parts that they do not change
         if key not in known:
             known[key] = _preview_of_run(run)
         seen[arm] = known[key]
-    return [*lines_by_arm(tests), *lines_by_arm(seen)]
+    return [*lines_by_arm(tests), *lines_by_arm(replays), *lines_by_arm(seen)]
 
 
 def _preview_of_run(run: Run) -> str:
@@ -150,6 +185,7 @@ def _test_note(federation: Federation) -> str:
 def preview_notes(study: Study) -> list[str]:
     """Return the notes that need no data, with the arms of each."""
     found: dict[str, str] = {}
+    replays: dict[str, str] = {}
     for name, version in study.versions().items():
         clients = traits_of(DataTraits, version.data).known_clients
         if clients is not None:
@@ -157,7 +193,8 @@ def preview_notes(study: Study) -> list[str]:
             streams = Streams(study.all_seeds[0])
             view = View(round=1, rounds=version.rounds, streams=streams, population=people, model=torch.zeros(0))
             found[name] = _preview_without_data(version.plan, view)
-    return lines_by_arm(found)
+            replays[name] = replay_note(version.plan, clients)
+    return [*lines_by_arm(replays), *lines_by_arm(found)]
 
 
 def _preview_without_data(plan: Plan, view: View) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from turnout.analysis.target import target_of
-from turnout.axes import AXES, PLAN_TABLES, REQUIRED_SECTIONS, RULE_SECTIONS, TABLES, at
+from turnout.axes import AXES, PLAN_TABLES, REQUIRED_SECTIONS, RULE_SECTIONS
 from turnout.catalogue import loss_named
 from turnout.coordinator.compatibility import holdout_problems, problems, problems_with
 from turnout.errors import ConfigError, Problem, did_you_mean
@@ -37,7 +37,6 @@ from turnout.study.typed_values import FAILED, Reader, node_text
 from turnout.track import check_local
 from turnout.traits import DataTraits, traits_of
 
-KINDS = {section: at(table.kind) for section, table in TABLES.items()}
 CHANGEABLE = ("rounds", "loss", *RULE_SECTIONS, *PLAN_TABLES)
 OWN = ("name", "seeds", "target", "checkpoint", "track")
 TOP = (*OWN, "recipe", *CHANGEABLE, "arm")
@@ -312,7 +311,7 @@ class _StudyReader:
             if not node.is_table:
                 self.problems.add(node.where, f"{key} must be a table; got {node_text(node)}.")
                 return {key: FAILED}
-            return {key: self.reader.make(KINDS[key], node, key)}
+            return {key: self.reader.section(key, node)}
         if key == "data":
             return self._data(node)
         if node.value == "none" and AXES[RULE_SECTIONS[key]].is_optional:

@@ -15,7 +15,7 @@ from typing import Any, get_origin
 
 from torch import nn
 
-from turnout.axes import AXES
+from turnout.axes import AXES, TABLES, at
 from turnout.catalogue import catalogue, find, name_of, nested_axis, rule_named
 from turnout.errors import ConfigError, Problem, TurnoutError, missing_setting, unknown_setting
 from turnout.parameters import Parameter, parameters
@@ -68,6 +68,19 @@ class Reader:
             message = f"{section} needs use, the name of a rule. There are {few}, …: see `turnout ls {axis}`."
             self.problems.add(table.where, message)
         return name
+
+    def section(self, name: str, table: Node, base: Any = None) -> Any:
+        """Return a section that is no rule, such as the fleet; `use` names a function that makes all of it."""
+        facts, use = TABLES[name], table.value.get("use")
+        if use is None or facts.presets is None:
+            return self.make(at(facts.kind), table, name, base=base)
+        presets = at(facts.presets)
+        if use.value not in presets:
+            message = f"{name}.use must be one of {', '.join(presets)}; got {node_text(use)}. Or set each rule by itself."
+            self.problems.add(use.where, message)
+            return FAILED
+        entries = {key: node for key, node in table.value.items() if key != "use"}
+        return self.make(presets[use.value], Node(entries, table.where), name)
 
     def changed(self, base: Any, table: Node, section: str) -> Any:
         """Return a copy of a rule with some settings changed."""
@@ -147,10 +160,10 @@ def rule_of(axis: str, value: str | Mapping[str, Any], base: object = None) -> A
         return reader.rule(axis, tree_from_value(value, where), AXES[axis].section, base=base)
 
 
-def table_of(section: str, kind: type, value: Mapping[str, Any], base: object = None) -> Any:
+def table_of(section: str, value: Mapping[str, Any], base: object = None) -> Any:
     """Return a section that is no rule, such as the fleet, from a dict in Python."""
     with _python_reader() as (reader, where):
-        return reader.make(kind, tree_from_value(value, where), section, base=base)
+        return reader.section(section, tree_from_value(value, where), base)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def section_value(section: str, value: Any, base: Any = None) -> Any:
     if section == "loss" and isinstance(value, str):
         return loss_named(value)
     if section in KINDS and isinstance(value, Mapping):
-        return table_of(section, KINDS[section], value, base)
+        return table_of(section, value, base)
     if section in RULE_SECTIONS:
         return as_rule(
             RULE_SECTIONS[section], value, base if is_dataclass(base) and type(base) is not Federation else None

@@ -5,6 +5,7 @@ from turnout.fleet.availability.bernoulli import Bernoulli
 from turnout.fleet.availability.cyclic import Cyclic
 from turnout.fleet.availability.diurnal import Diurnal
 from turnout.fleet.availability.half_and_half import HalfAndHalf
+from turnout.fleet.availability.journal import ReplayedAvailability
 from turnout.fleet.availability.markov import Markov
 from turnout.fleet.availability.never import Never
 from turnout.fleet.availability.recorded import Recorded
@@ -19,5 +20,6 @@ __all__ = [
     "Markov",
     "Never",
     "Recorded",
+    "ReplayedAvailability",
     "Resampled",
 ]

@@ -19,7 +19,7 @@ Reference: Bonawitz et al. MLSys 2019. arXiv:1902.01046 (deadline and over-selec
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,68 @@ def is_early(duration: Floats, answers: NDArray[np.bool_], quota: int) -> NDArra
 
 
 Incomplete = Literal["deliver", "drop"]
+
+
+class Speed(Protocol):
+    """How fast clients are: `Pace`, or as a journal recorded it."""
+
+    def duration(self, steps: Ids) -> Floats:
+        """Return the seconds from the start of the download to the end of the upload."""
+        ...
+
+    def steps_by(self, deadline_seconds: float, steps: Ids) -> Ids:
+        """Return how many of the steps a client can complete and upload by the deadline."""
+        ...
+
+
+class Ending(Protocol):
+    """When a server ends a round: settings that every clock with a deadline has."""
+
+    @property
+    def deadline_seconds(self) -> float | None:
+        """Deadline D; None waits for every update."""
+        ...
+
+    @property
+    def over_selection(self) -> float:
+        """Over-selection factor f."""
+        ...
+
+    @property
+    def incomplete(self) -> Incomplete:
+        """What a client that misses the deadline returns."""
+        ...
+
+    @property
+    def idle_seconds(self) -> float:
+        """Duration of a round in which no client returns an update."""
+        ...
+
+
+def end_of_round(speed: Speed, steps: Ids, ending: Ending) -> Timing:
+    """Return what clients of this speed complete in time, and how long the round lasts."""
+    deadline = ending.deadline_seconds
+    reached = steps if deadline is None else speed.steps_by(deadline, steps)
+    done = reached if ending.incomplete == "deliver" else np.where(reached == steps, steps, 0)
+    duration = speed.duration(done)
+    if deadline is not None:
+        duration = np.where(done < steps, deadline, duration)  # an incomplete update arrives at the deadline
+    quota = math.ceil(len(steps) / ending.over_selection - 1e-9)
+    is_counted = is_early(duration, done > 0, quota)
+    counted = duration[is_counted]
+    if len(counted) < quota and deadline is not None:
+        round_seconds = deadline
+    else:
+        round_seconds = float(counted.max()) if len(counted) else ending.idle_seconds
+    return Timing(
+        done=np.where(is_counted, done, 0),
+        late=(steps > 0) & ~is_counted,
+        round_seconds=round_seconds,
+        progress=reached,
+        seconds=np.where(steps > 0, duration, np.nan),
+    )
+
+
 Bandwidth = Annotated[float, Range(above=0, ceiling=math.inf)]  # infinite: transfers take no time
 Bandwidths = Annotated[Bandwidth | tuple[Bandwidth, ...] | Lognormal, When(phones=None)]
 
@@ -123,34 +185,8 @@ class Deadline:
         """Return the steps that each client completes in time, and the duration of the round."""
         if len(clients) == 0:
             return Timing(done=steps, late=np.zeros(0, dtype=bool), round_seconds=self.idle_seconds)
-        pace = self.pace(clients, model_bytes, view)
-        done = self._steps_in_time(pace, steps)
-        quota = math.ceil(len(clients) / self.over_selection - 1e-9)
-        duration = self._durations(pace, steps, done)
-        is_counted = is_early(duration, done > 0, quota)
-        late = (steps > 0) & ~is_counted
-        return Timing(
-            done=np.where(is_counted, done, 0),
-            late=late,
-            round_seconds=self._round_seconds(duration[is_counted], quota),
-        )
+        return end_of_round(self.pace(clients, model_bytes, view), steps, self)
 
     def seconds(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Floats:
         """Return how long each client takes for all of its work, transfers included, without a deadline."""
         return self.pace(clients, model_bytes, view).duration(steps)
-
-    def _steps_in_time(self, pace: Pace, steps: Ids) -> Ids:
-        if self.deadline_seconds is None:
-            return steps
-        done = pace.steps_by(self.deadline_seconds, steps)
-        return done if self.incomplete == "deliver" else np.where(done == steps, steps, 0)
-
-    def _durations(self, pace: Pace, steps: Ids, done: Ids) -> Floats:
-        """Return the seconds until each update arrives; an incomplete update arrives at the deadline."""
-        seconds = pace.duration(done)
-        return seconds if self.deadline_seconds is None else np.where(done < steps, self.deadline_seconds, seconds)
-
-    def _round_seconds(self, counted_durations: Floats, quota: int) -> float:
-        if len(counted_durations) < quota and self.deadline_seconds is not None:
-            return self.deadline_seconds
-        return float(counted_durations.max()) if len(counted_durations) else self.idle_seconds

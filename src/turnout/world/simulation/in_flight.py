@@ -20,7 +20,14 @@ from turnout.orders import Order
 from turnout.protocols import Memory
 from turnout.requests import Fit, Trained
 
-COLUMNS = {"clients": np.int64, "rounds": np.int64, "finish": np.float64, "steps": np.int64, "loss": np.float64}
+COLUMNS = {
+    "clients": np.int64,
+    "rounds": np.int64,
+    "finish": np.float64,
+    "seconds": np.float64,  # that the work takes
+    "steps": np.int64,
+    "loss": np.float64,
+}
 PREFIX = "in flight "
 
 
@@ -30,6 +37,7 @@ class Events:
 
     sent_at: list[float] = field(default_factory=list)  # of the first places of the queue
     arrived: list[tuple[float, int]] = field(default_factory=list)  # (time, client)
+    had_room: bool = False  # whether more clients could have been sent off than there were in the queue
 
 
 def play(flight: list[tuple[float, int]], queue: Ids, seconds: Floats, now: float, limits: tuple[int, int]) -> Events:
@@ -50,6 +58,7 @@ def play(flight: list[tuple[float, int]], queue: Ids, seconds: Floats, now: floa
             place = len(events.sent_at)
             events.sent_at.append(at)
             heapq.heappush(heap, (at + float(seconds[place]), int(queue[place])))
+        events.had_room |= len(heap) < limits[1]
 
     while len(events.arrived) < limits[0]:
         send(now)  # not after the last: the place it leaves is taken after the server step, with the new model
@@ -107,14 +116,15 @@ class InFlight:
         flight = list(zip(self.columns["finish"].tolist(), self.clients.tolist(), strict=True))
         return play(flight, queue, seconds, now, limits)
 
-    def joined(self, fit: Fit, order: Order, answer: Any, finish: Floats) -> "InFlight":
-        """Return this with those just sent off; what the engine answered is checked before it is kept."""
+    def joined(self, fit: Fit, order: Order, answer: Any, times: tuple[Floats, Floats]) -> "InFlight":
+        """Return this with those just sent off, who take so long and finish then; the engine's answer is checked."""
         trained = fitting_updates(Expectation(order, fit.clients, fit.steps, fit.steps), answer, Trust(), Findings())
         assert trained.delta is not None
         fresh = {
             "clients": fit.clients,
             "rounds": np.full(len(fit.clients), fit.round),
-            "finish": finish,
+            "seconds": times[0],
+            "finish": times[1],
             "steps": fit.steps,
             "loss": trained.loss,
         }

@@ -27,6 +27,7 @@ from turnout.requests import (
     Fit,
     Offset,
     Present,
+    Progress,
     Recall,
     Recalled,
     Record,
@@ -62,6 +63,7 @@ class Dispatched:
     order: Order
     done: Ids  # steps that each client of the order gets done; 0 is a client that never returns
     timing: Timing | None = None
+    progress: Progress | None = None  # of everyone asked, where the server waits
     sequence: Ids | None = None
     most_at_work: int = 0
 
@@ -80,6 +82,7 @@ class Simulation:
     elapsed: float = field(init=False, default=0.0)  # since then
     everyone: Ids = field(init=False)  # members in this round
     dispatched: Dispatched | None = field(init=False, default=None)
+    replayed: tuple[int, int] = field(init=False, default=(0, 0))  # steps asked in this round: recorded, all
 
     def __post_init__(self) -> None:
         self.store = ClientStore.of(self.memory, self.population.num_clients, self.plan.memory.table_bytes)
@@ -131,11 +134,14 @@ class Simulation:
             return
         view = self._view(order.round, order.model)
         done = self._completed(order.local, order.clients, order.steps, view)
-        self.dispatched = Dispatched(order, done, None, request.sequence, request.most_at_work or 0)
-        if clock is not None and request.sequence is None:
-            timing = clock.run(order.clients, done, _bytes(order.model), view)
-            self.dispatched.timing = timing
-            self.dispatched.done = np.where(timing.late, 0, np.minimum(timing.done, done))
+        work = Dispatched(order, done, sequence=request.sequence, most_at_work=request.most_at_work or 0)
+        self.dispatched = work
+        if request.sequence is None:
+            self._count_replayed(order, order.clients, done, view)
+            work.timing = None if clock is None else clock.run(order.clients, done, _bytes(order.model), view)
+            work.progress = _progress(order.clients, done, work.timing)
+        if work.timing is not None:
+            work.done = np.where(work.timing.late, 0, np.minimum(work.timing.done, done))
 
     def collect(self, request: Collect) -> Steps[Returns]:
         """Have an engine train those who return in time, and hand over their updates."""
@@ -150,7 +156,7 @@ class Simulation:
         late = NOBODY if work.timing is None else order.clients[work.timing.late]
         self.elapsed += seconds if len(request.clients) == len(order.clients) else 0.0  # not again for a part of it
         none = Returns(clients=clients, steps=steps, rounds=np.full(len(clients), order.round), work=None,
-                       facts=None, late=late, seconds=seconds)  # fmt: skip
+                       facts=None, late=late, seconds=seconds, progress=work.progress)  # fmt: skip
         if not len(clients):
             return none
         prob = self._availability_prob(clients, order)
@@ -224,13 +230,16 @@ class Simulation:
             fit = replace(self._fit(order, facts, here, None, None), wants_norms=False)
             fit = replace(fit, buffer_weights=np.full(len(sent), 1.0 / len(sent)))
             answer = yield fit
-            finish = np.asarray(events.sent_at) + duration[: len(sent)]
-            self.in_flight = self.in_flight.joined(fit, order, answer, finish[np.argsort(queue[: len(sent)])])
+            by_id = np.argsort(queue[: len(sent)])
+            seconds, sent_at = duration[: len(sent)][by_id], np.asarray(events.sent_at)[by_id]
+            self.in_flight = self.in_flight.joined(fit, order, answer, (seconds, sent_at + seconds))
         landed, self.in_flight = self.in_flight.split([client for _, client in events.arrived])
         closed = events.arrived[-1][0] if events.arrived else self.seconds + clock.idle_seconds
         self.elapsed += closed - self.seconds
         last = int(np.flatnonzero(np.isin(work.sequence, sent)).max(initial=-1))
+        last = len(work.sequence) - 1 if events.had_room else last  # the rest were sent off, too, and none returns
         lost = np.sort(work.sequence[: last + 1][~able[: last + 1]])
+        self._count_replayed(order, np.union1d(sent, lost), work.done, view)
         return Returns(
             clients=landed.clients,
             steps=landed.steps,
@@ -240,6 +249,7 @@ class Simulation:
             sent=np.union1d(sent, lost),
             lost=lost,
             seconds=closed - self.seconds,
+            progress=_landed(landed),
         )
 
     def settle(self, request: Settle) -> Steps[Settled]:
@@ -256,7 +266,23 @@ class Simulation:
         self.seconds, self.elapsed = self.seconds + self.elapsed, 0.0
         self.store.close(kept=record.step_kept)
         state = None if record.state is None else replace(record.state, world=self.saved())
-        yield replace(record, state=state)
+        (recorded, asked), self.replayed = self.replayed, (0, 0)
+        share = {"replay_recorded": recorded / asked} if asked else {}
+        yield replace(record, state=state, metrics=record.metrics | share)
+
+    def _count_replayed(self, order: Order, clients: Ids, done: Ids, view: View) -> None:
+        """Count how many of the steps asked of these clients were recorded, where the fleet replays a run."""
+        work, clock = self.plan.traits.work.is_recorded, self.plan.traits.clock.is_recorded
+        if work is None and clock is None:
+            return
+        here = np.isin(order.clients, clients)
+        asked, is_recorded = order.steps[here], np.ones(len(clients), dtype=bool)
+        if work is not None:
+            is_recorded &= work(asked, clients, view)
+        if clock is not None:
+            is_recorded &= clock(done[here], clients, view)
+        recorded, total = self.replayed
+        self.replayed = recorded + int(asked[is_recorded].sum()), total + int(asked.sum())
 
     def _view(self, round: int, model: Tensor, buffers: Tensor | None = None) -> View:
         """Return what fleet rules may look at."""
@@ -299,6 +325,28 @@ ANSWERS: dict[type, Callable[[Simulation, Any], Steps[Any]]] = {
     Recall: Simulation.recall,
     Record: Simulation.close,
 }
+
+
+def _progress(clients: Ids, done: Ids, timing: Timing | None) -> Progress:
+    """Return how far clients got that would do so many steps if nobody stopped them."""
+    if timing is None:
+        steps, seconds = done, None
+    elif timing.progress is None:
+        steps, seconds = np.where(timing.late, 0, np.minimum(timing.done, done)), timing.seconds
+    else:
+        steps, seconds = timing.progress, timing.seconds
+    unknown = np.full(len(clients), np.nan)
+    return Progress(clients=clients, steps=steps, seconds=unknown if seconds is None else seconds, cut_off=steps < done)
+
+
+def _landed(flight: InFlight) -> Progress:
+    """Return the progress of clients whose work is back: nobody stopped them."""
+    return Progress(
+        clients=flight.clients,
+        steps=flight.steps,
+        seconds=flight.columns["seconds"],
+        cut_off=np.zeros(len(flight.clients), dtype=bool),
+    )
 
 
 def _bytes(model: Tensor) -> int:
