@@ -76,7 +76,8 @@ class Reader:
             return self.make(at(facts.kind), table, name, base=base)
         presets = at(facts.presets)
         if use.value not in presets:
-            message = f"{name}.use must be one of {', '.join(presets)}; got {node_text(use)}. Or set each rule by itself."
+            message = f"{name}.use must be one of {', '.join(presets)}; got {node_text(use)}. "
+            message += "Or set each rule by itself."
             self.problems.add(use.where, message)
             return FAILED
         entries = {key: node for key, node in table.value.items() if key != "use"}
