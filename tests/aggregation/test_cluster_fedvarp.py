@@ -1,6 +1,5 @@
 """ClusterFedVARP: its part of T12, the three ways to cluster, and errors."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregation.answers import combined, facts, view
-from tests.aggregation.test_fedvarp import HERE, NEW, OLD, P, check_no_variance_once_all_were_heard, some
-from tests.conftest import blob_task, run
+from tests.support.aggregation_inputs import combined, facts, view
+from tests.support.cluster_fedvarp_checks import check_golden, check_unbiased_over_all_subsets, grouped
+from tests.support.fedvarp_checks import NEW, P, check_no_variance_once_all_were_heard, some
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedVARP
 from turnout.aggregation.cluster_fedvarp import balanced_clusters, update_sketches
 from turnout.coordinator import Cadence, Plan
@@ -22,30 +23,6 @@ from turnout.streams import Streams
 
 NEVER = Cadence(every=10**9)
 LOCAL = SGD(lr=0.1, batch_size=4, epochs=1)
-
-
-def grouped(rule, clusters, changes=OLD):
-    """The memory of a rule with these clusters after everyone sent these changes."""
-    everyone = facts(np.arange(4), weights=P, prob=np.ones(4))
-    return combined(rule, everyone, changes, HERE, {"clusters": np.asarray(clusters)}).memory
-
-
-def check_golden(rule):
-    # clusters {0}, {1, 2, 3}; y = (1, mean(0, −1, 5) = 4/3) in the first coordinate; S = {0, 1}, Δ = (2, 1):
-    # v = ½((2 − 1) + (1 − 4/3)) + ¼(1·1 + 3·4/3) = ⅓ + 5/4; then y = (2, 1)
-    memory = grouped(rule, [0, 1, 1, 1])
-    got = some(rule, [0, 1], memory=memory)
-    assert got.direction[0].item() == pytest.approx(1 / 3 + 5 / 4, abs=1e-12)
-    assert got.memory["table"].take(np.arange(2))[:, 0].tolist() == pytest.approx([2.0, 1.0], abs=1e-12)
-    assert got.memory["mean"][0].item() == pytest.approx((2 + 3 * 1) / 4, abs=1e-12)
-
-
-def check_unbiased_over_all_subsets(rule):
-    """With clusters of unequal size, the mean of v over all cohorts is the mean of all changes."""
-    memory = grouped(rule, [0, 1, 1, 1])
-    for size in (1, 2, 3):
-        got = [some(rule, s, memory=memory).direction.numpy() for s in itertools.combinations(range(4), size)]
-        assert np.mean(got, axis=0) == pytest.approx(NEW.mean(0), abs=1e-12)
 
 
 def test_golden_two_clusters_by_hand():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.aggregation.by_hand import combined, rooted_task, rows_of, run_rooted
-from tests.server.steps import close
+from tests.support.rows_by_hand import combined, rooted_task, rows_of, run_rooted
+from tests.support.server_steps import close
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
 from turnout.coordinator.compatibility import problems

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg
 from turnout.aggregation.fedavg import participation_weights
 from turnout.coordinator import Cadence, Plan

@@ -8,8 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregation.answers import combined, facts, view
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.aggregation_inputs import facts
+from tests.support.fednova_checks import check_common_direction, check_golden, check_nobody_moved_means_no_step
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, FedNova, SchemeC
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.compatibility import problems
@@ -33,28 +35,6 @@ class Unequal(SGD):
 
     def asked(self, clients, view):
         return np.asarray((1, 3, 7))[clients]
-
-
-def check_golden(rule):
-    # p = (¼, ¾), ‖a‖ = (2, 5): τ_eff = ½ + 3¾ = 4¼; Δ = (4, 10): 4¼·(¼·4/2 + ¾·10/5) = 8½
-    two = facts([0, 1], weights=[0.25, 0.75], steps=[2, 5])
-    got = combined(rule, two, [4.0, 10.0], view([1, 3], 1))
-    assert got.direction.item() == pytest.approx(8.5, abs=1e-12)
-    assert got.coefficients == pytest.approx([0.53125, 0.6375], abs=1e-12)
-
-
-def check_nobody_moved_means_no_step(rule):
-    # the model is 1, not 0: a rule that weighs models instead of changes would scale it
-    got = combined(rule, facts([0, 1], steps=[2, 5]), [[0.0, 0.0], [0.0, 0.0]], view([1, 1], 2))
-    assert torch.equal(got.direction, torch.zeros(2, dtype=torch.float64))
-
-
-def check_common_direction(rule, weights, work):
-    # everyone walks the same way, each as far as it worked: the step is τ_eff along it
-    p = np.asarray(weights) / sum(weights)
-    given_facts = facts(np.arange(len(p)), weights=p, work=work)
-    got = combined(rule, given_facts, np.outer(work, [1.0, -2.0]), view(np.ones(len(p)), 2))
-    assert got.direction.numpy() == pytest.approx((p @ work) * np.array([1.0, -2.0]), rel=1e-12)
 
 
 def test_golden_two_clients_by_hand():

@@ -8,9 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregation.by_hand import combined, direction, rooted_task, rows_of, run_rooted
-from tests.conftest import quadratic_task, run
-from tests.server.steps import close
+from tests.support.robust_checks import ROOT, assert_the_root_set_decides
+from tests.support.rows_by_hand import combined, direction, rooted_task, rows_of, run_rooted
+from tests.support.runs import run
+from tests.support.server_steps import close
+from tests.support.tasks import quadratic_task
 from turnout.aggregation import FLTrust
 from turnout.coordinator import Cadence, Plan
 from turnout.engine import Sequential
@@ -22,15 +24,6 @@ VALUES = st.floats(-10, 10).map(lambda v: round(v, 3))
 ROWS = st.lists(VALUES, min_size=3, max_size=3)
 matrices = st.integers(1, 7).flatmap(lambda n: st.lists(ROWS, min_size=n, max_size=n))
 roots = ROWS.filter(lambda row: np.linalg.norm(row) > 0.01)
-ROOT = [1.0, 2.0, -2.0]  # of length 3
-
-
-def assert_the_root_set_decides(rule):
-    """A majority against the server's own step has no say at all, and those with it are heard at its length."""
-    honest, hostile = np.array(ROOT), -np.array(ROOT)
-    found = combined(rule, rows_of([hostile, hostile, hostile, 5 * honest]), root=ROOT)
-    assert found.coefficients.tolist() == pytest.approx([0, 0, 0, 0.2], abs=1e-12)
-    assert close(found.direction, torch.from_numpy(honest))
 
 
 def test_identity_the_root_set_decides():

@@ -8,9 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregation.by_hand import combined, direction, rows_of
-from tests.conftest import quadratic_task, run
-from tests.server.steps import close
+from tests.support.robust_checks import LINE, assert_scores_sum_the_nearest_others
+from tests.support.rows_by_hand import combined, direction, rows_of
+from tests.support.runs import run
+from tests.support.server_steps import close
+from tests.support.tasks import quadratic_task
 from turnout.aggregation import FedAvg, Krum, MultiKrum, krum
 from turnout.aggregation.krum import neighbour_scores, square_distances, tolerable_attackers
 from turnout.coordinator import Cadence, Plan
@@ -24,13 +26,6 @@ VALUES = st.floats(-10, 10).map(lambda v: round(v, 3))
 matrices = st.integers(1, 9).flatmap(
     lambda n: st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=n, max_size=n)
 )
-LINE = [[0.0], [1.0], [3.0], [4.0], [100.0]]
-
-
-def assert_scores_sum_the_nearest_others(scores):
-    """f = 1 on a line of five: each score sums the 5 − 1 − 2 = 2 nearest squared distances to others."""
-    distances = square_distances(torch.tensor(LINE, dtype=torch.float64))
-    assert scores(distances, 2) == pytest.approx([1 + 9, 1 + 4, 4 + 1, 1 + 9, 96**2 + 97**2])
 
 
 def test_golden_scores_of_five_clients_on_a_line():

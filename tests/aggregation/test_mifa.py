@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregation.answers import combined, facts, view
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.aggregation_inputs import combined, facts, view
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import MIFA, FedAvg
 from turnout.coordinator import Cadence, Plan
 from turnout.fleet import Bernoulli, Fleet

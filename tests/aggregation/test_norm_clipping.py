@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregation.by_hand import combined, direction, rows_of
-from tests.conftest import quadratic_task, run
-from tests.server.steps import close
+from tests.support.rows_by_hand import combined, direction, rows_of
+from tests.support.runs import run
+from tests.support.server_steps import close
+from tests.support.tasks import quadratic_task
 from turnout.aggregation import FedAvg, NormClipping
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError

@@ -16,7 +16,7 @@ import torch
 from scipy.special import logsumexp
 
 import turnout as to
-from tests.aggregation import answers
+from tests.support import aggregation_inputs as answers
 from turnout.aggregation import Private
 from turnout.aggregation.accounting import epsilon, orders, round_divergences
 from turnout.aggregation.private import bounded_mean

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.aggregation import answers
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support import aggregation_inputs as answers
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, Private
 from turnout.aggregation.accounting import accounting_library, epsilon, orders, round_divergences
 from turnout.aggregation.private import LEAST_NOISE, MOST_NOISE, bounded_mean

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregation.answers import facts
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.aggregation_inputs import facts
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, FedNova, SchemeA, SchemeB, SchemeC
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.aggregation import answers
-from tests.conftest import quadratic_task, run
+from tests.support import aggregation_inputs as answers
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedNova, FedVARP, Joint, NormClipping
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.compatibility import problems

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.filtering.test_greedy import Ear, distance_to
+from tests.support.filtering_asking import Ear, distance_to
 from turnout.analysis.brute_force import all_subsets, best_subset
 from turnout.errors import ConfigError
 from turnout.filtering import Greedy

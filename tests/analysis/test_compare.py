@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from tests.journal.records import add_run, info, journal, record
+from tests.support.journal_records import add_run, info, journal, record
 from turnout.analysis.compare import compare
 from turnout.analysis.comparison import sparklines
 from turnout.cli.comparison_table import comparison_table

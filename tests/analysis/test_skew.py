@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.selection.asking import Desk, chosen, next_round, view
+from tests.support.selection_asking import Desk, chosen, next_round, view
 from turnout.analysis.skew import Skew, expected_shares, skew, skew_bounds
 from turnout.errors import ConfigError
 from turnout.selection import DivFL, LowLoss, Oort, Optimal, PowerOfChoice, Uniform, Weighted

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import PointModel, blob_federation, blob_task, run
+from tests.support.runs import run
+from tests.support.tasks import PointModel, blob_federation, blob_task
 from turnout import losses
 from turnout.assist import Safari
 from turnout.coordinator import Cadence, Plan, State, Turnover

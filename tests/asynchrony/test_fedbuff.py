@@ -9,8 +9,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
-from tests.core.test_trust import Lying, spoil
+from tests.support.engines import Lying, spoil
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, Joint
 from turnout.asynchrony import FedBuff
 from turnout.catalogue import catalogue

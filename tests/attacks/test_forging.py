@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.attacks.scenes import ATTACKS, FORGERS, scene
+from tests.support.attack_scenes import ATTACKS, FORGERS, scene
 from turnout.attacks import (
     FreeRider,
     Gaussian,

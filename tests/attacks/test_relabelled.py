@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_federation, quadratic_task
+from tests.support.tasks import blob_federation, quadratic_task
 from turnout.attacks import LabelFlip
 from turnout.data import Digits, SyntheticOnDemand
 from turnout.data.relabelled import relabelled

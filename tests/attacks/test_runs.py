@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.attacks.scenes import ATTACKS, FORGERS
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.attack_scenes import ATTACKS, FORGERS
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, FedVARP, FLTrust, Krum, Median, MultiKrum, NormClipping, TrimmedMean
 from turnout.asynchrony import FedBuff
 from turnout.attacks import Gaussian, InnerProduct, LabelFlip, ModelReplacement, NaN, ScaledUpdate, SignFlip

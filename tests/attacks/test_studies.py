@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import blob_federation, blob_task, models_of
+from tests.support.runs import models_of
+from tests.support.tasks import blob_federation, blob_task
 from turnout.attacks import LabelFlip, ModelReplacement, ScaledUpdate, SignFlip
 from turnout.attacks.attack import drawn_attackers
 from turnout.data.relabelled import relabelled

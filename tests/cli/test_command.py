@@ -13,7 +13,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from tests.conftest import Turnout
+from tests.support.command import Turnout
 from turnout.cli import main
 from turnout.cli.app import app
 from turnout.cli.listing import found, shown_text

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from tests.conftest import PointModel
+from tests.support.tasks import PointModel
 from turnout import losses
 from turnout.aggregation import ClusterFedVARP, Private
 from turnout.catalogue import catalogue

@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from tests.conftest import blob_task, run
-from tests.selection.test_contract import RULES
+from tests.support.runs import run
+from tests.support.selection_rules import RULES
+from tests.support.tasks import blob_task
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedNova, FedVARP, Joint, NormClipping
 from turnout.coordinator import Plan, check
 from turnout.coordinator.compatibility import problems

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task, run
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Plan
 from turnout.data.federation import from_clients

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.engines import Spy
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.saving import restored, saved
 from turnout.engine import Sequential
@@ -21,18 +23,6 @@ from turnout.streams import Streams
 from turnout.world.simulation import simulate
 
 LOCAL = SGD(lr=0.1, batch_size=4, epochs=1)
-
-
-class Spy(Sequential):
-    """The real engine, with a note of what it was asked."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked = []
-
-    def answer(self, questions):
-        self.asked += [request for _, request in questions]
-        return super().answer(questions)
 
 
 def test_contract_a_round_in_which_nobody_is_up_is_recorded_and_the_run_goes_on():

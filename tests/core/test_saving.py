@@ -1,6 +1,5 @@
 """Saving: every kind of memory comes back as it was, and a run taken up half-way ends the same, bit for bit."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.conftest import blob_task, run
+from tests.support.runs import run
+from tests.support.saved_states import again
+from tests.support.tasks import blob_task
 from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP
 from turnout.coordinator import Cadence, Plan, State
-from turnout.coordinator.saving import PARTS, restored, saved, tables_of
+from turnout.coordinator.saving import PARTS, saved, tables_of
 from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
@@ -27,16 +28,6 @@ from turnout.world.simulation import simulate
 
 LIKE = torch.zeros(3, dtype=torch.float64)
 NEVER = Cadence(every=10**9)
-
-
-def again(state):
-    """The state after a trip through tensors and JSON text; tables are filled by hand."""
-    tensors, rest = saved(state)
-    back = restored({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(rest)), state)
-    for name, kept in tables_of(state).items():
-        seen = np.flatnonzero(kept.seen)
-        tables_of(back)[name].put(seen, kept.take(seen))
-    return back
 
 
 def state_with(**memory):

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.conftest import blob_federation, blob_task, quadratic_task, run
-from tests.core.test_trust import Lying, at
+from tests.support.engines import Lying, at
+from tests.support.runs import run
+from tests.support.tasks import blob_federation, blob_task, quadratic_task
 from turnout import losses
 from turnout.aggregation import MIFA, ClusterFedVARP, FedAvg, FedVARP, Median
 from turnout.assist import Safari

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.conftest import blob_federation
-from tests.engine.test_blocks import request
-from tests.engine.test_engines_agree import SOLVERS, LastStep, plan, run, seeded, text_federation
-from tests.engine.test_single_client import LOCAL, by_hand
+from tests.support.engine_plans import SOLVERS, plan
+from tests.support.engine_requests import LOCAL, by_hand, request
+from tests.support.runs import run
+from tests.support.tasks import LastStep, blob_federation, seeded, text_federation
 from turnout import losses
 from turnout.data.federation import from_clients
 from turnout.engine import Sequential, Task, Vectorised

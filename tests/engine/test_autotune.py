@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.conftest import blob_task
-from tests.engine.test_blocks import offset_of, request
+from tests.support.engine_requests import offset_of, request
+from tests.support.tasks import blob_task
 from turnout.engine import Vectorised
 from turnout.engine.vectorised import autotune
 from turnout.engine.vectorised.autotune import TURNS, Execution, candidates, choose

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.conftest import blob_federation, blob_task
-from tests.engine.test_engines_agree import wide_task
+from tests.support.engine_requests import offset_of, request
+from tests.support.tasks import blob_federation, blob_task, wide_task
 from turnout import losses
 from turnout.data.federation import Slab, from_clients
 from turnout.engine import Sequential, Task, Vectorised
@@ -22,31 +22,6 @@ from turnout.engine.vectorised.lowering import Lowered
 from turnout.engine.vectorised.mlp import Dense, dense_layers
 from turnout.engine.vectorised.stacked_training import train_block
 from turnout.local import SGD
-from turnout.protocols import Population, View
-from turnout.requests import Fit, Offset
-from turnout.row_table import RowTable
-from turnout.streams import Streams
-
-
-def request(task, coefficients, local=None, **more):
-    clients = np.arange(task.federation.num_clients)
-    model = task.layout.flatten(task.module)
-    population = Population.of(task.federation.sizes)
-    view = View(round=1, rounds=1, streams=Streams(0), population=population, model=model)
-    local = local or SGD(lr=0.1, batch_size=5, epochs=1)
-    return Fit(
-        round=1,
-        streams=Streams(0),
-        model=model,
-        buffers=None,
-        clients=clients,
-        steps=local.asked(clients, view),
-        local=local,
-        settings=local.settings(clients, view),
-        coefficients=coefficients,
-        buffer_weights=population.weights,
-        **more,
-    )
 
 
 def jobs_of(sizes, batch_size=None):
@@ -169,18 +144,6 @@ def test_engine_a_velocity_that_is_held_scaled_comes_to_the_same_over_many_steps
     (mine,) = Vectorised("cpu", block=3).answer([(task, request(task, None, local))])
     (theirs,) = Sequential().answer([(task, request(task, None, local))])
     assert torch.allclose(mine.delta, theirs.delta, rtol=0, atol=1e-11)
-
-
-def offset_of(task, seed):
-    """Offset with a row of their own for every client."""
-    generator = torch.Generator().manual_seed(seed)
-    model = task.layout.flatten(task.module)
-    clients = task.federation.num_clients
-    table = RowTable(clients, model)
-    table.put(np.arange(clients), torch.randn(clients, model.numel(), generator=generator, dtype=model.dtype))
-    common = torch.randn(model.numel(), generator=generator, dtype=model.dtype)
-    shares = np.random.default_rng(seed).random(clients)
-    return Offset(shared=common, table=table, scale=np.linspace(1, 2, clients), weights=shares)
 
 
 def in_balance(offset, shares):

@@ -5,53 +5,24 @@ import pytest
 import torch
 from torch import nn
 
-from tests.conftest import blob_federation, blob_task, run
+from tests.support.engine_plans import SOLVERS, plan
+from tests.support.runs import run
+from tests.support.tasks import (
+    LastStep,
+    blob_federation,
+    blob_task,
+    image_federation,
+    seeded,
+    text_federation,
+    wide_task,
+)
 from turnout import losses
-from turnout.coordinator import Cadence, Plan, State
-from turnout.data.federation import from_clients
+from turnout.coordinator import Plan, State
 from turnout.engine import Sequential, Task, Vectorised
-from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.protocols import Population
-from turnout.selection import Uniform
 from turnout.streams import Streams
 from turnout.study.driver import Run, drive
-
-SOLVERS = {
-    "plain": SGD(lr=0.1, batch_size=7, epochs=(1, 3)),
-    "momentum": SGD(lr=0.1, batch_size=7, steps=(2, 9), momentum=0.9),
-    "everything": SGD(
-        lr=0.1, batch_size=7, epochs=2, momentum=0.5, weight_decay=0.01, prox_strength=0.3, lr_decay=0.9, clip_norm=0.7
-    ),
-    "pulled": SGD(lr=0.1, batch_size=7, epochs=2, weight_decay=0.01, prox_strength=0.3, lr_decay=0.9),
-    "rolling": SGD(lr=0.1, batch_size=7, epochs=2, momentum=0.5, weight_decay=0.01, prox_strength=0.3, lr_decay=0.9),
-    "controlled": SGD(lr=0.1, batch_size=7, epochs=2, control="average"),
-    "controlled-rolling": SGD(lr=0.1, batch_size=7, steps=4, control="average", momentum=0.5, prox_strength=0.1),
-    "replaced": SGD(lr=0.1, batch_size=7, steps=5, batches="replaced"),
-    "full": SGD(lr=0.1, steps=3, batches="full"),
-}
-
-
-def plan(local, rounds=3):
-    return Plan(
-        local=local,
-        rounds=rounds,
-        fleet=Fleet(availability=Bernoulli(prob=0.8)),
-        selection=Uniform(cohort_size=5),
-        evaluate=Cadence(every=1),
-    )
-
-
-class LastStep(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(6, 3)
-        self.lstm = nn.LSTM(3, 4, 2, batch_first=True)
-        self.out = nn.Linear(4, 3)
-
-    def forward(self, x):
-        hidden, _ = self.lstm(self.embed(x))
-        return self.out(hidden[:, -1])
 
 
 class Residual(nn.Module):
@@ -83,35 +54,6 @@ class Branching(nn.Module):
 
     def forward(self, x):
         return self.layer(x) if float(x.sum()) > 0 else self.layer(-x)
-
-
-def seeded(module):
-    generator = torch.Generator().manual_seed(3)
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.4, generator=generator)
-    return module.double()
-
-
-def image_federation():
-    rng = np.random.default_rng(0)
-    pairs = [
-        (torch.tensor(rng.normal(size=(n, 2, 6, 6))), torch.tensor(rng.integers(0, 3, n))) for n in (5, 9, 14, 4, 8, 11)
-    ]
-    return from_clients(pairs, test=pairs[0], num_classes=3)
-
-
-def text_federation():
-    rng = np.random.default_rng(0)
-    pairs = [
-        (torch.tensor(rng.integers(0, 6, (n, 5))), torch.tensor(rng.integers(0, 3, n))) for n in (5, 9, 14, 4, 8, 11)
-    ]
-    return from_clients(pairs, test=pairs[0], num_classes=3)
-
-
-def wide_task():
-    """Return a task whose first layer is so large beside a client's data that its weights are written once a round."""
-    module = nn.Sequential(nn.Flatten(), nn.Linear(72, 160), nn.ReLU(), nn.Linear(160, 3))
-    return Task(federation=image_federation(), module=seeded(module), loss=losses.cross_entropy)
 
 
 def mixed_task(between):

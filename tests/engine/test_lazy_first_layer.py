@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.test_blocks import offset_of, request
-from tests.engine.test_engines_agree import wide_task
+from tests.support.engine_requests import offset_of, request
+from tests.support.tasks import wide_task
 from turnout.engine import Sequential, Vectorised
 from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
 from turnout.engine.vectorised.scratch import Scratch

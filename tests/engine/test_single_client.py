@@ -1,23 +1,17 @@
 """A worker trains as a plain loop over a copy of the module does, however its parameters lie in memory."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from tests.engine.test_blocks import request
-from tests.engine.test_engines_agree import LastStep, image_federation, seeded, text_federation
+from tests.support.engine_requests import LOCAL, by_hand, request
+from tests.support.tasks import LastStep, image_federation, seeded, text_federation
 from turnout import losses
 from turnout.engine import Task, Vectorised
 from turnout.engine.single_client import Worker
 from turnout.engine.task import samples_of
 from turnout.engine.vectorised.autotune import Execution, candidates
-from turnout.local import SGD
-from turnout.local.batches import draw_batches
-
-LOCAL = SGD(lr=0.1, batch_size=4, steps=3)
 
 
 def image_task():
@@ -28,20 +22,6 @@ def image_task():
 
 def text_task():
     return Task(federation=text_federation(), module=seeded(LastStep()), loss=losses.cross_entropy)
-
-
-def by_hand(task, asked, place):
-    module, slab = copy.deepcopy(task.module), samples_of(task, asked)
-    keys, one = asked.streams.keys("batches", asked.round, asked.clients[place : place + 1]), slice(place, place + 1)
-    drawn = draw_batches(keys, slab.sizes[one], asked.steps[one], LOCAL.batch_size, LOCAL.batches)
-    optimiser = torch.optim.SGD(module.parameters(), lr=LOCAL.lr)
-    for step in range(3):
-        rows = drawn.positions[0, step, : drawn.counts[0, step]] + slab.starts[place]
-        rows = torch.from_numpy(rows if slab.order is None else slab.order.numpy()[rows])
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(module(slab.x[rows]), slab.y[rows]).backward()
-        optimiser.step()
-    return task.layout.flatten(task.module) - task.layout.flatten(module)
 
 
 @pytest.mark.parametrize("pixels_last", [False, True])

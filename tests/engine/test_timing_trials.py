@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task
-from tests.engine.test_blocks import offset_of, request
+from tests.support.engine_requests import offset_of, request
+from tests.support.tasks import blob_task
 from turnout.engine import Vectorised
 from turnout.engine.task import samples_of
 from turnout.engine.vectorised.autotune import Execution

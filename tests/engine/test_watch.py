@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task
+from tests.support.tasks import blob_task
 from turnout.engine import Engine, Interrupted, Sequential, Task, Vectorised
 from turnout.local import SGD
 from turnout.requests import Evaluate, Fit, Probe, Score

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.harness import Turnout, contents, differences, turnouts
-from tests.faults.studies import write_study
+from tests.support.fault_injection import Turnout, contents, differences, turnouts
+from tests.support.fault_studies import write_study
 from turnout.checkpoint.tensor_files import Piece, about_of, opened, tensors_of, write
 from turnout.errors import JournalError
 from turnout.journal import Journal, load

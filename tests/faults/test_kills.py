@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import COPIED, Turnout, contents, cut_power, differences, torture, turnouts
-from tests.faults.studies import STUDIES, write_study
+from tests.support.fault_injection import COPIED, Turnout, contents, cut_power, differences, torture, turnouts
+from tests.support.fault_studies import STUDIES, write_study
 from turnout.journal.schema import FILE
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.filtering.claims import claim_decides_as_written, claim_equal_gains_are_a_fair_coin
+from tests.support.filtering_claims import claim_decides_as_written, claim_equal_gains_are_a_fair_coin
 from turnout.filtering.greedy import accepts
 
 

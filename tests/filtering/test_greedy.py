@@ -9,7 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import PointModel, run
+from tests.support.filtering_asking import AcceptAll, Ear, distance_to
+from tests.support.runs import run
+from tests.support.tasks import PointModel
 from turnout import losses
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence, Plan, State
@@ -22,8 +24,8 @@ from turnout.filtering.greedy import UpdateSums, accepts
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.models import Softmax
-from turnout.protocols import Kept, Population, View
-from turnout.requests import Fit, Score, Scored, Trained
+from turnout.protocols import Kept, Population
+from turnout.requests import Fit, Score
 from turnout.selection import Uniform
 from turnout.streams import Streams
 from turnout.study import Study
@@ -41,53 +43,6 @@ def point_task(points, server, sizes=None):
     ]
     held = (torch.zeros(1, 1, dtype=torch.float64), torch.tensor([[1.0, server]], dtype=torch.float64))
     return Task(federation=from_clients(rows, server=held), module=PointModel(1), loss=losses.quadratic)
-
-
-class Ear:
-    """Answers a filter by hand: client i's change is deltas[i]; a model's loss is F(model)."""
-
-    def __init__(self, deltas, loss):
-        self.deltas, self.loss, self.models = deltas, loss, []
-
-    def train(self, clients):
-        return ("train", clients)
-
-    def score(self, models, on="server", client=None):
-        return ("score", models)
-
-    def hear(self, filtering, pool, seed=0, round=1, memory=None, holdout_sizes=None):
-        population = Population.of(np.ones(len(self.deltas), dtype=np.int64))
-        population = replace(population, holdout_sizes=holdout_sizes)
-        view = View(
-            round=round,
-            rounds=99,
-            streams=Streams(seed),
-            population=population,
-            model=torch.zeros(self.deltas.shape[1], dtype=torch.float64),
-            memory=memory or {},
-        )
-        steps, answer = filtering.keep(pool, view, self), None
-        while True:
-            try:
-                kind, what = steps.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            if kind == "train":
-                ones = np.ones(len(what), dtype=np.int64)
-                answer = Trained(
-                    clients=what,
-                    steps=ones,
-                    loss=ones * 0.0,
-                    finite=ones > 0,
-                    delta=self.deltas[torch.from_numpy(what)],
-                )
-            else:
-                self.models.append(what)
-                answer = Scored(loss=np.array([self.loss(m) for m in what]))
-
-
-def distance_to(target):
-    return lambda model: float(((model - target) ** 2).sum())
 
 
 @pytest.mark.parametrize(
@@ -183,14 +138,6 @@ def test_contract_at_most_n_are_considered():
     kept = ear.hear(Greedy(most=4, mode="randomised"), np.arange(9))
     assert len(kept.trained.clients) == 4
     assert kept.metrics == {"filter_kept": 4.0, "filter_considered": 4.0}
-
-
-class AcceptAll(Greedy):
-    """The filter with every client accepted."""
-
-    def _search(self, rows, order, view, ask):
-        yield from ()
-        return np.ones(len(order), dtype=bool)
 
 
 class Spy(Vectorised):

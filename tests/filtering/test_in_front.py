@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task, run
-from tests.filtering.test_greedy import AcceptAll
-from tests.selection.test_contract import RULES
+from tests.support.filtering_asking import AcceptAll
+from tests.support.runs import run
+from tests.support.selection_rules import RULES
+from tests.support.tasks import blob_task
 from turnout.aggregation import MIFA, FedAvg, FedNova, FedVARP, FLTrust, Median
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import quadratic_task, run
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize, Everyone, MinimumSteps, UpdateNorm

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.filtering.test_greedy import Ear, distance_to
+from tests.support.filtering_asking import Ear, distance_to
 from turnout.filtering import Greedy
 
 # thirds and tenths: sums of k copies, divided by k, differ in the last bit from one k to the next

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
-from tests.fleet.claims import (
+from tests.support.fleet_claims import (
     WAITING,
     assert_asks_who_is_up_now,
     assert_halves_lose_the_same,
@@ -17,6 +16,8 @@ from tests.fleet.claims import (
     trace_of,
     view_of,
 )
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
 from turnout.coordinator.compatibility import problems_with

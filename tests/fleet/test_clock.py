@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, run
-from tests.fleet.claims import view_of
+from tests.support.fleet_claims import view_of
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.coordinator import Plan
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError, DataError

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import quadratic_task, run
-from tests.fleet.claims import trace_of, view_of
+from tests.support.fleet_claims import trace_of, view_of
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout import losses
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
 from turnout.coordinator import Plan, Turnover

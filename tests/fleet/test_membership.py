@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import quadratic_task, run
-from tests.core.test_round import Spy
-from tests.fleet.claims import view_of
+from tests.support.engines import Spy
+from tests.support.fleet_claims import view_of
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout.aggregation import SchemeB
 from turnout.coordinator import Cadence, Plan, Turnover
 from turnout.coordinator.saving import restored, saved

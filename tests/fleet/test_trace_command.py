@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.fleet.claims import trace_of
+from tests.support.fleet_claims import trace_of
 from turnout.cli.trace import trace_app
 from turnout.cli.trace_view import as_text, bars, drawn, span, summary
 from turnout.fleet import read_trace, write_trace

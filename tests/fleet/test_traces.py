@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fleet.claims import assert_replays, trace_of, view_of
+from tests.support.fleet_claims import assert_replays, trace_of, view_of
 from turnout.errors import DataError
 from turnout.fleet import Always, Recorded, Trace, read_recording, read_trace, write_trace
 from turnout.fleet.recordings import between_absences, between_events, without_early_events

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
-from tests.fleet.claims import view_of
+from tests.support.fleet_claims import view_of
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan

@@ -13,9 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import Turnout
-from tests.hostile.crafted import study_text
-from tests.hostile.readers import GOOD, PACKED, WANTED, read_archive, read_arrays, read_csv, read_leaf, read_phones
+from tests.support.command import Turnout
+from tests.support.crafted_folders import study_text
+from tests.support.untrusted_readers import (
+    GOOD,
+    PACKED,
+    WANTED,
+    read_archive,
+    read_arrays,
+    read_csv,
+    read_leaf,
+    read_phones,
+)
 from turnout.data.files import File, read
 from turnout.data.hapt import read_raw
 from turnout.data.idx import parse_idx

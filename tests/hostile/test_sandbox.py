@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Turnout
-from tests.hostile.crafted import CRAFTED, STUDIES, everything, half_done, study_text, users_files
+from tests.support.command import Turnout
+from tests.support.crafted_folders import CRAFTED, STUDIES, everything, half_done, study_text, users_files
 from turnout.errors import TurnoutError
 from turnout.journal import load
 from turnout.journal.schema import FILE

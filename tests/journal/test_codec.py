@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.journal.records import record
+from tests.support.journal_records import record
 from turnout.errors import JournalError
 from turnout.journal.codec import (
     BITMAP,

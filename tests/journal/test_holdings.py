@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 import turnout as to
-from tests.journal.records import info, journal
+from tests.support.journal_records import info, journal
 from turnout.errors import JournalError
 from turnout.journal import ClientFacts, RunInfo, frames, load
 from turnout.journal.codec import decode_counts, encode_counts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.journal.records import add_run, info, journal, record
+from tests.support.journal_records import add_run, info, journal, record
 from turnout.checkpoint import CheckpointStore, LastModel
 from turnout.coordinator import State
 from turnout.errors import JournalError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.records import add_run, journal
+from tests.support.journal_records import add_run, journal
 from turnout.errors import JournalError
 from turnout.journal import load
 from turnout.journal.locking import LOCK, Lock, is_being_written, nobody_writing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.records import journal
+from tests.support.journal_records import journal
 from turnout.errors import JournalError
 from turnout.journal import load
 
@@ -16,7 +16,7 @@ WRITER = """
 import sys
 from itertools import count
 from pathlib import Path
-from tests.journal.records import info, journal, record
+from tests.support.journal_records import info, journal, record
 out = journal(Path(sys.argv[1]))
 runs = [out.begin(info(seed=seed)) for seed in range(2)]
 for round in count():

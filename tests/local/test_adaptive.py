@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task
-from tests.local.claims import NEVER, moved, together
+from tests.support.local_claims import NEVER, moved, together
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, FedNova, Joint, SchemeC
 from turnout.coordinator import Plan
 from turnout.coordinator.compatibility import problems

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import PointModel, blob_task, quadratic_task, run
-from tests.local.claims import NEVER, moved, view
+from tests.support.local_claims import NEVER, moved, view
+from tests.support.runs import run
+from tests.support.tasks import PointModel, blob_task, quadratic_task
 from turnout import losses
 from turnout.coordinator import Plan
 from turnout.data.federation import from_clients

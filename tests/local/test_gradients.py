@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import PointModel
-from tests.local.claims import moved
+from tests.support.local_claims import moved
+from tests.support.tasks import PointModel
 from turnout import losses
 from turnout.aggregation import FedAvg
 from turnout.data.federation import from_clients

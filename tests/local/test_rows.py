@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task, run
-from tests.local.claims import NEVER, together
+from tests.support.local_claims import NEVER, together
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.aggregation import FedAvg, Joint
 from turnout.coordinator import Plan
 from turnout.engine import Vectorised

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import quadratic_task
-from tests.local.claims import moved, view
+from tests.support.local_claims import moved, view
+from tests.support.tasks import quadratic_task
 from turnout.errors import ConfigError
 from turnout.local import SGD, Adam
 from turnout.local.schedule import Constant, Exponential, Inverse, Step

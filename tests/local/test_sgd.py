@@ -6,8 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task
-from tests.local.claims import (
+from tests.support.local_claims import (
     claim_clipping_bounds_the_data_alone,
     claim_momentum_starts_afresh_every_round,
     claim_the_pull_meets_the_proximal_point,
@@ -16,6 +15,7 @@ from tests.local.claims import (
     moved,
     view,
 )
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.local.sgd import accumulated_work

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.aggregation import test_cluster_fedvarp as cluster_checks
-from tests.aggregation import test_fednova as fednova_checks
-from tests.aggregation import test_fedvarp as fedvarp_checks
-from tests.aggregation import test_scaffold as scaffold_checks
-from tests.aggregation.answers import combined, facts
+from tests.support import cluster_fedvarp_checks as cluster_checks
+from tests.support import fednova_checks, fedvarp_checks, scaffold_checks
+from tests.support.aggregation_inputs import combined, facts
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedNova, FedVARP, cluster_fedvarp, fednova
 from turnout.aggregation.fedvarp import restore_table
 from turnout.protocols import Combined

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.filtering.claims import claim_decides_as_written, claim_equal_gains_are_a_fair_coin
+from tests.support.filtering_claims import claim_decides_as_written, claim_equal_gains_are_a_fair_coin
 from turnout.filtering import greedy
 
 

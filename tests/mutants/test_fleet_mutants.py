@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from tests.fleet import claims
+from tests.support import fleet_claims as claims
 from turnout.fleet import Deadline, HalfAndHalf, Recorded, Trace
 from turnout.fleet.availability import half_and_half
 from turnout.protocols import Timing

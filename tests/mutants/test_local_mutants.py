@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.local.claims import (
+from tests.support.local_claims import (
     claim_clipping_bounds_the_data_alone,
     claim_momentum_starts_afresh_every_round,
     claim_the_pull_meets_the_proximal_point,

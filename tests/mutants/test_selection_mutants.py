@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.selection.claims import (
+from tests.support.selection_claims import (
     claim_batch_losses_are_the_clients_own,
     claim_one_of_each_group_is_chosen,
     claim_sending_is_unbiased,

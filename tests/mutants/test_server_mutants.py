@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.aggregation.test_fltrust import assert_the_root_set_decides
-from tests.aggregation.test_krum import assert_scores_sum_the_nearest_others
-from tests.server.test_adaptive import assert_agrees_with_torch_adam, assert_constant_direction_follows_adam
-from tests.server.test_fedexp import (
+from tests.support.robust_checks import assert_scores_sum_the_nearest_others, assert_the_root_set_decides
+from tests.support.server_checks import (
+    assert_agrees_with_torch_adam,
+    assert_constant_direction_follows_adam,
     assert_orthogonal_changes_are_stretched_by_half_their_number,
     assert_rate_is_at_least_one,
     assert_the_mean_of_two_iterates_is_measured,

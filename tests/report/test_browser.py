@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report.browser import Browser, Tab, browser_path
-from tests.report.journals import held, write
+from tests.support.browser import Browser, Tab, browser_path
+from tests.support.report_journals import held, write
 from turnout.report import write_report
 
 PATH = browser_path()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.report.journals import write
+from tests.support.report_journals import write
 from turnout.analysis.compare import compare
 from turnout.journal import load
 from turnout.report import figures, write_all

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.report.journals import CONFIG, FACTS, ask, change, data_of, unpacked, write
+from tests.support.report_journals import CONFIG, FACTS, ask, change, data_of, unpacked, write
 from turnout.journal import Journal, RunInfo, load
 from turnout.report import write_report
 from turnout.report.contents import contents

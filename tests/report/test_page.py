@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report.journals import change, data_of, held, unpacked, write
+from tests.support.report_journals import change, data_of, held, unpacked, write
 from turnout.analysis.compare import compare
 from turnout.analysis.comparison import NOBODY
 from turnout.cli.report import report

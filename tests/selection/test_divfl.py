@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, run
-from tests.selection.asking import Desk, chosen, next_round, view
-from tests.selection.claims import best_subset, claim_one_of_each_group_is_chosen
+from tests.support.runs import run
+from tests.support.selection_asking import Desk, chosen, next_round, view
+from tests.support.selection_claims import best_subset, claim_one_of_each_group_is_chosen
+from tests.support.tasks import blob_task
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
-from tests.selection.asking import Desk, chosen, next_round, view
+from tests.support.runs import run
+from tests.support.selection_asking import Desk, chosen, next_round, view
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.compatibility import problems
 from turnout.errors import ConfigError

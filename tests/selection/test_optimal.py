@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
-from tests.selection.asking import Desk, chosen, view
-from tests.selection.claims import claim_sending_is_unbiased
+from tests.support.runs import run
+from tests.support.selection_asking import Desk, chosen, view
+from tests.support.selection_claims import claim_sending_is_unbiased
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence, Plan
 from turnout.engine import Sequential

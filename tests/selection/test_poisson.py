@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.selection.asking import chosen, view
+from tests.support.selection_asking import chosen, view
 from turnout.errors import ConfigError
 from turnout.selection import Poisson, Uniform
 from turnout.streams import Streams

@@ -9,14 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import PointModel, blob_task, run
-from tests.selection.asking import Desk, chosen, view
-from tests.selection.claims import (
+from tests.support.runs import run
+from tests.support.selection_asking import Desk, chosen, view
+from tests.support.selection_claims import (
     UP,
     claim_batch_losses_are_the_clients_own,
     claim_the_hardest_candidates_are_chosen,
     unlike_clients,
 )
+from tests.support.tasks import PointModel, blob_task
 from turnout import losses
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence, Plan

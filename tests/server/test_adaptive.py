@@ -6,41 +6,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
-from tests.server.steps import close, followed
+from tests.support.server_checks import assert_agrees_with_torch_adam, assert_constant_direction_follows_adam
+from tests.support.server_steps import close, followed
 from turnout.errors import ConfigError
 from turnout.server import FedAdagrad, FedAdam, FedYogi
 from turnout.server.fedyogi import yogi_second_moment
 
 SIZES = st.floats(-10, 10).filter(lambda v: abs(v) > 1e-6)
 TWO_MEANS = [FedAdam, FedYogi]
-
-
-def assert_constant_direction_follows_adam(rule, *, rounds=6):
-    """A constant direction d: m_t = (1−β1ᵗ)d and v_t = (1−β2ᵗ)d², so corrected steps are all η_g d/(|d| + τ_a)."""
-    d = 0.05
-    models = followed(rule, [[d]] * rounds)
-    at = 0.0
-    for t, model in enumerate(models, start=1):
-        m, v = (1 - rule.beta1**t) * d, (1 - rule.beta2**t) * d**2
-        if rule.bias_correction:
-            m, v = d, d**2
-        at -= rule.lr * m / (math.sqrt(v) + rule.adaptivity)
-        assert float(model) == pytest.approx(at, rel=1e-12), f"step {t}"
-
-
-def assert_agrees_with_torch_adam(rule, *, rounds=6):
-    """PyTorch's Adam has the same correction and ε outside the root."""
-    generator = torch.Generator().manual_seed(0)
-    directions = torch.randn(rounds, 4, generator=generator, dtype=torch.float64) * 0.1
-    point = nn.Parameter(torch.zeros(4, dtype=torch.float64))
-    witness = torch.optim.Adam([point], lr=rule.lr, betas=(rule.beta1, rule.beta2), eps=rule.adaptivity)
-    ours = followed(rule, directions.tolist())
-    for direction, model in zip(directions, ours, strict=True):
-        point.grad = direction.clone()
-        witness.step()
-        assert close(model, point.detach())
 
 
 @pytest.mark.parametrize("bias_correction", [False, True])

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import quadratic_task, run
-from tests.server.steps import close, facts_of, step_of
+from tests.support.runs import run
+from tests.support.server_steps import close, facts_of, step_of
+from tests.support.tasks import quadratic_task
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.saving import restored, saved

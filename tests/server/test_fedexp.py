@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.conftest import blob_task, run
-from tests.core.test_saving import again
-from tests.server.steps import close, step_of
+from tests.support.runs import run
+from tests.support.saved_states import again
+from tests.support.server_checks import (
+    assert_orthogonal_changes_are_stretched_by_half_their_number,
+    assert_rate_is_at_least_one,
+    assert_the_mean_of_two_iterates_is_measured,
+    rate,
+)
+from tests.support.server_steps import close, step_of
+from tests.support.tasks import blob_task
 from turnout import losses
 from turnout.aggregation import FedAvg, Median
 from turnout.assist import Safari
@@ -33,32 +40,6 @@ from turnout.study.driver import Run, drive
 matrices = st.integers(1, 5).flatmap(
     lambda n: st.lists(st.lists(st.floats(-5, 5), min_size=3, max_size=3), min_size=n, max_size=n)
 )
-
-
-def rate(rule, delta, **step):
-    """Return the rate the rule finds for these changes."""
-    made = step_of(delta, **step)
-    return rule.advance(torch.zeros_like(made.direction), made, {}).metrics["server_lr"]
-
-
-def assert_rate_is_at_least_one(rule):
-    """Changes that agree, more or less, are never shortened."""
-    for delta in ([[1.0, 0.0], [1.0, 0.1]], [[3.0], [3.0]], [[2.0, 1.0]], [[0.0, 0.0]]):
-        assert rate(rule, delta) >= 1
-
-
-def assert_orthogonal_changes_are_stretched_by_half_their_number(rule):
-    """M orthogonal changes of one length: Σ‖Δ_i‖² / (2M‖Δ̄‖²) = M/2."""
-    for clients in (4, 7):
-        assert rate(rule, 3.0 * np.eye(clients)) == pytest.approx(clients / 2, rel=1e-12)
-
-
-def assert_the_mean_of_two_iterates_is_measured(rule):
-    """Not the last iterate, though training goes on from that one."""
-    start = torch.ones(4, dtype=torch.float64)
-    moved = rule.advance(start, step_of(np.eye(4)), {})
-    assert moved.model.tolist() == pytest.approx([0.5] * 4)  # 1 − (4/2)·¼
-    assert moved.evaluate.tolist() == pytest.approx([0.75] * 4)
 
 
 def test_golden_the_mean_of_two_iterates_is_measured():

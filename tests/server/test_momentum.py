@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, run
-from tests.server.steps import close, facts_of, followed, step_of
+from tests.support.runs import run
+from tests.support.server_steps import close, facts_of, followed, step_of
+from tests.support.tasks import blob_task
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError
 from turnout.local import SGD

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.conftest import blob_task, run
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError
 from turnout.local import SGD

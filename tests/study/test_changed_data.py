@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import Turnout
+from tests.support.command import Turnout
 from turnout.data.digest import federation_digest
 from turnout.data.federation import Federation, Held
 from turnout.data.relabelled import relabelled

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.conftest import blob_federation, blob_task, run
-from tests.journal.records import add_run, journal
+from tests.support.journal_records import add_run, journal
+from tests.support.runs import run
+from tests.support.tasks import blob_federation, blob_task
 from turnout.aggregation import FedAvg
 from turnout.asynchrony import FedBuff
 from turnout.coordinator import Cadence, Plan

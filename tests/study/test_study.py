@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.conftest import models_of
+from tests.support.runs import models_of
 from turnout import losses
 from turnout.aggregation import FedAvg
 from turnout.data.digits import Digits

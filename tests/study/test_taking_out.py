@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import turnout as to
-from tests.conftest import Turnout
+from tests.support.command import Turnout
 from turnout.checkpoint.tensor_files import Piece, about_of, opened, tensors_of, write
 from turnout.data.federation import Federation
 from turnout.errors import JournalError

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 import turnout as to
-from tests.conftest import Turnout
-from tests.journal.records import record
+from tests.support.command import Turnout
+from tests.support.journal_records import record
 from turnout.errors import ConfigError
 from turnout.journal import load
 from turnout.study import resolved, study_of

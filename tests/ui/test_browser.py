@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.report.browser import Browser, Tab, browser_path
-from tests.report.journals import write
-from tests.ui.serving import ask, asked_for, is_ready, linked, rows, run, serving, start, visit, wait_for
+from tests.support.browser import Browser, Tab, browser_path
+from tests.support.report_journals import write
+from tests.support.ui_serving import ask, asked_for, is_ready, linked, rows, run, serving, start, visit, wait_for
 from turnout.ui import Server
 
 PATH = browser_path()

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.report.journals import CONFIG, FACTS, record
-from tests.report.journals import ask as ask_journal
-from tests.ui.serving import ask, serving
+from tests.support.report_journals import CONFIG, FACTS, record
+from tests.support.report_journals import ask as ask_journal
+from tests.support.ui_serving import ask, serving
 from turnout.errors import JournalError
 from turnout.journal import Journal, RunInfo
 from turnout.journal.schema import FILE

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.journals import write
-from tests.ui.serving import ask, rows, serving
+from tests.support.report_journals import write
+from tests.support.ui_serving import ask, rows, serving
 from turnout.ui.single_flight import Once
 
 

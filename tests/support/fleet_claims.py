@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tests.conftest import quadratic_task, run
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout.coordinator import Plan
 from turnout.fleet import Deadline, Fleet, Recorded, Trace
 from turnout.fleet.traces import UP, Intervals

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tests.conftest import quadratic_task
-from tests.selection.asking import Desk, chosen, view
+from tests.support.selection_asking import Desk, chosen, view
+from tests.support.tasks import quadratic_task
 from turnout.engine import Sequential, Task
 from turnout.requests import Probe
 from turnout.streams import Streams

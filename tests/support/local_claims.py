@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import quadratic_task, run
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout.coordinator import Cadence, Plan, State
 from turnout.engine import Vectorised
 from turnout.protocols import Population, View

@@ -16,7 +16,7 @@ from textwrap import dedent
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.report.browser import Browser, Tab
+from tests.support.browser import Browser, Tab
 from turnout.journal.schema import FILE
 from turnout.ui import Server
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tests.conftest import quadratic_task
+from tests.support.tasks import quadratic_task
 from turnout.coordinator import Plan, State
 from turnout.coordinator.generators import settle
 from turnout.data.federation import from_clients

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.report.journals import held, write
+from tests.support.report_journals import held, write
 from turnout.analysis.compare import compare
 from turnout.checkpoint import CheckpointStore, LastModel, Stored, read_model
 from turnout.coordinator import State

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from tests.filtering.reference import filtered
-from tests.filtering.test_greedy import Ear, distance_to
+from tests.support.filtering_asking import Ear, distance_to
+from tests.support.filtering_reference import filtered
 from turnout.filtering import Greedy
 from turnout.streams import Streams
 
