@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.rows_by_hand import combined, rooted_task, rows_of, run_rooted
+from tests.support.rows_by_hand import combined, rooted_task, rows_of
+from tests.support.runs import run
 from tests.support.server_steps import close
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
@@ -129,8 +130,8 @@ def test_engine_three_rounds_run_alike_on_every_engine(name, rule, any_engine):
     task = rooted_task(minima, root=[1.0, 1.0], sizes=[1, 2, 3, 4, 5])
     plan = Plan(local=local_for(name), rounds=3, aggregation=made(name, rule))
     assert list(problems(plan)) == []
-    final, records = run_rooted(task, plan, engine=any_engine())
-    expected, _ = run_rooted(task, plan)
+    final, records = run(task, plan, engine=any_engine())
+    expected, _ = run(task, plan)
     assert close(final.model, expected.model)
     assert [r.round for r in records] == [0, 1, 2, 3]
     assert (final.model.abs() > 1e-3).any()  # it went somewhere

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.robust_checks import ROOT, assert_the_root_set_decides
-from tests.support.rows_by_hand import combined, direction, rooted_task, rows_of, run_rooted
+from tests.support.rows_by_hand import combined, direction, rooted_task, rows_of
 from tests.support.runs import run
 from tests.support.server_steps import close
 from tests.support.tasks import quadratic_task
@@ -94,7 +94,7 @@ def test_convergence_reaches_the_servers_own_minimum_whatever_the_majority_wants
     task = rooted_task([[2.1], [-50.0], [-60.0], [-70.0]], root=[2.0])
     local = SGD(lr=0.3, steps=3, batches="full")
     plan = Plan(local=local, rounds=40, aggregation=FLTrust(), evaluate=Cadence(every=10**9))
-    final, records = run_rooted(task, plan, engine=any_engine())
+    final, records = run(task, plan, engine=any_engine())
     assert float(final.model) == pytest.approx(2.0, abs=1e-6)
     assert records[1].metrics["trusted"] == 1
     assert records[1].coefficients.tolist() == pytest.approx([2.0 / 2.1, 0, 0, 0])
@@ -115,7 +115,7 @@ class Spy(Sequential):
 def test_engine_the_server_trains_once_a_round_by_the_same_procedure_and_no_client_pays_for_it():
     task, spy = rooted_task([[1.0], [2.0]], root=[2.0]), Spy()
     local = SGD(lr=0.3, steps=3, batches="full")
-    _, records = run_rooted(task, Plan(local=local, rounds=2, aggregation=FLTrust()), engine=spy)
+    _, records = run(task, Plan(local=local, rounds=2, aggregation=FLTrust()), engine=spy)
     assert [r.on_server for r in spy.asked] == [False, True, False, True]
     assert all(r.steps.tolist() == [3] and r.local is local for r in spy.asked if r.on_server)
     assert records[1].costs.bytes_down == records[1].costs.bytes_up == 2 * 8

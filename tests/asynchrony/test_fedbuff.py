@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.engines import Lying, spoil
 from tests.support.runs import run
+from tests.support.saved_states import again
 from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, Joint
 from turnout.asynchrony import FedBuff
@@ -24,11 +25,10 @@ from turnout.fleet import Bernoulli, Complete, Deadline, Fleet, Fraction, Lognor
 from turnout.local import SGD, Adagrad
 from turnout.local.effort import AdaComm
 from turnout.protocols import Choice, Population, Timing
-from turnout.requests import Outcome, Record
+from turnout.requests import Outcome
 from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
 from turnout.study.driver import Run, drive
-from turnout.world.simulation import simulate
 from turnout.world.simulation.in_flight import play
 
 NEVER = Cadence(every=10**9)
@@ -319,17 +319,7 @@ def test_contract_saved_half_way_and_restored_ends_the_same():
     whole, _ = run(task, whole_plan)
     half, _ = run(task, replace(whole_plan, rounds=5))
     assert len(half.jobs["clients"])
-    tensors, rest = saved(half)
-    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    steps = simulate(whole_plan, Population.of(task.federation.sizes), state, Streams(0))
-    engine, answer = Sequential(), None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            final = stop.value
-            break
-        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+    final, _ = run(task, whole_plan, state=again(half))
     assert torch.equal(final.model, whole.model)
 
 

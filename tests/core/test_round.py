@@ -1,6 +1,5 @@
 """The round: who is asked, what is recorded, and what happens when nobody comes or an answer is bad."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,18 +8,15 @@ import torch
 
 from tests.support.engines import Spy
 from tests.support.runs import run
+from tests.support.saved_states import again
 from tests.support.tasks import blob_task, quadratic_task
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.saving import restored, saved
-from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
-from turnout.protocols import Choice, Population
-from turnout.requests import Evaluate, Fit, Record
+from turnout.protocols import Choice
+from turnout.requests import Evaluate, Fit
 from turnout.selection import Uniform, Weighted
-from turnout.streams import Streams
-from turnout.world.simulation import simulate
 
 LOCAL = SGD(lr=0.1, batch_size=4, epochs=1)
 
@@ -103,18 +99,7 @@ def test_contract_the_state_saved_and_restored_half_way_ends_the_same():
     plan = Plan(local=LOCAL, rounds=6, selection=Uniform(cohort_size=3))
     whole, _ = run(task, plan)
     half, _ = run(task, replace(plan, rounds=3))
-    tensors, rest = saved(half)
-    half_way = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    population = Population.of(task.federation.sizes)
-    engine, steps = Sequential(), simulate(plan, population, half_way, Streams(0))
-    answer = None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            final = stop.value
-            break
-        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+    final, _ = run(task, plan, state=again(half))
     assert torch.equal(final.model, whole.model)
     assert np.array_equal(final.last_losses, whole.last_losses, equal_nan=True)
 

@@ -1,6 +1,5 @@
 """Membership: who comes and goes, and what it does to the objective."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,22 +11,18 @@ from hypothesis import strategies as st
 from tests.support.engines import Spy
 from tests.support.fleet_claims import view_of
 from tests.support.runs import run
+from tests.support.saved_states import again
 from tests.support.tasks import quadratic_task
 from turnout.aggregation import SchemeB
 from turnout.coordinator import Cadence, Plan, Turnover
-from turnout.coordinator.saving import restored, saved
 from turnout.coordinator.turnover import arrival_boost, should_exclude, turnover_events
-from turnout.engine import Sequential
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Deadline, Fleet, Fraction, Random, Scheduled
 from turnout.fleet.membership.random import NEVER, geometric_draws
 from turnout.local import SGD
 from turnout.local.schedule import Inverse
-from turnout.protocols import Population
-from turnout.requests import Evaluate, Record
+from turnout.requests import Evaluate
 from turnout.server import SGD as ServerSGD
-from turnout.streams import Streams
-from turnout.world.simulation import simulate
 
 GD = SGD(lr=0.1, steps=1, batches="full")
 H, E, N = [1.0, 2.0, 0.5, 1.5], [[1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [-1.0, 1.0]], [1, 3, 2, 4]
@@ -272,17 +267,7 @@ def test_contract_a_resumed_run_goes_on_with_the_same_members():
     plan = plan_of(Random(present=0.5, arrival_prob=0.2, departure_prob=0.1), 12, Turnover(on_departure="auto"))
     whole, _ = run(task(), plan, seed=3)
     half, _ = run(task(), replace(plan, rounds=6), seed=3)
-    tensors, rest = saved(half)
-    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    engine, the_task, answer = Sequential(), task(), None
-    steps = simulate(plan, Population.of(the_task.federation.sizes), state, Streams(3))
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            final = stop.value
-            break
-        answer = None if isinstance(request, Record) else engine.answer([(the_task, request)])[0]
+    final, _ = run(task(), plan, seed=3, state=again(half))
     assert np.array_equal(final.members["present"], whole.members["present"])
     assert np.array_equal(final.members["arrived"], whole.members["arrived"])
 

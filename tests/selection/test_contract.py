@@ -17,14 +17,10 @@ from tests.support.tasks import blob_task
 from turnout.aggregation import FedAvg
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan
-from turnout.engine import Sequential
 from turnout.fleet import Bernoulli, Deadline, Fleet, Lognormal
 from turnout.local import SGD
-from turnout.protocols import Population
-from turnout.requests import Record
 from turnout.selection import Optimal, Poisson
 from turnout.streams import Streams
-from turnout.world.simulation import simulate
 
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 
@@ -183,15 +179,7 @@ def test_contract_a_run_saved_and_restored_half_way_ends_the_same(rule):
     plan = plan_of(rule, rounds=5)
     whole, _ = run(task, plan)
     half, _ = run(task, replace(plan, rounds=2))
-    engine, answer = Sequential(), None
-    steps = simulate(plan, Population.of(task.federation.sizes), again(half), Streams(0))
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration as stop:
-            final = stop.value
-            break
-        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+    final, _ = run(task, plan, state=again(half))
     assert torch.equal(final.model, whole.model)
 
 

@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 
 from tests.support.tasks import quadratic_task
-from turnout.coordinator import Plan, State
 from turnout.coordinator.generators import settle
 from turnout.data.federation import from_clients
-from turnout.engine import Engine, Sequential, Task
+from turnout.engine import Task
 from turnout.protocols import Combined, Population, View
-from turnout.requests import Record, Trained
+from turnout.requests import Trained
 from turnout.rows import Facts, Rows
 from turnout.streams import SERVER, Streams
-from turnout.study.driver import Run, drive
 from turnout.traits import AggregationTraits, traits_of
 
 
@@ -104,12 +102,3 @@ def rooted_task(minima: Sequence[Sequence[float]], root: Sequence[float], sizes:
     clients = [train.of(i) for i in range(len(minima))]
     federation = from_clients(clients, server=(torch.zeros(1, 1, dtype=torch.float64), target))
     return replace(task, federation=federation)
-
-
-def run_rooted(task: Task, plan: Plan, engine: Engine | None = None) -> tuple[State, list[Record]]:
-    """Run one plan on a task whose server has samples."""
-    population = Population.of(task.federation.sizes, server_size=len(task.federation.server or ()))
-    state, records = State.start(task.layout.flatten(task.module), population), []
-    job = Run(index=0, task=task, plan=plan, state=state, streams=Streams(0), population=population)
-    (final,) = drive([job], engine or Sequential(), lambda batch: records.extend(r for _, r in batch))
-    return final, records

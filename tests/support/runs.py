@@ -12,12 +12,15 @@ from turnout.study import Result
 from turnout.study.driver import Run, drive
 
 
-def run(task: Task, plan: Plan, *, seed: int = 0, engine: Engine | None = None) -> tuple[State, list[Record]]:
-    """Run one plan and return the last state and the records."""
+def run(
+    task: Task, plan: Plan, *, seed: int = 0, engine: Engine | None = None, state: State | None = None
+) -> tuple[State, list[Record]]:
+    """Run one plan, from the start or from a state, and return the last state and the records."""
     held = task.federation.server
     population = Population.of(task.federation.sizes, server_size=0 if held is None else len(held))
     records: list[Record] = []
-    state = State.start(task.layout.flatten(task.module), population)
+    if state is None:
+        state = State.start(task.layout.flatten(task.module), population)
     job = Run(index=0, task=task, plan=plan, state=state, streams=Streams(seed), population=population)
     (final,) = drive([job], engine or Sequential(), lambda batch: records.extend(r for _, r in batch))
     return final, records

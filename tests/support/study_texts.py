@@ -1,4 +1,4 @@
-"""A study file with every kind of setting."""
+"""Study files: one with every kind of setting, and one that runs in a second."""
 
 GOOD = """\
 name   = "phones"
@@ -40,4 +40,24 @@ selection = { use = "weighted", cohort_size = 5 }
 local     = { epochs = "none", steps = 4 }
 fleet     = { availability = "always" }
 data      = { partition = "iid", seed = 3 }
+"""
+
+SMALL = """\
+name   = "small"
+rounds = 3
+seeds  = 2
+data   = { use = "digits", clients = 12 }
+model  = "softmax"
+fleet  = { availability = { use = "bernoulli", prob = 0.8 } }
+local  = { lr = 0.2, batch_size = 16, epochs = 1 }
+
+[selection]
+cohort_size = 4
+
+[[arm]]
+name = "FedAvg"
+
+[[arm]]
+name   = "FedProx"
+recipe = "fedprox"
 """
