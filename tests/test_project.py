@@ -400,7 +400,7 @@ def test_contract_every_test_that_a_page_names_is_there(name: str) -> None:
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
-def test_contract_the_round_never_asks_a_rule_of_the_fleet():
+def test_contract_the_round_never_asks_a_rule_of_the_fleet() -> None:
     """What the fleet does is the world's to say; only checks made before the first round may read it."""
     for path in sorted((PACKAGE / "coordinator").glob("*.py")):
         read = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]

@@ -21,7 +21,7 @@ from turnout.cli.listing import found, shown_text
 from turnout.cli.study_settings import EXAMPLES
 from turnout.requests import Record
 from turnout.study import Study, load_study, to_toml
-from turnout.study.load import OWN, TABLES
+from turnout.study.load import OWN, TABLES  # type: ignore[attr-defined]
 from turnout.study.progress import Board, duration, live
 
 

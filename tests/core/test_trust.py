@@ -1,6 +1,8 @@
 """Answers that cannot be trusted: an engine that lies in every way there is, and a model that stays sound."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,16 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.engines import KINDS, Lying, at, of_training, spoil
+from tests.support.optional import present
 from tests.support.runs import run
 from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, FedVARP, Median
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.plan import Trust
 from turnout.engine import Sequential, Vectorised
+from turnout.engine.task import Question
 from turnout.errors import ConfigError, UpdateError
 from turnout.local import SGD
 from turnout.local.effort import AdaComm
-from turnout.requests import Fit, Probe, Score, Trained
+from turnout.protocols import Aggregation
+from turnout.requests import Answer, Fit, Probe, Record, Score, Trained
 from turnout.rows import finite_rows, is_finite
 from turnout.selection import DivFL, PowerOfChoice, Uniform
 from turnout.server import FedExP
@@ -29,7 +34,7 @@ ADAPTING = SGD(lr=0.1, batch_size=5, effort=AdaComm(start=4, every=1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_contract_a_liar_is_left_out_as_if_it_had_never_come_and_is_on_record(kind):
+def test_contract_a_liar_is_left_out_as_if_it_had_never_come_and_is_on_record(kind: str) -> None:
     task = quadratic_task([1.0, 1.0, 1.0], [[1.0], [3.0], [9.0]], [1, 1, 1])
     alone = quadratic_task([1.0, 1.0], [[1.0], [3.0]], [1, 1])
     local = SGD(lr=0.1, steps=2, batches="full")
@@ -42,18 +47,18 @@ def test_contract_a_liar_is_left_out_as_if_it_had_never_come_and_is_on_record(ki
         assert record.answered.tolist() == [0, 1]
 
 
-def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody():
+def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody() -> None:
     task = quadratic_task([1.0, 1.0, 1.0], [[1.0], [3.0], [9.0]], [1, 1, 1])
 
-    def uninvited(request, answer):
-        more = {
+    def uninvited(request: Fit, answer: Trained) -> Trained:
+        more: dict[str, Any] = {
             name: np.append(getattr(answer, name), getattr(answer, name)[:1]) for name in ("steps", "loss", "finite")
         }
         return replace(
             answer,
             **more,
             clients=np.append(answer.clients, 77),
-            delta=torch.cat([answer.delta, answer.delta[:1] * 1e6]),
+            delta=torch.cat([present(answer.delta), present(answer.delta)[:1] * 1e6]),
             square_norms=None,
         )
 
@@ -84,7 +89,9 @@ def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody():
         (lambda request, answer: Trained(clients=NOBODY, steps=NOBODY, loss=NO, finite=NO), "no answer came"),
     ],
 )
-def test_contract_an_answer_that_is_useless_as_a_whole_leaves_the_model_where_it_was(lie, reason):
+def test_contract_an_answer_that_is_useless_as_a_whole_leaves_the_model_where_it_was(
+    lie: Callable[..., Any], reason: str
+) -> None:
     task = blob_task(4)
     plan = Plan(local=LOCAL, rounds=2, aggregation=FedAvg())
     final, records = run(task, plan, engine=Lying(of_training(lie)))
@@ -94,10 +101,10 @@ def test_contract_an_answer_that_is_useless_as_a_whole_leaves_the_model_where_it
     assert "nobody answered" in records[-1].events
 
 
-def test_contract_a_sum_without_some_is_made_again_of_the_rest():
+def test_contract_a_sum_without_some_is_made_again_of_the_rest() -> None:
     task = blob_task(5)
 
-    def not_finite(request, answer):
+    def not_finite(request: Fit, answer: Trained) -> Trained:
         place = at(answer, 3)
         return answer if place is None else replace(answer, finite=np.arange(len(answer.clients)) != place)
 
@@ -106,10 +113,10 @@ def test_contract_a_sum_without_some_is_made_again_of_the_rest():
     assert records[-1].coefficients.sum() == pytest.approx(1.0)
 
 
-def test_contract_a_probe_that_is_no_number_gains_its_client_nothing():
+def test_contract_a_probe_that_is_no_number_gains_its_client_nothing() -> None:
     task = blob_task(6)
 
-    def loud(request, answer):
+    def loud(request: Any, answer: Any) -> Any:
         return (
             replace(answer, loss=np.where(request.clients == 4, np.inf, answer.loss))
             if isinstance(request, Probe)
@@ -122,23 +129,23 @@ def test_contract_a_probe_that_is_no_number_gains_its_client_nothing():
     assert all("client 4: the loss is not a number" in record.events for record in records[1:])
 
 
-def huge(client, size):
-    def lie(request, answer):
+def huge(client: int, size: float) -> Callable[..., Any]:
+    def lie(request: Fit, answer: Trained) -> Trained:
         place = at(answer, client)
         if place is None:
             return answer
-        rows = answer.delta.clone()
+        rows = present(answer.delta).clone()
         rows[place] = size
         return replace(answer, delta=rows)
 
     return of_training(lie)
 
 
-def test_golden_too_long_a_change_is_left_out_or_shortened():
+def test_golden_too_long_a_change_is_left_out_or_shortened() -> None:
     task = quadratic_task([1.0, 1.0], [[1.0], [1.0]], [1, 1])  # one full step of 0.1 from 0: both send −0.1
     local = SGD(lr=0.1, steps=1, batches="full")
 
-    def after(trust):
+    def after(trust: Trust) -> tuple[float, Record]:
         final, records = run(task, Plan(local=local, rounds=1, trust=trust), engine=Lying(huge(1, -8.0)))
         return final.model.item(), records[-1]
 
@@ -151,7 +158,7 @@ def test_golden_too_long_a_change_is_left_out_or_shortened():
     assert record.metrics["clipped"] == 1.0
 
 
-def test_error_a_run_that_is_to_stop_names_the_client_and_the_reason():
+def test_error_a_run_that_is_to_stop_names_the_client_and_the_reason() -> None:
     with pytest.raises(UpdateError, match=r"round 1 cannot be used.*client 2: answered 2 times.*trust\.policy = \"rej"):
         run(
             blob_task(4),
@@ -168,14 +175,16 @@ def test_error_a_run_that_is_to_stop_names_the_client_and_the_reason():
         ({"policy": "clip"}, r"needs a length to clip to\. Set trust\.max_norm"),
     ],
 )
-def test_error_trust_names_what_is_wrong_with_its_settings(made, message):
+def test_error_trust_names_what_is_wrong_with_its_settings(made: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Trust(**made)
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), FedVARP()])  # asks for a sum; for rows
 @pytest.mark.parametrize("local", [LOCAL, ADAPTING])
-def test_contract_a_loss_that_is_no_number_costs_its_client_the_round_and_nobody_else(local, rule):
+def test_contract_a_loss_that_is_no_number_costs_its_client_the_round_and_nobody_else(
+    local: SGD, rule: Aggregation
+) -> None:
     plan = Plan(local=local, rounds=4, aggregation=rule)
     final, records = run(blob_task(5), plan, engine=Lying(spoil(3, "nan loss")))
     assert all(record.rejected == {3: "the loss is not a number"} for record in records[1:])
@@ -191,11 +200,13 @@ RULES = st.sampled_from([Median(), FedVARP(), FedAvg()])
 
 @settings(max_examples=40)
 @given(LIES, LOCALS, RULES, st.sampled_from([Trust(), Trust(policy="clip", max_norm=1.0), Trust(max_norm=1.0)]))
-def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up(lies, local, rule, trust):
+def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up(
+    lies: list[tuple[int, str]], local: SGD, rule: Aggregation, trust: Trust
+) -> None:
     task = blob_task(6)
     changes = [huge(client, 1e300) if kind == "huge" else spoil(client, kind) for client, kind in lies]
 
-    def rows_only(change):
+    def rows_only(change: Callable[..., Any]) -> Callable[..., Any]:
         return lambda request, answer: answer if getattr(answer, "delta", None) is None else change(request, answer)
 
     engine = Lying(*map(rows_only, changes))
@@ -212,7 +223,7 @@ def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up
         assert (record.coefficients[~np.isin(record.asked, record.answered)] == 0).all()
 
 
-def test_contract_models_that_cannot_be_scored_are_the_worst_there_are():
+def test_contract_models_that_cannot_be_scored_are_the_worst_there_are() -> None:
     from turnout.coordinator.trust import Findings, fitting
     from turnout.requests import Scored
 
@@ -225,7 +236,7 @@ def test_contract_models_that_cannot_be_scored_are_the_worst_there_are():
     assert fitting(request, Scored(loss=["a", "b", "c"]), Findings()).loss.tolist() == [0.0, 0.0, 0.0]
 
 
-def test_golden_a_row_is_finite_or_not_whatever_its_sum_is():
+def test_golden_a_row_is_finite_or_not_whatever_its_sum_is() -> None:
     rows = torch.ones(5, 4)
     rows[1, 2], rows[2, 0], rows[2, 1] = torch.nan, torch.inf, -torch.inf
     rows[3] = 3e38  # finite, though its sum is not
@@ -239,13 +250,13 @@ class OneNaN:
 
     name = "one-nan"
 
-    def __init__(self, what, gone=False):
+    def __init__(self, what: str, gone: bool = False) -> None:
         self.engine, self.what, self.gone, self.trained = Vectorised("cpu"), what, gone, 0
 
-    def answer(self, questions):
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
         return [self.spoilt(a) if isinstance(a, Trained) else a for a in self.engine.answer(questions)]
 
-    def spoilt(self, answer):
+    def spoilt(self, answer: Trained) -> Trained:
         self.trained += 1
         if self.trained != 2:
             return answer
@@ -257,7 +268,7 @@ class OneNaN:
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("what", ["next_rows", "next_sum"])
-def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what, gone, rows):
+def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what: str, gone: bool, rows: bool) -> None:
     local = SGD(lr=0.1, batch_size=7, epochs=1, control="average")
     plan = Plan(local=local, rounds=5, aggregation=FedVARP() if rows else FedAvg(), evaluate=Cadence(every=1))
     state, records = run(blob_task(5), plan, engine=OneNaN(what, gone))
@@ -269,8 +280,8 @@ def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what, go
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), FedVARP(), Median()])
-def test_contract_rows_that_belong_to_a_graph_leave_it(rule):
-    def tied(request, answer):
+def test_contract_rows_that_belong_to_a_graph_leave_it(rule: Aggregation) -> None:
+    def tied(request: Fit, answer: Trained) -> Trained:
         names = ("reduced", "delta", "next_rows", "next_sum")
         held = {name: getattr(answer, name) for name in names if getattr(answer, name) is not None}
         return replace(answer, **{name: value.clone().requires_grad_() for name, value in held.items()})
@@ -283,8 +294,8 @@ def test_contract_rows_that_belong_to_a_graph_leave_it(rule):
     assert all(record.rejected == {} and record.events == () for record in records)
 
 
-def test_contract_gradients_that_belong_to_a_graph_leave_it():
-    def tied(request, answer):
+def test_contract_gradients_that_belong_to_a_graph_leave_it() -> None:
+    def tied(request: Any, answer: Any) -> Any:
         return replace(answer, gradient=answer.gradient.requires_grad_()) if isinstance(request, Probe) else answer
 
     plan = Plan(local=LOCAL, rounds=2, selection=DivFL(cohort_size=2))
@@ -298,11 +309,11 @@ class InPlace(Sequential):
 
     name = "in-place"
 
-    def __init__(self, how):
+    def __init__(self, how: Callable[..., Any]) -> None:
         super().__init__()
         self.how = how
 
-    def answer(self, questions):
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
         answers = super().answer(questions)
         for _, request in questions:
             if isinstance(request, Fit):
@@ -321,6 +332,6 @@ class InPlace(Sequential):
         lambda model: model[:2].neg_(),
     ],
 )
-def test_error_an_engine_that_changes_the_model_it_was_given_is_caught(how):
+def test_error_an_engine_that_changes_the_model_it_was_given_is_caught(how: Callable[..., Any]) -> None:
     with pytest.raises(UpdateError, match=r"The engine 'in-place' changed a model that it was given.*train a copy"):
         run(blob_task(4), Plan(local=LOCAL, rounds=2), engine=InPlace(how))

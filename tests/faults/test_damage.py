@@ -67,7 +67,8 @@ def vouched(folder: Path, inside: str) -> Path:
     database = sqlite3.connect(folder / FILE)
     names = [name for (name,) in database.execute("SELECT name FROM file ORDER BY name")]
     database.close()
-    return folder / next(name for name in names if name.startswith(inside))
+    result: Path = folder / next(name for name in names if name.startswith(inside))
+    return result
 
 
 def flip(path: Path, bit: int) -> None:

@@ -3,6 +3,8 @@
 import json
 import sys
 from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,7 @@ GOOD = "client,start,end,state\n0,0,5,up\n1,2,3,down\n0,6,7.5,evaluate\n"
 
 
 @st.composite
-def traces(draw):
+def traces(draw: st.DrawFn) -> Trace:
     """A trace of up to eight clients, some of them without an interval, rows of clients mixed."""
     rows = []
     clients = draw(st.integers(1, 8))
@@ -35,13 +37,13 @@ def traces(draw):
 
 @settings(max_examples=60)
 @given(trace=traces(), times=st.lists(st.integers(0, 45).map(lambda t: t * 10), min_size=1, max_size=8))
-def test_property_who_is_up_is_what_the_trace_says(trace, times):
+def test_property_who_is_up_is_what_the_trace_says(trace: Trace, times: list[int]) -> None:
     assert_replays(lambda t: Recorded(trace=t, round_seconds=10.0, repeat=False), trace, times)
 
 
 @settings(max_examples=60)
 @given(trace=traces(), seconds=st.floats(0, 450))
-def test_property_one_search_for_all_is_a_look_at_each(trace, seconds):
+def test_property_one_search_for_all_is_a_look_at_each(trace: Trace, seconds: float) -> None:
     expected = np.full(trace.num_clients, DOWN)
     for client in range(trace.num_clients):
         for place in range(trace.offsets[client], trace.offsets[client + 1]):
@@ -53,7 +55,7 @@ def test_property_one_search_for_all_is_a_look_at_each(trace, seconds):
 
 @settings(max_examples=40)
 @given(trace=traces(), cuts=st.lists(st.floats(0, 400), min_size=2, max_size=9, unique=True))
-def test_property_the_share_up_is_the_exact_mean(trace, cuts):
+def test_property_the_share_up_is_the_exact_mean(trace: Trace, cuts: list[float]) -> None:
     edges = np.array(sorted(cuts))
     if (np.diff(edges) < 1e-3).any():
         return
@@ -63,7 +65,7 @@ def test_property_the_share_up_is_the_exact_mean(trace, cuts):
         assert trace.share_up(edges)[place] == pytest.approx(inside / (high - low) / trace.num_clients, abs=1e-9)
 
 
-def test_golden_an_interval_has_its_start_and_not_its_end():
+def test_golden_an_interval_has_its_start_and_not_its_end() -> None:
     trace = trace_of((0, 10, 20), (0, 20, 30), (1, 15, 16))
     assert [trace.up_at(t).tolist() for t in (9.999, 10, 15, 16, 20, 29.999, 30)] == [
         [],
@@ -78,7 +80,7 @@ def test_golden_an_interval_has_its_start_and_not_its_end():
     assert trace.length_seconds == 30.0
 
 
-def test_golden_a_trace_starts_again_or_ends():
+def test_golden_a_trace_starts_again_or_ends() -> None:
     trace = trace_of((0, 0, 10), (1, 10, 20))
     again = Recorded(trace=trace, round_seconds=10.0)
     once = Recorded(trace=trace, round_seconds=10.0, repeat=False)
@@ -86,7 +88,7 @@ def test_golden_a_trace_starts_again_or_ends():
     assert [once.up(view_of(2, t)).tolist() for t in range(1, 6)] == [[0], [1], [], [], []]
 
 
-def test_contract_the_clock_says_what_time_it_is():
+def test_contract_the_clock_says_what_time_it_is() -> None:
     rule = Recorded(trace=trace_of((0, 0, 100), (1, 100, 300)))
     assert [rule.up(view_of(2, 7, seconds=s)).tolist() for s in (0.0, 99.9, 100.0, 299.0, 301.0)] == [
         [0],
@@ -97,13 +99,13 @@ def test_contract_the_clock_says_what_time_it_is():
     ]
 
 
-def test_identity_a_trace_that_is_always_up_is_always():
+def test_identity_a_trace_that_is_always_up_is_always() -> None:
     rule = Recorded(trace=trace_of(*((c, 0, 50) for c in range(6))), round_seconds=7.0)
     for round in range(1, 30):
         assert np.array_equal(rule.up(view_of(6, round)), Always().up(view_of(6, round)))
 
 
-def test_contract_clients_draw_devices_once_and_all_devices_are_drawn():
+def test_contract_clients_draw_devices_once_and_all_devices_are_drawn() -> None:
     trace = trace_of((0, 0, 10), (1, 10, 20), (2, 20, 30))
     rule = Recorded(trace=trace, round_seconds=10.0, assign="drawn")
     ups = [rule.up(view_of(300, t)).tolist() for t in range(1, 7)]
@@ -114,18 +116,18 @@ def test_contract_clients_draw_devices_once_and_all_devices_are_drawn():
     assert few.tolist() == [client for client in ups[0] if client % 2 == 0]
 
 
-def test_contract_a_client_without_an_interval_is_never_up():
+def test_contract_a_client_without_an_interval_is_never_up() -> None:
     rule = Recorded(trace=trace_of((0, 0, 10)), round_seconds=1.0)
     assert all(rule.up(view_of(4, t)).tolist() == [0] for t in range(1, 20))
 
 
-def written(folder, text, name="trace.csv"):
+def written(folder: Path, text: Any, name: str = "trace.csv") -> Path:
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def test_contract_a_file_is_read_as_it_is_written(tmp_path):
+def test_contract_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, GOOD))
     assert trace.offsets.tolist() == [0, 2, 3]
     assert trace.starts.tolist() == [0.0, 6.0, 2.0]
@@ -137,7 +139,7 @@ def test_contract_a_file_is_read_as_it_is_written(tmp_path):
 
 @settings(max_examples=25)
 @given(trace=traces())
-def test_property_a_trace_survives_being_written(trace, tmp_path_factory):
+def test_property_a_trace_survives_being_written(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("t") / "t.csv"
     write_trace(trace, path)
     again = read_trace(path, trace.num_clients)
@@ -172,19 +174,19 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_error_a_bad_trace_is_one_message_with_the_line(case, tmp_path):
+def test_error_a_bad_trace_is_one_message_with_the_line(case: str, tmp_path: Path) -> None:
     text, message = BAD[case]
     with pytest.raises(DataError, match=message) as caught:
         read_trace(written(tmp_path, text), num_clients=3)
     assert "trace.csv" in str(caught.value)
 
 
-def test_error_an_id_that_is_a_mistake_does_not_fill_the_memory(tmp_path):
+def test_error_an_id_that_is_a_mistake_does_not_fill_the_memory(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 5: there is no client 99999999999"):
         read_trace(written(tmp_path, GOOD + "99999999999,8,9,up\n"))
 
 
-def test_error_a_file_that_is_not_there_says_how_to_make_one(tmp_path):
+def test_error_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no trace .*none\.csv\..*turnout trace convert"):
         read_trace(tmp_path / "none.csv")
 
@@ -196,7 +198,9 @@ def test_error_a_file_that_is_not_there_says_how_to_make_one(tmp_path):
         max_size=5,
     )
 )
-def test_property_any_text_is_a_trace_or_one_message(lines, tmp_path_factory):
+def test_property_any_text_is_a_trace_or_one_message(
+    lines: list[list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.mktemp("t") / "t.csv"
     path.write_text("client,start,end,state\n" + "".join(",".join(line) + "\n" for line in lines))
     said = ""
@@ -209,7 +213,7 @@ def test_property_any_text_is_a_trace_or_one_message(lines, tmp_path_factory):
 
 @settings(max_examples=15)
 @given(trace=traces(), ending=st.sampled_from([".parquet", ".pq", ".PARQUET"]))
-def test_property_a_trace_survives_parquet(trace, ending, tmp_path_factory):
+def test_property_a_trace_survives_parquet(trace: Trace, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("t") / f"t{ending}"
     write_trace(trace, path)
     assert path.read_bytes()[:4] == b"PAR1"
@@ -243,7 +247,7 @@ BAD_PARQUET = {
 
 
 @pytest.mark.parametrize("case", BAD_PARQUET)
-def test_error_a_bad_parquet_trace_is_one_message_with_the_row(case, tmp_path):
+def test_error_a_bad_parquet_trace_is_one_message_with_the_row(case: str, tmp_path: Path) -> None:
     change, message = BAD_PARQUET[case]
     columns = {name: column for name, column in (ROWS | (change or {})).items() if column is not None}
     pd.DataFrame(columns).iloc[: None if change else 0].to_parquet(tmp_path / "bad.parquet")
@@ -252,14 +256,16 @@ def test_error_a_bad_parquet_trace_is_one_message_with_the_row(case, tmp_path):
     assert "bad.parquet" in str(caught.value)
 
 
-def test_error_a_file_that_is_not_parquet_says_so(tmp_path):
+def test_error_a_file_that_is_not_parquet_says_so(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"t\.parquet cannot be read as Parquet: .*[^.]\. Write it again, or save it as CSV"
     ):
         read_trace(written(tmp_path, b"PAR1 and then something else", "t.parquet"))
 
 
-def test_error_without_pyarrow_one_message_says_what_to_install(tmp_path, monkeypatch):
+def test_error_without_pyarrow_one_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     install = r'needs pyarrow\. Install it with `pip install "turnout\[parquet\]"`, or '
@@ -269,7 +275,7 @@ def test_error_without_pyarrow_one_message_says_what_to_install(tmp_path, monkey
         read_trace(written(tmp_path, b"PAR1", "t.parquet"))
 
 
-def test_golden_events_become_intervals():
+def test_golden_events_become_intervals() -> None:
     events = [(0.0, UP), (300.0, DOWN), (500.0, UP), (500.0, DOWN), (700.0, UP), (800.0, UP), (1200.0, DOWN)]
     assert between_events(events, 1000.0) == [(0.0, 300.0, UP), (300.0, 700.0, DOWN), (700.0, 1000.0, UP)]
     assert between_events(without_early_events(events, 300.0), 1000.0) == [(0.0, 700.0, DOWN), (700.0, 1000.0, UP)]
@@ -283,7 +289,7 @@ def test_golden_events_become_intervals():
 
 
 @pytest.mark.data
-def test_golden_flash_is_as_its_notes_say(data_folder):
+def test_golden_flash_is_as_its_notes_say(data_folder: Path) -> None:
     path = data_folder / "availability-traces" / "flash_300_devices_6d.json"
     kept, trace = read_recording(path, keep_artefact=True), read_recording(path)
     share = kept.seconds_up() / kept.length_seconds
@@ -300,7 +306,7 @@ def test_golden_flash_is_as_its_notes_say(data_folder):
 
 
 @pytest.mark.data
-def test_golden_fedscale_is_as_its_notes_say(data_folder):
+def test_golden_fedscale_is_as_its_notes_say(data_folder: Path) -> None:
     path = data_folder / "availability-traces" / "fedscale_300_devices_48h_scaled.json"
     kept, trace = read_recording(path, keep_artefact=True), read_recording(path)
     assert round(1 - (kept.seconds_up() / 172_800).mean(), 3) == 0.786
@@ -310,7 +316,7 @@ def test_golden_fedscale_is_as_its_notes_say(data_folder):
     assert all(np.array_equal(kept.up_at(t), trace.up_at(t)) for t in times)
 
 
-def test_error_a_recording_of_something_else(tmp_path):
+def test_error_a_recording_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not JSON"):
         read_recording(written(tmp_path, "client,start\n"))
     for text in (
@@ -325,7 +331,7 @@ def test_error_a_recording_of_something_else(tmp_path):
         read_recording(tmp_path / "none.json")
 
 
-def test_contract_a_recording_of_two_phones(tmp_path):
+def test_contract_a_recording_of_two_phones(tmp_path: Path) -> None:
     flash = {"horizon_s": 900, "devices": [{"two_state": [[0, 1], [300, 0], [600, 1]]}, {"two_state": [[0, 1]]}]}
     trace = read_recording(written(tmp_path, json.dumps(flash)))
     assert [trace.up_at(t).tolist() for t in (0, 599, 600, 899, 900)] == [[1], [1], [0, 1], [0, 1], []]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_contract_a_writer_is_read_refuses_others_and_leaves_whole_rounds_when_k
     writer: tuple[Path, "subprocess.Popen[str]"],
 ) -> None:
     folder, process = writer
-    lengths = set()
+    lengths: set[Any] = set()
     while len(lengths) < 3:  # it goes on writing between two readings
         assert process.poll() is None
         loaded = load(folder)

@@ -26,7 +26,7 @@ SPACE = "{http://www.w3.org/2000/svg}"
 def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in for a machine with nothing that draws."""
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
-    monkeypatch.setattr(figures.shutil, "which", lambda name: None)
+    monkeypatch.setattr(figures.shutil, "which", lambda name: None)  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("no_png")

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,12 @@ from turnout.report.tables import latex_text
 
 NASTY = "<script>alert(1)</script>"
 NO_ONE = {name: np.zeros(0, dtype=np.int64) for name in ("up", "asked", "multiplicity", "answered", "asked_steps")}
-NOBODY_AT_ALL = {**NO_ONE, "local_steps": NO_ONE["up"], "coefficients": np.zeros(0), "losses": np.zeros(0)}
+NOBODY_AT_ALL: dict[str, Any] = {
+    **NO_ONE,
+    "local_steps": NO_ONE["up"],
+    "coefficients": np.zeros(0),
+    "losses": np.zeros(0),
+}
 
 
 def page_of(folder: Path) -> str:

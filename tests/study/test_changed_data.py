@@ -85,7 +85,8 @@ def whole() -> Federation:
 
 
 def held(shares: Any, **changes: Any) -> Held:
-    return replace(shares, **changes)
+    result: Held = replace(shares, **changes)
+    return result
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_golden_metrics_can_be_named() -> None:
 
 def test_error_metrics_that_are_not_there_or_contradict() -> None:
     with pytest.raises(ConfigError, match=r'needs metrics to be a list, each one of "loss", "accuracy"; got \["f1"\]'):
-        Cadence(metrics=("f1",))
+        Cadence(metrics=("f1",))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"evaluate.clients_every measures the accuracy of every client"):
         Cadence(clients_every=2, metrics=("loss",))
 

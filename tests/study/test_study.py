@@ -1,5 +1,6 @@
 """A study as a value, and what running it promises."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,7 @@ def test_error_an_arm_changes_sections_that_exist() -> None:
 
 def test_contract_data_and_modules_made_in_python_are_told_apart() -> None:
     federation, other = from_clients(own_clients()), from_clients(own_clients()[::-1])
-    make = lambda data, model: Study(**{**SMALL, "data": data, "model": model})  # noqa: E731
+    make: Callable[..., Any] = lambda data, model: Study(**{**SMALL, "data": data, "model": model})  # noqa: E731
     net = Net()
     plain = resolved(make(federation, net))
     assert plain == resolved(make(from_clients(own_clients()), net))

@@ -20,7 +20,7 @@ SOLVERS = {
 }
 
 
-def plan(local, rounds=3):
+def plan(local: SGD, rounds: int = 3) -> Plan:
     return Plan(
         local=local,
         rounds=rounds,

@@ -1,21 +1,24 @@
 """Requests to an engine, made by hand."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from turnout.array_types import Floats
+from turnout.engine import Engine, Task
 from turnout.engine.task import samples_of
 from turnout.local import SGD
 from turnout.local.batches import draw_batches
 from turnout.protocols import Population, View
-from turnout.requests import Fit, Offset
+from turnout.requests import EngineRequest, Fit, Offset
 from turnout.row_table import RowTable
 from turnout.streams import Streams
 
 
-def request(task, coefficients, local=None, **more):
+def request(task: Task, coefficients: Floats | None, local: SGD | None = None, **more: Any) -> Fit:
     clients = np.arange(task.federation.num_clients)
     model = task.layout.flatten(task.module)
     population = Population.of(task.federation.sizes)
@@ -36,7 +39,7 @@ def request(task, coefficients, local=None, **more):
     )
 
 
-def offset_of(task, seed):
+def offset_of(task: Task, seed: int) -> Offset:
     """Offset with a row of their own for every client."""
     generator = torch.Generator().manual_seed(seed)
     model = task.layout.flatten(task.module)
@@ -51,7 +54,7 @@ def offset_of(task, seed):
 LOCAL = SGD(lr=0.1, batch_size=4, steps=3)
 
 
-def by_hand(task, asked, place):
+def by_hand(task: Task, asked: Fit, place: int) -> Any:
     module, slab = copy.deepcopy(task.module), samples_of(task, asked)
     keys, one = asked.streams.keys("batches", asked.round, asked.clients[place : place + 1]), slice(place, place + 1)
     drawn = draw_batches(keys, slab.sizes[one], asked.steps[one], LOCAL.batch_size, LOCAL.batches)
@@ -60,6 +63,11 @@ def by_hand(task, asked, place):
         rows = drawn.positions[0, step, : drawn.counts[0, step]] + slab.starts[place]
         rows = torch.from_numpy(rows if slab.order is None else slab.order.numpy()[rows])
         optimiser.zero_grad()
-        nn.functional.cross_entropy(module(slab.x[rows]), slab.y[rows]).backward()
+        torch.autograd.backward(nn.functional.cross_entropy(module(slab.x[rows]), slab.y[rows]))
         optimiser.step()
     return task.layout.flatten(task.module) - task.layout.flatten(module)
+
+
+def answered(engine: Engine, task: Task, request: EngineRequest) -> Any:
+    """Return an engine's answer to one request; which parts of it are there is what the request asks for."""
+    return engine.answer([(task, request)])[0]

@@ -1,45 +1,49 @@
 """Engines that lie about their answers, or note what they were asked."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from turnout.engine import Sequential
-from turnout.requests import Fit
+from turnout.engine.task import Question
+from turnout.requests import Answer, Fit, Trained
 
 
-class Lying:
+class Lying(Sequential):
     """An honest engine whose answers to Fit are spoilt on the way."""
 
     name = "lying"
 
-    def __init__(self, *lies):
-        self.inner, self.lies = Sequential(), lies
-        self.device = torch.device("cpu")
+    def __init__(self, *lies: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.lies = lies
 
-    def answer(self, questions):
-        out = []
-        for (_, request), answer in zip(questions, self.inner.answer(questions), strict=True):
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        out: list[Answer] = []
+        for (_, request), answer in zip(questions, super().answer(questions), strict=True):
             for lie in self.lies:
                 answer = lie(request, answer)
             out.append(answer)
         return out
 
 
-def of_training(change):
+def of_training(change: Callable[..., Any]) -> Callable[..., Any]:
     """Spoil answers to Fit, if the client is in them; the others pass."""
     return lambda request, answer: change(request, answer) if isinstance(request, Fit) else answer
 
 
-def at(answer, client):
+def at(answer: Trained, client: int) -> int | None:
     return int(np.flatnonzero(answer.clients == client)[0]) if client in answer.clients else None
 
 
-def spoil(client, kind):
+def spoil(client: int, kind: str) -> Callable[..., Any]:
     """Return a lie of this kind by one client; answers are of rows."""
 
-    def lie(request, answer):
+    def lie(request: Fit, answer: Any) -> Any:
         place = at(answer, client)
         if place is None:
             return answer
@@ -81,7 +85,7 @@ def spoil(client, kind):
     return of_training(lie)
 
 
-def _with_nan(rows, place):
+def _with_nan(rows: Tensor | None, place: int) -> Tensor | None:
     if rows is None:
         return None
     rows = rows.clone()
@@ -104,10 +108,10 @@ KINDS = {
 class Spy(Sequential):
     """The real engine, with a note of what it was asked."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.asked = []
+        self.asked: list[Any] = []
 
-    def answer(self, questions):
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
         self.asked += [request for _, request in questions]
         return super().answer(questions)

@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 
+from turnout.coordinator import State
 from turnout.coordinator.saving import restored, saved, tables_of
 
 
-def again(state):
+def again(state: State) -> State:
     """The state after a trip through tensors and JSON text; tables are filled by hand."""
     tensors, rest = saved(state)
     back = restored({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(rest)), state)

@@ -1,8 +1,10 @@
 """Every selection rule, with settings that suit a small federation."""
 
+from typing import Any
+
 from turnout.selection import AFL, DivFL, LowLoss, Oort, Optimal, Poisson, PowerOfChoice, Uniform, Weighted
 
-RULES = {
+RULES: dict[str, Any] = {
     "uniform": Uniform(cohort_size=3),
     "uniform, everyone": Uniform(),
     "uniform, replaced": Uniform(cohort_size=3, replacement=True),

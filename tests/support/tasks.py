@@ -1,13 +1,14 @@
 """Small federations and tasks with known answers."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from turnout import losses
-from turnout.data.federation import Federation, from_clients
+from turnout.data.federation import Federation, Held, Samples, from_clients
 from turnout.engine import Task
 
 
@@ -50,25 +51,25 @@ def blob_task(clients: int = 8, *, seed: int = 0, hidden: int | None = 5) -> Tas
 
 
 class LastStep(nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(6, 3)
         self.lstm = nn.LSTM(3, 4, 2, batch_first=True)
         self.out = nn.Linear(4, 3)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         hidden, _ = self.lstm(self.embed(x))
         return self.out(hidden[:, -1])
 
 
-def seeded(module):
+def seeded(module: Any) -> Any:
     generator = torch.Generator().manual_seed(3)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.4, generator=generator)
     return module.double()
 
 
-def image_federation():
+def image_federation() -> Federation:
     rng = np.random.default_rng(0)
     pairs = [
         (torch.tensor(rng.normal(size=(n, 2, 6, 6))), torch.tensor(rng.integers(0, 3, n))) for n in (5, 9, 14, 4, 8, 11)
@@ -76,7 +77,7 @@ def image_federation():
     return from_clients(pairs, test=pairs[0], num_classes=3)
 
 
-def text_federation():
+def text_federation() -> Federation:
     rng = np.random.default_rng(0)
     pairs = [
         (torch.tensor(rng.integers(0, 6, (n, 5))), torch.tensor(rng.integers(0, 3, n))) for n in (5, 9, 14, 4, 8, 11)
@@ -84,7 +85,31 @@ def text_federation():
     return from_clients(pairs, test=pairs[0], num_classes=3)
 
 
-def wide_task():
+def wide_task() -> Task:
     """Return a task whose first layer is so large beside a client's data that its weights are written once a round."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(72, 160), nn.ReLU(), nn.Linear(160, 3))
     return Task(federation=image_federation(), module=seeded(module), loss=losses.cross_entropy)
+
+
+def train_of(federation: Federation) -> Held:
+    """Return the clients' samples, which are in memory."""
+    assert isinstance(federation.train, Held)
+    return federation.train
+
+
+def holdout_of(federation: Federation) -> Held:
+    """Return what the clients hold out."""
+    assert federation.holdout is not None
+    return federation.holdout
+
+
+def test_set_of(federation: Federation) -> Samples:
+    """Return the test set."""
+    assert federation.test is not None
+    return federation.test
+
+
+def server_of(federation: Federation) -> Samples:
+    """Return the server's samples."""
+    assert federation.server is not None
+    return federation.server

@@ -15,6 +15,7 @@ import pytest
 import turnout as to
 from tests.support.command import Turnout
 from tests.support.journal_records import record
+from tests.support.optional import present
 from turnout.errors import ConfigError
 from turnout.journal import load
 from turnout.study import resolved, study_of
@@ -97,7 +98,7 @@ def test_contract_tensorboard_holds_the_journals_numbers(tmp_path: Path) -> None
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
     read = EventAccumulator(str(folder)).Reload()
     return {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
@@ -140,7 +141,7 @@ def mlflow_runs(folder: Path) -> tuple[Any, list[Any]]:
 
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.sqlite'}")
     experiment = client.get_experiment_by_name("phones")
-    return client, list(client.search_runs([experiment.experiment_id]))
+    return client, list(client.search_runs([present(experiment).experiment_id]))
 
 
 @needs("mlflow")

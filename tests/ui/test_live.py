@@ -129,7 +129,7 @@ def test_contract_a_page_hears_each_round_and_the_end(study: Study) -> None:
         events = events_of(server, "phones")
         assert next(events)[1]["done"] == 0
         assert next(events)[0] == "look"
-        seen = []
+        seen: list[Any] = []
         for expected in (0, 4, 8):  # four runs advance together; round 0 trains nobody
             study.go_on()
             while not seen or seen[-1] != expected:

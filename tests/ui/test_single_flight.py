@@ -54,7 +54,7 @@ def test_error_a_page_that_cannot_be_made_is_a_message_and_the_others_go_on(
     write(tmp_path / "huge", study="huge")
     from turnout.ui import server as module
 
-    real = module.report_page
+    real = module.report_page  # type: ignore[attr-defined]
 
     def make(folders: list[Path]) -> object:
         if folders[0].name == "huge":
