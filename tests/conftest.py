@@ -12,7 +12,7 @@ from tests.support.command import Said, Turnout
 from turnout.cli import main
 from turnout.engine import Engine, Sequential, Vectorised
 
-settings.register_profile("turnout", settings.default, deadline=None)  # the machine may be busy
+settings.register_profile("turnout", settings.default, deadline=None, max_examples=50)  # the machine may be busy
 settings.load_profile("turnout")
 
 

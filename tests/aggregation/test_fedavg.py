@@ -85,7 +85,7 @@ def test_convergence_reaches_the_biased_fixed_point_of_quadratics(any_engine: Ca
             return np.asarray(steps)[clients]
 
     final, _ = run(
-        task, Plan(local=Unequal(lr=lr, steps=1, batches="full"), rounds=400, evaluate=NEVER), engine=any_engine()
+        task, Plan(local=Unequal(lr=lr, steps=1, batches="full"), rounds=60, evaluate=NEVER), engine=any_engine()
     )
     pull = p * (1 - (1 - lr * np.array(h)) ** np.array(steps))  # w_i
     minima = np.array(e) / np.array(h)[:, None]

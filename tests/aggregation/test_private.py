@@ -83,8 +83,8 @@ def test_identity_no_noise_and_no_bound_is_fedavg_bit_for_bit() -> None:
 
 def test_identity_a_run_without_noise_and_bound_is_a_run_of_fedavg(any_engine: Callable[[], Engine]) -> None:
     task, rounds = blob_task(9), {"rounds": 4, "selection": Uniform(cohort_size=5), "evaluate": Cadence(every=10**9)}
-    plain = Plan(local=LOCAL, aggregation=FedAvg(weighting="mean"), **rounds)
-    private = Plan(local=LOCAL, aggregation=rule(clip_norm=math.inf, cohort_size=5), **rounds)
+    plain = Plan(local=LOCAL, aggregation=FedAvg(weighting="mean"), **rounds)  # type: ignore[arg-type]
+    private = Plan(local=LOCAL, aggregation=rule(clip_norm=math.inf, cohort_size=5), **rounds)  # type: ignore[arg-type]
     one, _ = run(task, plain, engine=any_engine())
     two, _ = run(task, private, engine=any_engine())
     assert torch.allclose(one.model, two.model, rtol=1e-12, atol=1e-12)

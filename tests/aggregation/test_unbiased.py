@@ -63,7 +63,7 @@ def mean_step(rule: Aggregation, up: Ids, selection: Selection, memory: Callable
 
 def over_availability(rule: Aggregation, selection: Selection, memory: Callable[..., Any] | None = None) -> Floats:
     """The mean direction over who is up, and over the cohorts."""
-    return np.sum(
+    return np.sum(  # type: ignore[no-any-return]
         [chance(up, np.arange(4), Q) * mean_step(rule, up, selection, memory) for up in subsets(range(4))], axis=0
     )
 

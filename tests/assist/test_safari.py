@@ -69,7 +69,7 @@ def test_identity_q_zero_is_gradient_descent_at_the_server(any_engine: Callable[
     final, records = run(task, plan_with(client_prob=0.0), engine=any_engine())
     module = task.layout.load(task.module, task.layout.flatten(task.module))
     optimiser = torch.optim.SGD(module.parameters(), lr=0.2)
-    x, y = task.federation.server
+    x, y = task.federation.server  # type: ignore[misc]
     for _ in range(12):
         optimiser.zero_grad()
         torch.autograd.backward(task.loss(module(x), y).mean())

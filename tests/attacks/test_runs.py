@@ -232,7 +232,7 @@ def test_convergence_the_model_is_replaced_when_the_others_have_settled() -> Non
     assert settled.model.norm() > 2.0
     module = replace(task, module=type(task.module)(2))
     with torch.no_grad():
-        module.module.point.copy_(settled.model)
+        module.module.point.copy_(settled.model)  # type: ignore[operator]
     final, _ = run(module, Plan(local=local, rounds=1, attack=attack, evaluate=QUIET))
     assert final.model.norm() < 0.05
 

@@ -58,7 +58,7 @@ def test_identity_a_boost_of_one_is_label_flip() -> None:
 def test_contract_arms_of_a_seed_share_their_attackers_and_each_seed_has_its_own() -> None:
     arms = [to.arm("flip", attack=LabelFlip(fraction=0.3)), to.arm("sign", attack=SignFlip(fraction=0.3))]
     rounds = study(arms=arms, seeds=2, rounds=1).run().loaded.rounds
-    said = {(row.arm, row.seed): row.events[0].partition(": ")[2] for row in rounds.itertuples() if row.round == 0}
+    said = {(row.arm, row.seed): row.events[0].partition(": ")[2] for row in rounds.itertuples() if row.round == 0}  # type: ignore[index, union-attr]
     assert said["flip", 0] == said["sign", 0]
     assert said["flip", 1] == said["sign", 1]
     assert said["flip", 0] != said["flip", 1]

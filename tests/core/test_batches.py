@@ -27,9 +27,10 @@ unhurried = settings(max_examples=60)
 def blocks(draw: st.DrawFn, least_steps: int = 0) -> tuple[NDArray[Any], Ids, Ids]:
     """Return the keys, sizes and steps of a few clients."""
     rows = draw(st.integers(1, 6))
-    numbers: Callable[..., Any] = lambda low, high: np.array(
-        draw(st.lists(st.integers(low, high), min_size=rows, max_size=rows))
-    )
+
+    def numbers(low: int, high: int) -> Ids:
+        return np.array(draw(st.lists(st.integers(low, high), min_size=rows, max_size=rows)))
+
     keys = Streams(draw(st.integers(0, 99))).keys("batches", draw(st.integers(0, 9)), numbers(0, 10**6))
     return keys, numbers(1, 13), numbers(least_steps, 17)
 
@@ -43,9 +44,9 @@ def one_client(key: uint64, size: int64, steps: int64, batch_size: int | None, m
     if mode == "full" or batch_size is None:
         return [list(range(size))] * steps
     if mode == "replaced":
-        draws = unit(words(np.array([key]), steps * batch_size))[0].reshape(steps, batch_size)
+        draws = unit(words(np.array([key]), steps * batch_size))[0].reshape(steps, batch_size)  # type: ignore[arg-type]
         return [[int(u * size) for u in row] for row in draws]
-    stream = [int(word) >> 24 for word in words(np.array([key]), (steps + 1) * size)[0]]
+    stream = [int(word) >> 24 for word in words(np.array([key]), (steps + 1) * size)[0]]  # type: ignore[arg-type]
     cuts: list[Any] = []
     while len(cuts) < steps:
         epoch, stream = stream[:size], stream[size:]
@@ -163,7 +164,7 @@ def test_identity_no_batch_size_is_full_batches(block: tuple[NDArray[Any], Ids, 
     keys, sizes, steps = block
     full = draw_batches(keys, sizes, steps, 3, "full")
     for mode in MODES:
-        drawn = draw_batches(keys, sizes, steps, None, mode)
+        drawn = draw_batches(keys, sizes, steps, None, mode)  # type: ignore[arg-type]
         assert np.array_equal(drawn.positions, full.positions)
         assert np.array_equal(drawn.counts, full.counts)
 
@@ -249,8 +250,8 @@ def test_property_ties_are_broken_by_position(monkeypatch: pytest.MonkeyPatch) -
     keys, sizes, epochs = Streams(1).keys("batches", 1, np.arange(3)), np.array([300, 1, 200]), np.array([2, 1, 1])
     flat = permutations(keys, sizes, epochs)
     ranks = [
-        coarse(keys[row] + np.arange(1, n + 1, dtype=np.uint64) * batches.GAMMA)
-        for row, n in enumerate((600, 1, 200))  # type: ignore[attr-defined]
+        coarse(keys[row] + np.arange(1, n + 1, dtype=np.uint64) * batches.GAMMA)  # type: ignore[attr-defined, operator]
+        for row, n in enumerate((600, 1, 200))
     ]
     stable = [np.argsort(part, kind="stable") for part in (ranks[0][:300], ranks[0][300:], ranks[1], ranks[2])]
     assert np.array_equal(flat, np.concatenate(stable))

@@ -66,5 +66,5 @@ def test_contract_a_selection_says_truly_whether_it_knows_them(name: str) -> Non
 
     rule = RULES[name]
     weighting = "ht" if type(rule).__name__ == "Optimal" else "mean"
-    run(blob_task(9), plan_of(rule, Watching(weighting=weighting)))
+    run(blob_task(9), plan_of(rule, Watching(weighting=weighting)))  # type: ignore[arg-type]
     assert all(seen) == traits_of(SelectionTraits, rule).knows_inclusion_prob

@@ -57,7 +57,7 @@ def test_contract_a_round_without_work_moves_nothing_and_the_next_goes_on(
     asked: list[Any] = []
     engine = any_engine()
     answer = engine.answer
-    engine.answer = lambda questions: asked.extend(request for _, request in questions) or answer(questions)  # type: ignore[func-returns-value]
+    engine.answer = lambda questions: asked.extend(request for _, request in questions) or answer(questions)  # type: ignore[func-returns-value, method-assign]
     plan = Plan(local=SGD(lr=0.1, steps=2), rounds=3, fleet=Fleet(work=IdleIn(idle)), **TRAINING_FIRST[rule])
     final, records = run(task_with_server_samples(), plan, engine=engine)
     answered = [len(record.answered) for record in records]

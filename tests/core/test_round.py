@@ -131,7 +131,9 @@ def test_contract_a_rule_may_ask_first_and_its_probes_are_counted() -> None:
     task = quadratic_task([1.0, 1.0, 1.0], [[1.0], [-3.0], [2.0]], [2, 3, 4])
     engine = Spy()
     _, records = run(
-        task, Plan(local=SGD(lr=0.5, steps=1, batches="full"), rounds=2, selection=AskFirst()), engine=engine
+        task,
+        Plan(local=SGD(lr=0.5, steps=1, batches="full"), rounds=2, selection=AskFirst()),  # type: ignore[arg-type]
+        engine=engine,
     )
     # at 0 every loss is 0 and the first wins; x = 0.5 then costs (−.375, 1.625, −.875)
     assert [r.asked.tolist() for r in records[1:]] == [[0], [1]]

@@ -36,7 +36,7 @@ NEVER = Cadence(every=10**9)
 
 def state_with(**memory: Any) -> State:
     """A state whose every part remembers this."""
-    return State(model=torch.arange(3.0).double(), last_losses=np.array([1.0, np.nan]), **dict.fromkeys(PARTS, memory))
+    return State(model=torch.arange(3.0).double(), last_losses=np.array([1.0, np.nan]), **dict.fromkeys(PARTS, memory))  # type: ignore[arg-type]
 
 
 def table(budget: int, rows: Sequence[int] = (0, 3)) -> RowTable:
@@ -137,7 +137,7 @@ def resumed(task: Task, plan: Plan, at: int) -> State:
         except StopIteration as stop:
             result: State = stop.value
             return result
-        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]
+        answer = None if isinstance(request, Record) else engine.answer([(task, request)])[0]  # type: ignore[list-item]
 
 
 REMEMBERING = {
@@ -158,11 +158,11 @@ REMEMBERING = {
 def test_identity_a_run_taken_up_half_way_ends_the_same_bit_for_bit(rule: str, hidden: int, budget: int) -> None:
     aggregation, control = REMEMBERING[rule]
     plan = Plan(
-        local=SGD(lr=0.1, batch_size=4, steps=2, momentum=0.5, control=control),
+        local=SGD(lr=0.1, batch_size=4, steps=2, momentum=0.5, control=control),  # type: ignore[arg-type]
         rounds=7,
         fleet=Fleet(availability=Bernoulli(prob=0.8)),
         selection=Uniform(cohort_size=3),
-        aggregation=aggregation,
+        aggregation=aggregation,  # type: ignore[arg-type]
         evaluate=NEVER,
         table_budget=budget,
     )

@@ -80,7 +80,7 @@ RULES = {
 
 def plan_of(rule: str, **more: Any) -> Plan:
     """Six rounds of everyone; rows are asked for, so that one can be forged."""
-    return Plan(**{"local": LOCAL, "rounds": 6, "evaluate": Cadence(every=10**9), **RULES[rule], **more})
+    return Plan(**{"local": LOCAL, "rounds": 6, "evaluate": Cadence(every=10**9), **RULES[rule], **more})  # type: ignore[dict-item]
 
 
 class Rows(Lying):
@@ -217,7 +217,7 @@ class Hoarder:
 
 
 def test_contract_numbers_in_lists_and_dicts_of_a_memory_are_looked_at_too() -> None:
-    final, records = run(blob_task(4), Plan(local=LOCAL, rounds=3, aggregation=Hoarder()))
+    final, records = run(blob_task(4), Plan(local=LOCAL, rounds=3, aggregation=Hoarder()))  # type: ignore[arg-type]
     assert ["aggregation memory 'seen' would not be finite" in str(record.events) for record in records] == [
         *(False, False, True, False),
     ]
@@ -236,7 +236,7 @@ class Forgetful:
 
 
 def test_contract_what_a_selection_remembers_is_kept_only_if_it_is_finite() -> None:
-    final, records = run(blob_task(4), Plan(local=LOCAL, rounds=4, selection=Forgetful()))
+    final, records = run(blob_task(4), Plan(local=LOCAL, rounds=4, selection=Forgetful()))  # type: ignore[arg-type]
     assert records[2].events == ("selection memory 'seen' is not finite and was left as it was",)
     assert final.selection == {"seen": 3.0, "round": 4}
 
@@ -260,7 +260,7 @@ class WithGraph:
 
 def test_contract_tensors_that_belong_to_a_graph_leave_it() -> None:
     rule = WithGraph()
-    final, records = run(blob_task(4), Plan(local=LOCAL, rounds=2, aggregation=rule, server=rule))
+    final, records = run(blob_task(4), Plan(local=LOCAL, rounds=2, aggregation=rule, server=rule))  # type: ignore[arg-type]
     assert not final.model.requires_grad
     assert not final.aggregation["weight"].requires_grad
     assert not final.server["rate"].requires_grad

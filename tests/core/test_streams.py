@@ -214,6 +214,6 @@ def test_property_streams_are_pairwise_uncorrelated() -> None:
         Streams(8).uniforms("up", 1, np.arange(10), length),
     ]
     correlation = np.corrcoef(np.concatenate(rows))
-    off = np.asarray(correlation)[~np.eye(len(correlation), dtype=bool)]
+    off = np.asarray(correlation)[~np.eye(len(correlation), dtype=bool)]  # type: ignore[arg-type, index, misc, type-var]
     assert np.abs(off).max() < 5 / np.sqrt(length)  # 1770 pairs: five standard errors
     assert off.std() == pytest.approx(1 / np.sqrt(length), rel=0.1)

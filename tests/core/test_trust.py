@@ -233,7 +233,7 @@ def test_contract_models_that_cannot_be_scored_are_the_worst_there_are() -> None
     found = Findings()
     assert fitting(request, None, found).loss.tolist() == [0.0, 0.0, 0.0]
     assert found.notes == ["the models could not be scored"]
-    assert fitting(request, Scored(loss=["a", "b", "c"]), Findings()).loss.tolist() == [0.0, 0.0, 0.0]
+    assert fitting(request, Scored(loss=["a", "b", "c"]), Findings()).loss.tolist() == [0.0, 0.0, 0.0]  # type: ignore[arg-type]
 
 
 def test_golden_a_row_is_finite_or_not_whatever_its_sum_is() -> None:
@@ -262,7 +262,7 @@ class OneNaN:
             return answer
         value = getattr(answer, self.what).clone()
         value.view(-1)[0] = torch.nan
-        return replace(answer, **{self.what: None if self.gone else value})
+        return replace(answer, **{self.what: None if self.gone else value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rows", [False, True])
@@ -271,7 +271,7 @@ class OneNaN:
 def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what: str, gone: bool, rows: bool) -> None:
     local = SGD(lr=0.1, batch_size=7, epochs=1, control="average")
     plan = Plan(local=local, rounds=5, aggregation=FedVARP() if rows else FedAvg(), evaluate=Cadence(every=1))
-    state, records = run(blob_task(5), plan, engine=OneNaN(what, gone))
+    state, records = run(blob_task(5), plan, engine=OneNaN(what, gone))  # type: ignore[arg-type]
     assert [len(record.answered) for record in records[3:]] == [5, 5, 5]
     assert bool(torch.isfinite(state.local["shared"]).all())
     assert bool(torch.isfinite(state.world["store control"].take(np.arange(5))).all())

@@ -14,7 +14,7 @@ from turnout.data.converters import from_dataset, from_flwr
 from turnout.errors import DataError
 
 
-class Items(Dataset):
+class Items(Dataset):  # type: ignore[type-arg]
     """A Dataset from a list."""
 
     def __init__(self, items: list[Sequence[Any]]) -> None:
@@ -27,7 +27,7 @@ class Items(Dataset):
         return self.items[i]
 
 
-class Endless(IterableDataset):
+class Endless(IterableDataset):  # type: ignore[type-arg]
     def __iter__(self) -> Any:
         return iter(())
 
@@ -62,7 +62,7 @@ class Flower:
 
     def load_split(self, split: str) -> list[dict[str, Any]]:
         assert split == "test"
-        return self.test
+        return self.test  # type: ignore[return-value]
 
 
 def digit_rows(lo: int, hi: int) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ def test_golden_from_flwr_reads_every_partition_and_the_test_split() -> None:
 def test_golden_from_flwr_reads_a_real_federated_dataset(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="needs the flwr-datasets package")
     flwr_datasets = pytest.importorskip("flwr_datasets", reason="needs the flwr-datasets package")
-    from flwr_datasets.partitioner import NaturalIdPartitioner  # type: ignore[import-not-found]
+    from flwr_datasets.partitioner import NaturalIdPartitioner
 
     digits = load_digits()
     for split, rows in (("train", slice(0, 120)), ("test", slice(120, 150))):
@@ -165,7 +165,7 @@ def flower_without(column: Any) -> Any:
         ),
         (lambda: from_dataset(Items([]), []), r"at least one item; got an empty Dataset"),
         (lambda: from_dataset(Endless(), [0]), r"a Dataset with a length; got Endless\. Use a map-style Dataset"),
-        (lambda: from_dataset(Items([torch.zeros(3)]), [0]), r"items \(x, y\); item 0 is a Tensor\. Wrap the Dataset"),
+        (lambda: from_dataset(Items([torch.zeros(3)]), [0]), r"items \(x, y\); item 0 is a Tensor\. Wrap the Dataset"),  # type: ignore[list-item]
         (
             lambda: from_dataset(Items([("text", 0)]), [0]),
             r"Inputs must be numbers; got text\. Number the labels",
@@ -175,7 +175,7 @@ def flower_without(column: Any) -> Any:
             r"Inputs must share one shape; got \[\(2,\), \(3,\)\]\. Resize or pad",
         ),
         (
-            lambda: from_flwr([1, 2]),
+            lambda: from_flwr([1, 2]),  # type: ignore[arg-type]
             r"needs a flwr_datasets\.FederatedDataset; got list\. Install .* pip install flwr-datasets",
         ),
         (

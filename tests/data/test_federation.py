@@ -127,7 +127,7 @@ def test_property_hold_outs_and_server_samples_are_drawn_evenly() -> None:
 
 def build_with_server(seed: int) -> Samples:
     parts = list(np.arange(40).reshape(4, 10))
-    return assemble(
+    return assemble(  # type: ignore[return-value]
         name="toy", store=store(40), parts=parts, streams=Streams(seed), server_samples=10, num_classes=4
     ).server
 
@@ -146,8 +146,8 @@ def test_contract_samples_are_stored_once_whatever_the_partition() -> None:
     one = build(dealt(1000, 10), store=samples, holdout=0.2)
     two = build(dealt(1000, 100, seed=1), store=samples)
     for held in (one.train, one.holdout, two.train):
-        assert present(held).x.data_ptr() == samples.x.data_ptr()
-        assert present(held).y.data_ptr() == samples.y.data_ptr()
+        assert present(held).x.data_ptr() == samples.x.data_ptr()  # type: ignore[attr-defined]
+        assert present(held).y.data_ptr() == samples.y.data_ptr()  # type: ignore[attr-defined]
 
 
 def test_contract_beside_the_samples_a_federation_keeps_four_bytes_a_sample_and_a_few_words_a_client() -> None:

@@ -116,7 +116,7 @@ def test_contract_legacy_seed_fixes_the_samples_but_not_the_hold_out() -> None:
     a, b = (Synthetic(clients=3, samples=50, legacy_seed=4).build(Streams(seed)) for seed in (0, 1))
     assert not torch.equal(test_set_of(a).x, test_set_of(b).x)
     rows = [np.concatenate([train_of(f).of(1).x, holdout_of(f).of(1).x]) for f in (a, b)]
-    assert np.array_equal(*(r[np.lexsort(r.T)] for r in rows))
+    assert np.array_equal(*(r[np.lexsort(r.T)] for r in rows))  # type: ignore[arg-type]
 
 
 def test_contract_synthetic_test_set_is_the_union_of_the_hold_outs() -> None:
@@ -236,7 +236,7 @@ GIVEN = Quadratics(curvatures=(1.0, 3.0), targets=((2.0, 0.0), (0.0, 6.0)), num_
 
 
 def float64_point(dim: int) -> Vector:
-    return Point(dim=dim, dtype="float64").build((1,), dim, torch.Generator())
+    return Point(dim=dim, dtype="float64").build((1,), dim, torch.Generator())  # type: ignore[return-value]
 
 
 def local_steps(problem: Quadratics, client: int, point: Tensor, lr: float, steps: int) -> Tensor:
@@ -249,7 +249,7 @@ def local_steps(problem: Quadratics, client: int, point: Tensor, lr: float, step
     for _ in range(steps):
         (gradient,) = torch.autograd.grad(quadratic(model(x), y).mean(), model.point)
         with torch.no_grad():
-            model.point -= lr * gradient
+            model.point -= lr * gradient  # type: ignore[misc]
     return model.point.detach()
 
 

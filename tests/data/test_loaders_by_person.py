@@ -66,7 +66,7 @@ def test_property_windows_stay_inside_one_stretch_of_one_role(tmp_path: Path) ->
     for client, name in enumerate(federation.client_names):
         stretches = ((federation.train, 0), (federation.holdout, 360))
         for shares, start in stretches:
-            mine = present(shares).of(client)
+            mine = present(shares).of(client)  # type: ignore[attr-defined]
             for row in (0, len(mine) - 1):
                 window = "".join(VOCABULARY[i] for i in mine.x[row]) + VOCABULARY[int(mine.y[row])]
                 assert window == roles[name][start + row : start + row + WINDOW + 1]

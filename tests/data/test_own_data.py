@@ -142,14 +142,14 @@ def flat(width: int, count: int = 1, targets: Any = None) -> tuple[Tensor, Tenso
         (lambda: from_clients([([["a", "b"]], [0])]), r"Client 0's inputs must be numbers; got text"),
         (lambda: from_clients([([{}], [0])]), r"Client 0's inputs must be numbers; got entries of kind object"),
         (lambda: from_clients([(3.0, [0])]), r"Client 0's inputs must hold one entry per sample; got a single number"),
-        (lambda: from_clients([torch.zeros(2, 3)]), r"Client 0's samples must be a pair \(x, y\); got Tensor"),
+        (lambda: from_clients([torch.zeros(2, 3)]), r"Client 0's samples must be a pair \(x, y\); got Tensor"),  # type: ignore[list-item]
         (
             lambda: from_clients([(torch.zeros(3, 1), [0, 1]), (torch.zeros(1, 1), [0, 1])]),
             r"Client 0's samples need one target per input; got 3 inputs and 2 targets",
         ),
         (lambda: from_clients(pairs(), holdout=1.0), r"holdout must lie in \[0, 1\); got 1\.0"),
         (lambda: from_clients(pairs(), holdout=[None]), r"one \(x, y\) pair per client; got 1 entries for 3 clients"),
-        (lambda: from_clients(pairs(), holdout="half"), r"holdout must be a fraction .*got 'half' for 3 clients"),
+        (lambda: from_clients(pairs(), holdout="half"), r"holdout must be a fraction .*got 'half' for 3 clients"),  # type: ignore[arg-type]
         (lambda: from_clients(pairs(), names=["a"]), r"Client names must be one per client; got 1 for 3 clients"),
         (
             lambda: from_clients(pairs(), groups="north"),

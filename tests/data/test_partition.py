@@ -108,7 +108,7 @@ def test_property_any_labels_give_disjoint_parts_or_a_message(
     data: st.DataObject, rule: Any, num_clients: int, classes: list[int]
 ) -> None:
     labels = data.draw(st.permutations(np.repeat(np.arange(len(classes)) * 3, classes).tolist()))
-    labels = np.array(labels, dtype=np.int64)
+    labels = np.array(labels, dtype=np.int64)  # type: ignore[assignment]
     generator = rng(data.draw(st.integers(0, 99)))
     scarce = len(labels) < 3 * num_clients or isinstance(rule, OneLabel)  # the only reason to refuse
     try:

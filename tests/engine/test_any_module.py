@@ -243,7 +243,7 @@ def test_error_a_batch_that_the_loss_cannot_take_names_the_client() -> None:
     def refuses(out: Tensor, y: Tensor) -> None:
         raise RuntimeError("no loss for you\nand more lines")
 
-    task = Task(federation=blob_federation(), module=seeded(nn.Linear(4, 3)), loss=refuses)
+    task = Task(federation=blob_federation(), module=seeded(nn.Linear(4, 3)), loss=refuses)  # type: ignore[arg-type]
     said = r"Linear needs batches .* client 0 one of 4 \(RuntimeError: no loss for you\). Look at what the model or"
     with pytest.raises(ConfigError, match=said):
         Sequential().answer([(task, request(task, None, LOCAL))])

@@ -81,7 +81,7 @@ def plan_of(rule: str, algorithm: str = "FedAvg") -> Plan:
     fleet = Fleet(availability=Bernoulli(prob=0.8), clock=clock)
     plan = Plan(local=PLAIN, rounds=5, fleet=fleet, selection=RULES[rule], evaluate=Cadence(every=10**9))
     weighting = "ht" if isinstance(RULES[rule], Optimal) else "mean"
-    return replace(plan, **{"aggregation": FedAvg(weighting=weighting), **ALGORITHMS[algorithm]})
+    return replace(plan, **{"aggregation": FedAvg(weighting=weighting), **ALGORITHMS[algorithm]})  # type: ignore[arg-type]
 
 
 PAIRS = [(rule, "FedAvg") for rule in RULES] + [("uniform", name) for name in ALGORITHMS if name != "FedAvg"]
@@ -101,7 +101,7 @@ def test_identity_an_open_filter_is_the_run_without_one(rule: str, algorithm: st
     base, before = run(task_of(), plan)
     assert sum(len(record.answered) for record in before) > 0
     for name, filtering in OPEN.items():
-        same, after = run(task_of(), replace(plan, filtering=filtering))
+        same, after = run(task_of(), replace(plan, filtering=filtering))  # type: ignore[arg-type]
         assert [r.asked.tolist() for r in after] == [r.asked.tolist() for r in before], name
         assert [r.answered.tolist() for r in after] == [r.answered.tolist() for r in before], name
         assert torch.allclose(same.model, base.model, rtol=0, atol=1e-12), name
@@ -112,7 +112,7 @@ def test_identity_an_open_filter_is_the_run_without_one(rule: str, algorithm: st
 def test_contract_only_those_a_filter_kept_are_asked(rule: str, name: str) -> None:
     engine, kept_in = Watched(), []
 
-    class Noted(type(REAL[name])):
+    class Noted(type(REAL[name])):  # type: ignore[misc]
         """The filter, with a note of whom it kept."""
 
         def keep(self, pool: Ids, view: View, ask: Asker) -> Generator[Any, Any, Any]:

@@ -161,8 +161,8 @@ def test_identity_one_group_is_always() -> None:
 def test_identity_a_run_with_one_group_is_the_run_without_a_fleet() -> None:
     task, plan = blob_task(8), {"local": SGD(lr=0.1, steps=2, batch_size=4), "rounds": 5}
     selection = Uniform(cohort_size=3)
-    plain, _ = run(task, Plan(**plan, selection=selection))
-    cyclic, records = run(task, Plan(**plan, selection=selection, fleet=Fleet(availability=Cyclic(groups=1))))
+    plain, _ = run(task, Plan(**plan, selection=selection))  # type: ignore[arg-type]
+    cyclic, records = run(task, Plan(**plan, selection=selection, fleet=Fleet(availability=Cyclic(groups=1))))  # type: ignore[arg-type]
     assert (plain.model == cyclic.model).all()
     assert all(len(record.asked) == 3 for record in records[1:])
 

@@ -26,7 +26,7 @@ from turnout.protocols import Timing
 
 
 def timed(clock: Deadline, steps: ArrayLike, model_bytes: int = 100, clients: None = None) -> Timing:
-    ids = np.arange(len(steps)) if clients is None else np.asarray(clients)
+    ids = np.arange(len(steps)) if clients is None else np.asarray(clients)  # type: ignore[arg-type]
     return clock.run(ids, np.asarray(steps, dtype=np.int64), model_bytes, view_of(10))
 
 

@@ -111,7 +111,7 @@ def test_property_a_run_keeps_to_its_fleet(
     seed: int,
     cohort: int | None,
 ) -> None:
-    fleet = Fleet(availability=availability, work=work, clock=clock, membership=membership)
+    fleet = Fleet(availability=availability, work=work, clock=clock, membership=membership)  # type: ignore[arg-type]
     cohort = cohort if isinstance(scheme, FedAvg) else None  # the schemes want everyone
     sizes = [1, 4, 2, 3, 5, 2]
     task = quadratic_task([1.0] * CLIENTS, [[float(c)] for c in range(CLIENTS)], sizes)
@@ -157,7 +157,7 @@ class Counting(Sequential):
         answers = super().answer(questions)
         for (_, request), answer in zip(questions, answers, strict=True):
             if isinstance(request, Fit):
-                self.trained[request.round] = dict(zip(answer.clients.tolist(), answer.steps.tolist(), strict=True))
+                self.trained[request.round] = dict(zip(answer.clients.tolist(), answer.steps.tolist(), strict=True))  # type: ignore[union-attr]
         return answers
 
 
@@ -197,14 +197,14 @@ def test_property_the_journals_counts_equal_what_happened(
     for row in found.rounds[found.rounds["round"] > 0].itertuples():
         did = engine.trained.get(row.round, {})
         clients = found.clients[found.clients["round"] == row.round]
-        up = found.up("study", seed, row.round)
+        up = found.up("study", seed, row.round)  # type: ignore[arg-type]
         assert row.up == len(up)
         assert row.asked == len(clients) == (len(up) if cohort is None else min(cohort, len(up)))
         assert row.answered == len(did) == int(clients["answered"].sum())
         came = clients[clients["answered"].astype(bool)]
         assert dict(zip(came["client"], came["local_steps"], strict=True)) == did
         assert row.gradient_evaluations == sum(steps * sizes[client] for client, steps in did.items())
-        assert (row.bytes_down, row.bytes_up) == (16 * row.asked, 16 * row.answered)
+        assert (row.bytes_down, row.bytes_up) == (16 * row.asked, 16 * row.answered)  # type: ignore[operator]
     assert set(engine.trained) <= set(found.rounds["round"])
 
 

@@ -112,7 +112,7 @@ def test_contract_the_test_set_follows_the_objective(on_departure: Any, tested: 
 def test_convergence_to_the_optimum_of_those_who_are_there() -> None:
     local, seldom = SGD(lr=0.5, steps=1, batches="full"), Cadence(every=1000)
     for reboot, near in (("vanilla", 1e-8), ("fast", 1e-3)):  # the boost is 1 + 2/j²: still 5e-4 after 60 rounds
-        plan = plan_of(Scheduled(arrivals={3: 10}), 70, Turnover(reboot=reboot), evaluate=seldom)
+        plan = plan_of(Scheduled(arrivals={3: 10}), 70, Turnover(reboot=reboot), evaluate=seldom)  # type: ignore[arg-type]
         arrived, _ = run(task(), replace(plan, local=local))
         assert np.allclose(arrived.model.numpy(), optimum([0, 1, 2, 3]), atol=near)
     leaving = plan_of(Scheduled(departures={1: 10}), 70, EXCLUDE, evaluate=seldom)

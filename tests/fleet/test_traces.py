@@ -31,8 +31,8 @@ def traces(draw: st.DrawFn) -> Trace:
         rows += [(client, a, b, draw(st.integers(0, 2))) for a, b in zip(moments[::2], moments[1::2], strict=False)]
     rows = rows or [(0, 1, 2, UP)]
     rows = sorted(rows, key=lambda row: (row[1], row[0]))  # by time: clients mixed
-    client, start, end, state = (np.array(column) for column in zip(*rows, strict=True))
-    return Trace.of(Intervals(client, start.astype(float), end.astype(float), state.astype(np.int8)), clients)
+    client, start, end, state = (np.array(column) for column in zip(*rows, strict=True))  # type: ignore[assignment]
+    return Trace.of(Intervals(client, start.astype(float), end.astype(float), state.astype(np.int8)), clients)  # type: ignore[arg-type]
 
 
 @settings(max_examples=60)
@@ -249,7 +249,7 @@ BAD_PARQUET = {
 @pytest.mark.parametrize("case", BAD_PARQUET)
 def test_error_a_bad_parquet_trace_is_one_message_with_the_row(case: str, tmp_path: Path) -> None:
     change, message = BAD_PARQUET[case]
-    columns = {name: column for name, column in (ROWS | (change or {})).items() if column is not None}
+    columns = {name: column for name, column in (ROWS | (change or {})).items() if column is not None}  # type: ignore[operator]
     pd.DataFrame(columns).iloc[: None if change else 0].to_parquet(tmp_path / "bad.parquet")
     with pytest.raises(DataError, match=message) as caught:
         read_trace(tmp_path / "bad.parquet", num_clients=3)

@@ -31,21 +31,21 @@ def times(count: int) -> settings:
 
 @pytest.mark.parametrize("name", QUICK)
 @given(chooser=st.data())
-@times(120)
+@times(60)
 def test_property_a_damaged_file_is_read_or_refused(name: str, tmp_path: Path, chooser: st.DataObject) -> None:
     outcome(name, chooser.draw(damaged(name)), tmp_path)
 
 
 @pytest.mark.parametrize("name", SLOW)
 @given(chooser=st.data())
-@times(20)
+@times(10)
 def test_property_a_damaged_journal_is_shown_or_refused(name: str, tmp_path: Path, chooser: st.DataObject) -> None:
     outcome(name, chooser.draw(damaged(name)), tmp_path)
 
 
 @pytest.mark.parametrize("name", QUICK)
 @given(data=st.binary(max_size=200))
-@times(50)
+@times(25)
 def test_property_any_bytes_are_read_or_refused(name: str, tmp_path: Path, data: bytes) -> None:
     outcome(name, data, tmp_path)
 

@@ -17,7 +17,7 @@ from turnout.streams import Streams
 
 
 def held(first: int = 3, **changes: np.ndarray) -> ClientFacts:
-    return ClientFacts(sizes=np.array([first, 300, 7]), **changes)
+    return ClientFacts(sizes=np.array([first, 300, 7]), **changes)  # type: ignore[arg-type]
 
 
 def begun(arm: str, seed: int, holdings: ClientFacts | None) -> RunInfo:
@@ -78,7 +78,7 @@ def test_contract_a_study_tells_the_journal_what_its_clients_hold() -> None:
         np.testing.assert_array_equal(plain.label_counts, federation.label_counts())
         assert plain.seconds_per_step is None
         draws = Streams(seed).uniforms("device seconds_per_step", 0, np.arange(federation.num_clients))[:, 0]
-        np.testing.assert_allclose(timed.seconds_per_step, 0.2 * np.exp(ndtri(draws)))
+        np.testing.assert_allclose(timed.seconds_per_step, 0.2 * np.exp(ndtri(draws)))  # type: ignore[arg-type]
 
 
 def test_error_a_run_that_is_not_there_names_what_is() -> None:

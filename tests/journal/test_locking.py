@@ -53,7 +53,7 @@ def test_contract_a_writer_waits_for_readers(tmp_path: Path) -> None:
     reader.start()
     reading.wait()
     with journal(tmp_path):
-        order.append("written")
+        order.append("written")  # type: ignore[arg-type]
     reader.join()
     assert order == [True, "written"]
 

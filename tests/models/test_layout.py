@@ -151,7 +151,7 @@ def test_golden_buffers_are_the_floating_point_ones() -> None:
     layout = Layout.of(module)
     assert [slot.name for slot in layout.buffers] == ["1.running_mean", "1.running_var"]
     assert layout.buffer_size == 6
-    expected = torch.cat([module[1].running_mean, module[1].running_var])
+    expected = torch.cat([module[1].running_mean, module[1].running_var])  # type: ignore[list-item]
     assert torch.equal(layout.flatten_buffers(module), expected)
     assert layout.size == sum(p.numel() for p in module.parameters())
 
@@ -171,8 +171,8 @@ def test_golden_loading_without_buffers_leaves_them_alone() -> None:
     source, target = with_statistics(), nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
     layout = Layout.of(source)
     layout.load(target, layout.flatten(source))
-    assert target[1].running_mean.tolist() == [0, 0, 0]
-    assert target[1].running_var.tolist() == [1, 1, 1]
+    assert target[1].running_mean.tolist() == [0, 0, 0]  # type: ignore[operator]
+    assert target[1].running_var.tolist() == [1, 1, 1]  # type: ignore[operator]
 
 
 def test_property_flattened_buffers_are_a_copy() -> None:

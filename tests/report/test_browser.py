@@ -180,5 +180,5 @@ def test_contract_a_page_where_nobody_came_is_quiet(browser: Browser, tmp_path: 
     nobody = {name: np.zeros(0, dtype=np.int64) for name in ("up", "asked", "multiplicity", "answered")}
     nobody |= {"asked_steps": nobody["up"], "local_steps": nobody["up"]}
     floats: dict[str, Any] = {"coefficients": np.zeros(0), "losses": np.zeros(0)}
-    folder = write(tmp_path / "phones", **nobody, **floats)
+    folder = write(tmp_path / "phones", **nobody, **floats)  # type: ignore[arg-type]
     assert is_quiet(browser.open(write_report([folder], tmp_path / "page.html")))

@@ -18,12 +18,12 @@ class Echo:
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return the requests."""
         self.calls.append([type(request) for _, request in questions])
-        return [request for _, request in questions]
+        return [request for _, request in questions]  # type: ignore[misc]
 
 
 def test_identity_answers_come_in_the_order_of_the_questions() -> None:
     echo = Echo()
-    timed = Timed(echo)
+    timed = Timed(echo)  # type: ignore[arg-type]
     kinds = (Probe, Fit, Evaluate, Fit, Probe)
     requests = [object.__new__(kind) for kind in kinds]
     answers = timed.answer([(None, request) for request in requests])  # type: ignore[misc]

@@ -71,7 +71,7 @@ def test_contract_only_the_pool_is_asked_ascending_each_once_and_never_too_many(
     assert len(choice.multiplicity) == len(choice.clients)
     assert (choice.multiplicity >= 1).all()
     if most_asked(rule) is not None:
-        assert len(choice.clients) <= most_asked(rule)
+        assert len(choice.clients) <= most_asked(rule)  # type: ignore[operator]
     if choice.inclusion_prob is not None:
         assert len(choice.inclusion_prob) == len(choice.clients)
         assert (choice.inclusion_prob > 0).all()
@@ -165,7 +165,7 @@ def plan_of(rule: Any, rounds: int = 5) -> Plan:
         rounds=rounds,
         fleet=Fleet(availability=Bernoulli(prob=0.6), clock=Deadline(seconds_per_step=Lognormal(median=1.0))),
         selection=rule,
-        aggregation=FedAvg(weighting=weighting),
+        aggregation=FedAvg(weighting=weighting),  # type: ignore[arg-type]
         evaluate=Cadence(every=10**9),
     )
 

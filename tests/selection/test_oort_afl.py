@@ -143,7 +143,7 @@ def test_golden_the_seconds_that_a_rule_sees_are_those_that_the_round_then_takes
     task, rule = quadratic_task([1.0] * 3, [[1.0]] * 3, [1, 1, 1]), Asks()
     clock = Deadline(seconds_per_step=(4.0, 1.0, 2.0), down_bandwidth=8.0, up_bandwidth=4.0)
     half = Fraction(fraction=0.5)  # stopping half-way is not foreseen
-    plan = Plan(local=SGD(lr=0.1, steps=4, batches="full"), rounds=1, selection=rule)
+    plan = Plan(local=SGD(lr=0.1, steps=4, batches="full"), rounds=1, selection=rule)  # type: ignore[arg-type]
     _, records = run(task, replace(plan, fleet=Fleet(clock=clock)))
     assert rule.noted[0].tolist() == [19.0, 7.0, 11.0]  # one float64: 1 s down, 2 s up, and four steps
     assert records[1].asked.tolist() == [1]

@@ -74,7 +74,7 @@ def test_identity_d_equal_to_n_is_the_largest_losses_of_all(estimate: Any) -> No
     loss = np.random.default_rng(0).normal(size=18)
     for rule, sign in ((PowerOfChoice, -1), (LowLoss, 1)):
         choice = chosen(rule(cohort_size=3, pool_size=18, estimate=estimate), UP, view([1] * 18, last=loss), Desk(loss))
-        assert choice.clients.tolist() == sorted(sorted(UP, key=lambda c, s=sign: s * loss[c])[:3])
+        assert choice.clients.tolist() == sorted(sorted(UP, key=lambda c, s=sign: s * loss[c])[:3])  # type: ignore[misc]
 
 
 def test_identity_a_batch_of_all_samples_is_the_full_loss() -> None:

@@ -21,7 +21,7 @@ from tests.support.server_checks import (
     rate,
 )
 from tests.support.server_steps import close, step_of
-from tests.support.tasks import blob_task
+from tests.support.tasks import blob_task, train_of
 from turnout import losses
 from turnout.aggregation import FedAvg, Median
 from turnout.array_types import Ids
@@ -225,9 +225,11 @@ def test_contract_a_run_taken_up_after_such_a_round_measures_that_mean() -> None
 
 def test_contract_a_step_of_the_servers_own_is_measured_as_it_is() -> None:
     task, watcher = blob_task(6), Watcher()
-    other = blob_task(1, seed=9).federation.train
+    other = train_of(blob_task(1, seed=9).federation)
     helped = Task(
-        federation=replace(task.federation, server=Samples(other.x, other.y)), module=task.module, loss=task.loss
+        federation=replace(task.federation, server=Samples(other.x, other.y)),
+        module=task.module,
+        loss=task.loss,
     )
     plan = Plan(
         local=SGD(lr=0.1, batch_size=4, epochs=1),

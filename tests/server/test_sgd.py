@@ -39,7 +39,7 @@ def test_identity_rate_one_is_the_average_of_the_models() -> None:
     worker, slab = Worker(task), task.federation.train.fetch(clients)
     models = [start - worker.train(request, i, slab).delta for i in range(3)]
     average = sum(float(p) * m for p, m in zip(population.weights, models, strict=True))
-    assert torch.allclose(final.model, average, rtol=0, atol=1e-12)
+    assert torch.allclose(final.model, average, rtol=0, atol=1e-12)  # type: ignore[arg-type]
 
 
 def test_golden_half_the_rate_goes_half_the_way() -> None:

@@ -87,7 +87,7 @@ def test_contract_seeds_are_counted_from_zero_or_given() -> None:
 def test_contract_data_is_redrawn_with_each_seed_unless_it_has_its_own() -> None:
     def asked(study: Study) -> dict[int, dict[int, int]]:
         frame = study.run().loaded.clients
-        return {seed: dict(zip(f["client"], f["asked_steps"], strict=True)) for seed, f in frame.groupby("seed")}
+        return {seed: dict(zip(f["client"], f["asked_steps"], strict=True)) for seed, f in frame.groupby("seed")}  # type: ignore[misc]
 
     everyone = {**SMALL, "selection": Uniform(), "fleet": Fleet(), "rounds": 1, "seeds": 2}
     redrawn, fixed = asked(Study(**everyone)), asked(Study(**everyone, data_seed=0))

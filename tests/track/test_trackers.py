@@ -98,7 +98,7 @@ def test_contract_tensorboard_holds_the_journals_numbers(tmp_path: Path) -> None
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     read = EventAccumulator(str(folder)).Reload()
     return {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
@@ -186,7 +186,7 @@ def offline_run(file: Path) -> dict[str, Any]:
 
     told: dict[str, Any] = {"config": {}, "history": []}
     for data in entries(file.read_bytes()):
-        entry = wandb_internal_pb2.Record()
+        entry = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
         entry.ParseFromString(data)
         if entry.HasField("run"):
             told["config"] |= {item.key: json.loads(item.value_json) for item in entry.run.config.update}

@@ -204,6 +204,6 @@ def test_contract_nobody_is_watched_for_and_connections_are_let_go(study: Study)
         while next(events)[0] != "progress":
             pass
         assert len(server.watcher.connections) == 1
-        events.close()
+        events.close()  # type: ignore[attr-defined]
         while server.watcher.connections:
             pass
