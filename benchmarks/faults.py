@@ -23,17 +23,20 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
-from tests.conftest import blob_task, run
-from tests.core.test_trust import KINDS, LOCAL, Lying, spoil
-from tests.faults.harness import LossAccumulator, Turnout, torture, turnouts
-from tests.faults.studies import STUDIES, write_study
-from tests.hostile.crafted import CRAFTED, everything, half_done, users_files
-from tests.hostile.readers import READERS
-from tests.hostile.test_fuzz import SLOW, damaged, outcome
+from tests.support.crafted_folders import CRAFTED, everything, half_done, users_files
+from tests.support.damaged_files import SLOW, damaged, outcome
+from tests.support.engines import KINDS, Lying, spoil
+from tests.support.fault_injection import KillCounts, Turnout, torture, turnouts
+from tests.support.fault_studies import STUDIES, write_study
+from tests.support.runs import run
+from tests.support.tasks import blob_task
+from tests.support.untrusted_readers import READERS
 
 from turnout.aggregation import FedVARP
 from turnout.coordinator import Plan
+from turnout.local import SGD
 
+LOCAL = SGD(lr=0.1, batch_size=5, epochs=1)
 COMMANDS = ("compare", "report", "resume")  # on crafted folders
 
 
@@ -86,7 +89,11 @@ def lied_to(rounds: int, seed: int) -> dict[str, Any]:
     for _ in range(-(-rounds // 10)):
         liars = dict(zip(rng.sample(range(6), 3), rng.sample(list(KINDS), 3), strict=True))
         engine = Lying(*(spoil(client, kind) for client, kind in liars.items()))
-        final, records = run(blob_task(6), Plan(local=LOCAL, rounds=10, aggregation=FedVARP()), engine=engine)
+        final, records = run(
+            blob_task(6),
+            Plan(local=LOCAL, rounds=10, aggregation=FedVARP()),
+            engine=engine,
+        )
         if not torch.isfinite(final.model).all():
             raise SystemExit(f"The model is not finite after {liars}.")
         for record in records[1:]:
@@ -118,7 +125,7 @@ def _damaged_files(name: str, count: int, folder: Path) -> int:
     return seen
 
 
-def report(found: dict[str, LossAccumulator], seed: int, seconds: float) -> dict[str, object]:
+def report(found: dict[str, KillCounts], seed: int, seconds: float) -> dict[str, object]:
     """Return the figures."""
     totals = {
         name: sum(getattr(t, name) for t in found.values()) for name in ("kills", "power_cuts", "resumed", "studies")

@@ -63,7 +63,7 @@ def feed(reader: str, seconds: int, keep: Path) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["turnout", "tomllib", "tarfile", "zipfile"]):
-        from tests.hostile.readers import GOOD, READERS
+        from tests.support.untrusted_readers import GOOD, READERS
 
         from turnout.errors import TurnoutError
 

@@ -25,6 +25,7 @@ from turnout.study import load_study, resolved_settings
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "turnout"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # From the ground up. A module may import from lower layers and from its own unit, never from a neighbour or above.
 LAYERS: tuple[frozenset[str], ...] = (
@@ -174,6 +175,38 @@ def test_contract_imports_point_one_way(path: Path) -> None:
 )
 def test_contract_a_wrong_import_is_seen(module: str, source: str) -> None:
     assert len(trespasses(module, imported(source))) == 1
+
+
+def imported_tests(source: str) -> list[str]:
+    """Return the modules of tests and fixtures that a source imports."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name for name in names if re.match(r"tests\.(.*\.)?(test_|conftest\b)", name)]
+
+
+def test_contract_tests_share_code_through_support_alone() -> None:
+    """A test module or conftest.py that others import runs, or fails, with them."""
+    found = {str(path.relative_to(ROOT)): imported_tests(path.read_text()) for path in TESTS}
+    assert {path: names for path, names in found.items() if names} == {}, "move what is shared to tests/support"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tests.core.test_round import Spy",
+        "from tests.core import test_round as rounds",
+        "def late():\n    import tests.test_losses",
+        "from tests.conftest import turnout",
+        "from tests import conftest",
+    ],
+)
+def test_contract_an_import_of_a_test_is_seen(source: str) -> None:
+    assert len(imported_tests(source)) == 1
+    assert imported_tests("from tests.support.runs import run\nimport pytest") == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
@@ -379,7 +412,7 @@ def test_contract_every_test_that_a_page_names_is_there(page: Path) -> None:
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
-def test_contract_the_round_never_asks_a_rule_of_the_fleet():
+def test_contract_the_round_never_asks_a_rule_of_the_fleet() -> None:
     """What the fleet does is the world's to say; only a plan and checks made before the first round may read it."""
     for path in sorted((PACKAGE / "coordinator").glob("*.py")):
         read = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]

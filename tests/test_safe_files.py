@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from turnout import safe_files
 from turnout.safe_files import ASIDE, written
 
 
@@ -19,7 +18,7 @@ def plant(aside: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             aside.symlink_to(target)
         return found
 
-    monkeypatch.setattr(safe_files.os.path, "lexists", look)
+    monkeypatch.setattr(os.path, "lexists", look)
 
 
 @pytest.mark.parametrize("name", ["precious.txt", "not-there.txt"])

@@ -1,22 +1,29 @@
 """ClusterFedVARP: its part of T12, the three ways to cluster, and errors."""
 
-import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from tests.aggregation.answers import combined, facts, view
-from tests.aggregation.test_fedvarp import HERE, NEW, OLD, P, check_no_variance_once_all_were_heard, some
-from tests.conftest import blob_task, run
+from tests.support.aggregation_inputs import combined, facts, view
+from tests.support.cluster_fedvarp_checks import check_golden, check_unbiased_over_all_subsets, grouped
+from tests.support.fedvarp_checks import NEW, P, check_no_variance_once_all_were_heard, some
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedVARP
 from turnout.aggregation.cluster_fedvarp import balanced_clusters, update_sketches
+from turnout.array_types import Ids
 from turnout.coordinator import Cadence, MemoryLimit, Plan
+from turnout.engine import Engine
 from turnout.errors import ConfigError
 from turnout.local import SGD
+from turnout.protocols import Aggregation
 from turnout.selection import Uniform
 from turnout.streams import Streams
 
@@ -24,44 +31,20 @@ NEVER = Cadence(every=10**9)
 LOCAL = SGD(lr=0.1, batch_size=4, epochs=1)
 
 
-def grouped(rule, clusters, changes=OLD):
-    """The memory of a rule with these clusters after everyone sent these changes."""
-    everyone = facts(np.arange(4), weights=P, prob=np.ones(4))
-    return combined(rule, everyone, changes, HERE, {"clusters": np.asarray(clusters)}).memory
-
-
-def check_golden(rule):
-    # clusters {0}, {1, 2, 3}; y = (1, mean(0, −1, 5) = 4/3) in the first coordinate; S = {0, 1}, Δ = (2, 1):
-    # v = ½((2 − 1) + (1 − 4/3)) + ¼(1·1 + 3·4/3) = ⅓ + 5/4; then y = (2, 1)
-    memory = grouped(rule, [0, 1, 1, 1])
-    got = some(rule, [0, 1], memory=memory)
-    assert got.direction[0].item() == pytest.approx(1 / 3 + 5 / 4, abs=1e-12)
-    assert got.memory["table"].take(np.arange(2))[:, 0].tolist() == pytest.approx([2.0, 1.0], abs=1e-12)
-    assert got.memory["mean"][0].item() == pytest.approx((2 + 3 * 1) / 4, abs=1e-12)
-
-
-def check_unbiased_over_all_subsets(rule):
-    """With clusters of unequal size, the mean of v over all cohorts is the mean of all changes."""
-    memory = grouped(rule, [0, 1, 1, 1])
-    for size in (1, 2, 3):
-        got = [some(rule, s, memory=memory).direction.numpy() for s in itertools.combinations(range(4), size)]
-        assert np.mean(got, axis=0) == pytest.approx(NEW.mean(0), abs=1e-12)
-
-
-def test_golden_two_clusters_by_hand():
+def test_golden_two_clusters_by_hand() -> None:
     check_golden(ClusterFedVARP(num_clusters=2))
 
 
-def test_golden_a_client_drawn_twice_counts_twice_in_its_clusters_memory():
+def test_golden_a_client_drawn_twice_counts_twice_in_its_clusters_memory() -> None:
     got = some(ClusterFedVARP(num_clusters=1), [1, 3], times=[2, 1])
     assert got.memory["table"].take(np.array([0])).numpy()[0] == pytest.approx((2 * NEW[1] + NEW[3]) / 3, abs=1e-12)
 
 
-def test_property_unbiased_over_all_subsets_with_unequal_clusters():
+def test_property_unbiased_over_all_subsets_with_unequal_clusters() -> None:
     check_unbiased_over_all_subsets(ClusterFedVARP(num_clusters=2))
 
 
-def test_property_the_weighted_form_is_unbiased():
+def test_property_the_weighted_form_is_unbiased() -> None:
     rule, q = ClusterFedVARP(num_clusters=2, weighting="ht"), np.array([0.4, 0.3, 0.2, 0.1])
     memory = grouped(rule, [0, 1, 1, 0])
     got = sum(q[i] * some(rule, [i], memory=memory, prob=[q[i]]).direction.numpy() for i in range(4))
@@ -74,7 +57,9 @@ ROUNDS = st.lists(
 
 
 @given(ROUNDS)
-def test_identity_one_cluster_per_client_is_fedvarp(rounds):
+def test_identity_one_cluster_per_client_is_fedvarp(rounds: list[tuple[set[int], list[float]]]) -> None:
+    theirs: dict[Any, Any]
+    mine: dict[Any, Any]
     mine, theirs = {}, {}
     for clients, numbers in rounds:
         changes = np.reshape(numbers, (4, 2))
@@ -85,8 +70,8 @@ def test_identity_one_cluster_per_client_is_fedvarp(rounds):
 
 
 @given(ROUNDS)
-def test_identity_one_cluster_is_fedavg_in_every_round(rounds):
-    memory = {}
+def test_identity_one_cluster_is_fedavg_in_every_round(rounds: list[tuple[set[int], list[float]]]) -> None:
+    memory: dict[str, Any] = {}
     for clients, numbers in rounds:
         s, changes = sorted(clients), np.reshape(numbers, (4, 2))
         got = some(ClusterFedVARP(num_clusters=1), s, changes=changes, memory=memory)
@@ -95,17 +80,17 @@ def test_identity_one_cluster_is_fedavg_in_every_round(rounds):
 
 
 @given(st.lists(st.integers(0, 2), min_size=4, max_size=4))
-def test_identity_full_participation_is_fedavg(clusters):
+def test_identity_full_participation_is_fedavg(clusters: list[int]) -> None:
     rule = ClusterFedVARP(num_clusters=3)
     got = some(rule, range(4), memory=grouped(rule, clusters))
     assert got.direction.numpy() == pytest.approx(NEW.mean(0), abs=1e-12)
 
 
-def test_identity_runs_reduce_to_fedvarp_and_fedavg(any_engine):
+def test_identity_runs_reduce_to_fedvarp_and_fedavg(any_engine: Callable[[], Engine]) -> None:
     task = blob_task(6)
     plan = Plan(local=LOCAL, rounds=5, selection=Uniform(cohort_size=2), evaluate=NEVER)
 
-    def model(rule):
+    def model(rule: Aggregation) -> Tensor:
         return run(task, replace(plan, aggregation=rule), engine=any_engine())[0].model
 
     alone, together = model(ClusterFedVARP(num_clusters=6)), model(ClusterFedVARP(num_clusters=1))
@@ -114,13 +99,13 @@ def test_identity_runs_reduce_to_fedvarp_and_fedavg(any_engine):
     assert not torch.allclose(alone, together)
 
 
-def test_property_singletons_have_no_variance_once_all_were_heard():
+def test_property_singletons_have_no_variance_once_all_were_heard() -> None:
     rule = ClusterFedVARP(num_clusters=4)
     check_no_variance_once_all_were_heard(rule, grouped(rule, [2, 0, 3, 1]))
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5))
-def test_property_random_clusters_are_balanced_and_keyed(clients, wanted, seed):
+def test_property_random_clusters_are_balanced_and_keyed(clients: int, wanted: int, seed: int) -> None:
     num_clusters = min(clients, wanted)
     clusters = balanced_clusters(clients, num_clusters, Streams(seed))
     sizes = np.bincount(clusters, minlength=num_clusters)
@@ -128,12 +113,12 @@ def test_property_random_clusters_are_balanced_and_keyed(clients, wanted, seed):
     assert np.array_equal(clusters, balanced_clusters(clients, num_clusters, Streams(seed)))
 
 
-def partition(clusters):
+def partition(clusters: Ids) -> set[frozenset[int]]:
     """The groups of a clustering, whatever they are called."""
     return {frozenset(np.flatnonzero(clusters == q).tolist()) for q in set(clusters.tolist())}
 
 
-def test_contract_label_clusters_group_clients_with_the_same_labels_whatever_their_size():
+def test_contract_label_clusters_group_clients_with_the_same_labels_whatever_their_size() -> None:
     counts = np.array([[9, 1, 0], [0, 0, 5], [90, 10, 0], [0, 0, 80], [0, 3, 0], [0, 33, 0]])
     rule = ClusterFedVARP(num_clusters=3, clusters="labels")
     here = view(counts.sum(1), 1, label_counts=counts)
@@ -141,7 +126,7 @@ def test_contract_label_clusters_group_clients_with_the_same_labels_whatever_the
     assert partition(got.memory["clusters"]) == {frozenset({0, 2}), frozenset({1, 3}), frozenset({4, 5})}
 
 
-def test_contract_more_clusters_than_kinds_of_label_leaves_some_empty():
+def test_contract_more_clusters_than_kinds_of_label_leaves_some_empty() -> None:
     counts = np.array([[5, 0], [5, 0], [0, 5], [0, 5]])
     rule = ClusterFedVARP(num_clusters=3, clusters="labels")
     got = combined(rule, facts([0], total=4), [2.0], view(counts.sum(1), 1, label_counts=counts))
@@ -152,8 +137,9 @@ def test_contract_more_clusters_than_kinds_of_label_leaves_some_empty():
 WAYS = np.random.default_rng(0).normal(size=(2, 40))
 
 
-def after_warm_up(rounds, warm_up=3, heard=range(6)):
+def after_warm_up(rounds: list[int], warm_up: int = 3, heard: range = range(6)) -> Iterator[Any]:
     """The memories of a rule whose even and odd clients walk in two directions, over these rounds."""
+    memory: dict[str, Any]
     rule, memory = ClusterFedVARP(num_clusters=2, clusters="updates", warm_up=warm_up), {}
     here, noise = view(np.ones(6), 40), np.random.default_rng(1)
     for round in rounds:
@@ -165,7 +151,7 @@ def after_warm_up(rounds, warm_up=3, heard=range(6)):
         yield memory
 
 
-def test_contract_update_clusters_find_who_walks_the_same_way_and_then_stay():
+def test_contract_update_clusters_find_who_walks_the_same_way_and_then_stay() -> None:
     *before, after, later = after_warm_up([1, 2, 3, 4])
     assert partition(after["clusters"]) == {frozenset({0, 2, 4}), frozenset({1, 3, 5})}
     first = balanced_clusters(6, 2, Streams(0))
@@ -176,17 +162,17 @@ def test_contract_update_clusters_find_who_walks_the_same_way_and_then_stay():
     assert "sketches" not in later
 
 
-def test_contract_a_warm_up_round_in_which_nobody_came_is_made_up_for():
+def test_contract_a_warm_up_round_in_which_nobody_came_is_made_up_for() -> None:
     *_, last = after_warm_up([1, 2, 5])
     assert partition(last["clusters"]) == {frozenset({0, 2, 4}), frozenset({1, 3, 5})}
 
 
-def test_contract_clients_never_heard_stay_in_their_random_cluster():
+def test_contract_clients_never_heard_stay_in_their_random_cluster() -> None:
     *_, last = after_warm_up([1, 2, 3], heard=range(4))
     assert np.array_equal(last["clusters"][4:], balanced_clusters(6, 2, Streams(0))[4:])
 
 
-def test_property_sketches_keep_directions():
+def test_property_sketches_keep_directions() -> None:
     rng = np.random.default_rng(3)
     near = rng.normal(size=2000)
     rows = np.stack([near, 5 * near, -near, rng.normal(size=2000), np.zeros(2000)])
@@ -199,9 +185,11 @@ def test_property_sketches_keep_directions():
 
 
 @pytest.mark.parametrize("clusters", ["random", "updates"])
-def test_engine_a_run_ends_the_same_on_every_engine_and_in_a_file(clusters, any_engine):
+def test_engine_a_run_ends_the_same_on_every_engine_and_in_a_file(
+    clusters: Any, any_engine: Callable[[], Engine]
+) -> None:
     task = blob_task(8)
-    more = {"warm_up": 2} if clusters == "updates" else {}
+    more: dict[str, Any] = {"warm_up": 2} if clusters == "updates" else {}
     rule = ClusterFedVARP(num_clusters=3, clusters=clusters, **more)
     plan = Plan(local=LOCAL, rounds=5, selection=Uniform(cohort_size=3), aggregation=rule, evaluate=NEVER)
     here, records = run(task, plan)
@@ -218,18 +206,18 @@ def test_engine_a_run_ends_the_same_on_every_engine_and_in_a_file(clusters, any_
         ({"num_clusters": 2, "warm_up": 0}, r"warm_up >= 1; got 0\. Change aggregation\.warm_up"),
     ],
 )
-def test_error_settings_that_cannot_be_name_the_setting(settings, message):
+def test_error_settings_that_cannot_be_name_the_setting(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ClusterFedVARP(**settings)
 
 
-def test_error_more_clusters_than_clients_says_the_most_there_can_be():
+def test_error_more_clusters_than_clients_says_the_most_there_can_be() -> None:
     with pytest.raises(ConfigError, match=r"got 9 > 4\. Set aggregation\.num_clusters to 4 or less"):
         some(ClusterFedVARP(num_clusters=9), [0])
     with pytest.raises(ConfigError, match=r"got 9 > 6\. Set aggregation\.num_clusters to 6 or less"):
         run(blob_task(6), Plan(local=LOCAL, rounds=1, aggregation=ClusterFedVARP(num_clusters=9)))
 
 
-def test_error_label_clusters_without_labels_say_what_to_do():
+def test_error_label_clusters_without_labels_say_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r'clusters = "labels" needs the label counts.*Set aggregation\.clusters'):
         some(ClusterFedVARP(num_clusters=2, clusters="labels"), [0])

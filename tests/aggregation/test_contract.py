@@ -2,16 +2,21 @@
 
 import inspect
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.aggregation.by_hand import combined, rooted_task, rows_of, run_rooted
-from tests.server.steps import close
+from tests.support.optional import present
+from tests.support.rows_by_hand import combined, rooted_task, rows_of
+from tests.support.runs import run
+from tests.support.server_steps import close
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
 from turnout.coordinator.compatibility import problems
+from turnout.engine import Engine
 from turnout.local import SGD
 
 RULES = sorted(catalogue("aggregation").items())
@@ -37,7 +42,7 @@ SIZES = [2, 4, 6, 8, 3, 5, 7]
 every_rule = pytest.mark.parametrize(("name", "rule"), RULES, ids=[name for name, _ in RULES])
 
 
-def made(name, rule, clients=5):
+def made(name: str, rule: type[Any], clients: int = 5) -> Any:
     """Return the rule with its defaults, and what it needs besides: for privacy, none of it."""
     if name == "private":
         return rule(clip_norm=math.inf, noise_multiplier=0.0, cohort_size=clients)
@@ -45,7 +50,7 @@ def made(name, rule, clients=5):
     return rule(**needed)
 
 
-def local_for(name):
+def local_for(name: str) -> Any:
     """Return a solver whose rows the rule can read."""
     if name != "joint":
         return SGD(lr=0.1, steps=2, batches="full")
@@ -56,14 +61,14 @@ def local_for(name):
 
 
 @every_rule
-def test_contract_zero_in_gives_zero_out(name, rule):
+def test_contract_zero_in_gives_zero_out(name: str, rule: type[Any]) -> None:
     found = combined(made(name, rule), rows_of(np.zeros((5, 3)), sizes=SIZES[:5]))
     assert torch.equal(found.direction, torch.zeros(3, dtype=torch.float64))
     assert np.isfinite(found.coefficients).all()
 
 
 @every_rule
-def test_contract_the_order_of_clients_does_not_matter(name, rule):
+def test_contract_the_order_of_clients_does_not_matter(name: str, rule: type[Any]) -> None:
     order = np.random.default_rng(2).permutation(len(DELTA))
     one = combined(made(name, rule), rows_of(DELTA, sizes=SIZES))
     two = combined(made(name, rule), rows_of(DELTA[order], sizes=np.array(SIZES)[order]))
@@ -72,7 +77,7 @@ def test_contract_the_order_of_clients_does_not_matter(name, rule):
 
 
 @every_rule
-def test_contract_a_unanimous_cohort_is_obeyed(name, rule):
+def test_contract_a_unanimous_cohort_is_obeyed(name: str, rule: type[Any]) -> None:
     row = np.array([3.0, -1.0, 0.5])
     root = [0.0, 1.0, 0.0] if name in NOT_UNANIMOUS else None
     found = combined(made(name, rule), rows_of([row] * 5, sizes=SIZES[:5]), root=root).direction
@@ -81,7 +86,7 @@ def test_contract_a_unanimous_cohort_is_obeyed(name, rule):
 
 
 @every_rule
-def test_contract_splitting_a_client_in_two_changes_nothing(name, rule):
+def test_contract_splitting_a_client_in_two_changes_nothing(name: str, rule: type[Any]) -> None:
     # client k becomes two, each with half its data and the same change; a rule that opts out must be seen to need it
     root, half = DELTA.sum(0), np.array(SIZES)
     whole = combined(made(name, rule), rows_of(DELTA, sizes=2 * half), root=root).direction
@@ -94,43 +99,50 @@ def test_contract_splitting_a_client_in_two_changes_nothing(name, rule):
 
 
 @every_rule
-def test_contract_inputs_are_untouched(name, rule):
+def test_contract_inputs_are_untouched(name: str, rule: type[Any]) -> None:
     rows = rows_of(DELTA, sizes=SIZES)
-    before = (rows.delta.clone(), rows.extra.clone(), rows.facts.multiplicity.copy(), rows.facts.weights.copy())
+    before = (
+        rows.delta.clone(),
+        present(rows.extra).clone(),
+        rows.facts.multiplicity.copy(),
+        rows.facts.weights.copy(),
+    )
     found = combined(made(name, rule), rows)
     found.direction.add_(1.0)
     assert torch.equal(rows.delta, before[0])
-    assert torch.equal(rows.extra, before[1])
+    assert torch.equal(present(rows.extra), before[1])
     assert np.array_equal(rows.facts.multiplicity, before[2])
     assert np.array_equal(rows.facts.weights, before[3])
 
 
 @every_rule
-def test_contract_one_client_alone_is_obeyed(name, rule):
+def test_contract_one_client_alone_is_obeyed(name: str, rule: type[Any]) -> None:
     row = np.array([[3.0, -1.0, 0.5]])
     found = combined(made(name, rule, clients=1), rows_of(row), root=row[0])
     assert close(found.direction, torch.from_numpy(row[0]))
 
 
 @every_rule
-def test_contract_single_precision_stays_single(name, rule):
+def test_contract_single_precision_stays_single(name: str, rule: type[Any]) -> None:
     rows = rows_of(DELTA, sizes=SIZES)
     if not hasattr(rule, "combine"):
         return  # the engine does the sum
-    single = type(rows)(rows.facts, rows.delta.float(), rows.extra.float(), rows.losses)
+    single = type(rows)(rows.facts, rows.delta.float(), present(rows.extra).float(), rows.losses)
     found = combined(made(name, rule), single)
     assert found.direction.dtype == torch.float32
     assert close(found.direction.double(), combined(made(name, rule), rows).direction, 1e-5)
 
 
 @every_rule
-def test_engine_three_rounds_run_alike_on_every_engine(name, rule, any_engine):
+def test_engine_three_rounds_run_alike_on_every_engine(
+    name: str, rule: type[Any], any_engine: Callable[[], Engine]
+) -> None:
     minima = [[1.0, 0.0], [0.0, 4.0], [-1.0, 1.0], [2.0, 2.0], [0.5, 0.5]]
     task = rooted_task(minima, root=[1.0, 1.0], sizes=[1, 2, 3, 4, 5])
     plan = Plan(local=local_for(name), rounds=3, aggregation=made(name, rule))
     assert list(problems(plan)) == []
-    final, records = run_rooted(task, plan, engine=any_engine())
-    expected, _ = run_rooted(task, plan)
+    final, records = run(task, plan, engine=any_engine())
+    expected, _ = run(task, plan)
     assert close(final.model, expected.model)
     assert [r.round for r in records] == [0, 1, 2, 3]
     assert (final.model.abs() > 1e-3).any()  # it went somewhere

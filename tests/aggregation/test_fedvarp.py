@@ -1,7 +1,8 @@
 """FedVARP: T12, a case worked by hand, its variance, its memory, and clients that come and go."""
 
-import itertools
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,110 +10,58 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregation.answers import combined, facts, view
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.aggregation_inputs import combined, facts, view
+from tests.support.fedvarp_checks import (
+    HERE,
+    NEW,
+    OLD,
+    SIZES,
+    P,
+    check_golden,
+    check_multiplicity,
+    check_no_variance_once_all_were_heard,
+    check_unbiased_over_all_subsets,
+    remembered,
+    some,
+)
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, FedVARP
 from turnout.coordinator import Cadence, MemoryLimit, Plan
+from turnout.engine import Engine
 from turnout.errors import UpdateError
 from turnout.local import SGD
 from turnout.row_table import RowTable, weighted_sum
 from turnout.selection import Uniform, Weighted
 
 NEVER = Cadence(every=10**9)
-SIZES = np.array([1, 2, 3, 4])
-P = SIZES / 10
-HERE = view(SIZES, 2)
-OLD = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 3.0], [5.0, 1.0]])
-NEW = np.array([[2.0, 1.0], [1.0, -1.0], [0.0, 4.0], [3.0, 3.0]])
 
 
-def remembered(rule, changes=OLD, here=HERE):
-    """The memory of a rule after everyone sent these changes."""
-    everyone = facts(np.arange(len(changes)), weights=here.weights, prob=np.ones(len(changes)))
-    return combined(rule, everyone, changes, here).memory
-
-
-def some(rule, clients, changes=NEW, memory=None, **more):
-    """What a rule makes of the changes of some of the clients; the memory handed in is not spent."""
-    kept = dict(memory or {})
-    if "table" in kept:
-        kept["table"] = copied(kept["table"])
-    s = list(clients)
-    total = len(changes)
-    prob = np.full(len(s), len(s) / total)
-    given_facts = facts(s, **{"weights": HERE.weights[s], "prob": prob, "total": total} | more)
-    return combined(rule, given_facts, changes[s], HERE, kept)
-
-
-def copied(table):
-    """A copy, as `put` works in place."""
-    like = torch.zeros(table.size, dtype=table.dtype)
-    new = RowTable(table.num_rows, like, table.budget)
-    ids = np.flatnonzero(table.seen)
-    new.put(ids, table.take(ids))
-    return new
-
-
-def check_golden(rule):
-    # y = (10, 20, 0), S = {0, 2}, Δ = (4, 9): v = ½((4−10) + (9−0)) + (10+20+0)/3 = 1½ + 10; then ȳ = (4+20+9)/3
-    here = view([1, 1, 1], 1)
-    first = combined(rule, facts([0, 1], total=3), [10.0, 20.0], here)
-    assert first.direction.item() == pytest.approx(15.0, abs=1e-12)
-    second = combined(rule, facts([0, 2], total=3), [4.0, 9.0], here, first.memory)
-    assert second.direction.item() == pytest.approx(11.5, abs=1e-12)
-    assert second.memory["mean"].item() == pytest.approx(11.0, abs=1e-12)
-    # once more, S = {1}, Δ = 23: v = (23 − 20) + 11
-    third = combined(rule, facts([1], total=3), [23.0], here, second.memory)
-    assert third.direction.item() == pytest.approx(14.0, abs=1e-12)
-
-
-def check_multiplicity(rule, memory):
-    # the second coordinate, S = {1, 1, 3}: v = (2(−1−2) + (3−1))/3 + (0+2+3+1)/4 = −4/3 + 3/2
-    got = some(rule, [1, 3], memory=memory, times=[2, 1])
-    assert got.direction[1].item() == pytest.approx(1 / 6, abs=1e-12)
-    assert got.coefficients == pytest.approx([2 / 3, 1 / 3])
-    assert got.memory["mean"][1].item() == pytest.approx((0 - 1 + 3 + 3) / 4, abs=1e-12)
-
-
-def check_unbiased_over_all_subsets(rule, size, memory):
-    """The mean of v over all cohorts of a size is the mean of all changes."""
-    got = [some(rule, s, memory=memory).direction.numpy() for s in itertools.combinations(range(4), size)]
-    assert np.mean(got, axis=0) == pytest.approx(NEW.mean(0), abs=1e-12)
-
-
-def check_no_variance_once_all_were_heard(rule, memory):
-    """With constant changes, every cohort gives the mean of all."""
-    for size in (1, 2, 3):
-        for s in itertools.combinations(range(4), size):
-            got = some(rule, s, changes=OLD, memory=memory).direction.numpy()
-            assert got == pytest.approx(OLD.mean(0), abs=1e-12)
-
-
-def test_golden_three_rounds_by_hand():
+def test_golden_three_rounds_by_hand() -> None:
     check_golden(FedVARP())
 
 
-def test_golden_a_client_drawn_twice_counts_twice_and_is_remembered_once():
+def test_golden_a_client_drawn_twice_counts_twice_and_is_remembered_once() -> None:
     check_multiplicity(FedVARP(), remembered(FedVARP()))
 
 
 @pytest.mark.parametrize("weighting", ["mean", "ht"])
 @pytest.mark.parametrize("normalise", [False, True])
-def test_identity_full_participation_is_fedavg_whatever_is_remembered(weighting, normalise):
+def test_identity_full_participation_is_fedavg_whatever_is_remembered(weighting: Any, normalise: bool) -> None:
     rule = FedVARP(weighting=weighting, normalise_by_lr=normalise)
     got = some(rule, range(4), memory=remembered(rule))
     assert got.direction.numpy() == pytest.approx((NEW.mean(0) if weighting == "mean" else P @ NEW), abs=1e-12)
 
 
 @pytest.mark.parametrize("weighting", ["mean", "ht"])
-def test_identity_the_first_round_is_fedavg(weighting):
+def test_identity_the_first_round_is_fedavg(weighting: Any) -> None:
     got = some(FedVARP(weighting=weighting), [0, 2])
     theirs = FedAvg(weighting=weighting).coefficients(facts([0, 2], weights=P[[0, 2]], prob=[0.5, 0.5], total=4))
     assert got.direction.numpy() == pytest.approx(theirs @ NEW[[0, 2]], abs=1e-12)
     assert got.coefficients == pytest.approx(theirs)
 
 
-def test_identity_full_participation_in_a_run_is_fedavg(any_engine):
+def test_identity_full_participation_in_a_run_is_fedavg(any_engine: Callable[[], Engine]) -> None:
     plan = Plan(local=SGD(lr=0.1, batch_size=4, epochs=1), rounds=3, evaluate=NEVER)
     task = blob_task(5)
     theirs, _ = run(task, replace(plan, aggregation=FedAvg(weighting="mean")), engine=any_engine())
@@ -121,11 +70,11 @@ def test_identity_full_participation_in_a_run_is_fedavg(any_engine):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_property_unbiased_over_all_subsets(size):
+def test_property_unbiased_over_all_subsets(size: int) -> None:
     check_unbiased_over_all_subsets(FedVARP(), size, remembered(FedVARP()))
 
 
-def test_property_the_weighted_form_is_unbiased_for_unequal_chances():
+def test_property_the_weighted_form_is_unbiased_for_unequal_chances() -> None:
     # one client is asked, client i with chance q_i: E v = Σ q_i (p_i / q_i)(Δ_i − y_i) + Σ p y = Σ p Δ
     rule, q = FedVARP(weighting="ht"), np.array([0.4, 0.3, 0.2, 0.1])
     memory = remembered(rule)
@@ -133,7 +82,7 @@ def test_property_the_weighted_form_is_unbiased_for_unequal_chances():
     assert got == pytest.approx(P @ NEW, abs=1e-12)
 
 
-def test_property_constant_changes_have_no_variance_once_all_were_heard():
+def test_property_constant_changes_have_no_variance_once_all_were_heard() -> None:
     check_no_variance_once_all_were_heard(FedVARP(), remembered(FedVARP()))
 
 
@@ -143,7 +92,10 @@ ROUNDS = st.lists(
 
 
 @given(ROUNDS, st.sampled_from(["mean", "ht"]))
-def test_property_the_mean_carried_along_is_the_mean_of_the_table(rounds, weighting):
+def test_property_the_mean_carried_along_is_the_mean_of_the_table(
+    rounds: list[tuple[set[int], list[float]]], weighting: Any
+) -> None:
+    memory: dict[str, Any]
     rule, memory = FedVARP(weighting=weighting), {}
     for clients, numbers in rounds:
         memory = some(rule, sorted(clients), changes=np.reshape(numbers, (4, 2)), memory=memory).memory
@@ -152,7 +104,7 @@ def test_property_the_mean_carried_along_is_the_mean_of_the_table(rounds, weight
         assert memory["mean"].numpy() == pytest.approx(whole, abs=1e-12)
 
 
-def test_golden_a_halved_rate_halves_what_is_remembered():
+def test_golden_a_halved_rate_halves_what_is_remembered() -> None:
     # G = Δ / η = OLD / 0.2; at η = 0.1, S = {0}: v = (Δ_0 − OLD_0 / 2) + mean(OLD) / 2
     rule = FedVARP(normalise_by_lr=True)
     everyone = facts(np.arange(4), lr=0.2)
@@ -165,7 +117,7 @@ def test_golden_a_halved_rate_halves_what_is_remembered():
 
 
 @pytest.mark.parametrize("weighting", ["mean", "ht"])
-def test_contract_a_client_that_left_the_objective_is_forgotten_in_the_mean(weighting):
+def test_contract_a_client_that_left_the_objective_is_forgotten_in_the_mean(weighting: Any) -> None:
     rule = FedVARP(weighting=weighting)
     memory = remembered(rule)
     without = view(SIZES, 2, counted=[True, False, True, True])
@@ -176,7 +128,7 @@ def test_contract_a_client_that_left_the_objective_is_forgotten_in_the_mean(weig
     assert got.direction.numpy() == pytest.approx(factor * (NEW[0] - OLD[0]) + shares @ OLD, abs=1e-12)
 
 
-def test_contract_rows_are_summed_in_blocks_of_any_size(monkeypatch):
+def test_contract_rows_are_summed_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     table = RowTable(4, torch.zeros(2, dtype=torch.float64))
     table.put(np.arange(4), torch.from_numpy(OLD))
     for block in (1, 16, 32, 48, 10**6):
@@ -184,7 +136,7 @@ def test_contract_rows_are_summed_in_blocks_of_any_size(monkeypatch):
         assert weighted_sum(table, P).numpy() == pytest.approx(P @ OLD, abs=1e-12)
 
 
-def test_engine_engines_and_places_of_memory_agree(any_engine):
+def test_engine_engines_and_places_of_memory_agree(any_engine: Callable[[], Engine]) -> None:
     task = blob_task(8)
     plan = Plan(
         local=SGD(lr=0.1, batch_size=4, epochs=1),
@@ -202,7 +154,7 @@ def test_engine_engines_and_places_of_memory_agree(any_engine):
     assert records[-1].metrics["memory_bytes"] == 8 * (8 * parameters) + 8 * parameters  # eight rows and their mean
 
 
-def test_convergence_reaches_the_optimum_with_one_client_a_round_where_fedavg_keeps_wandering():
+def test_convergence_reaches_the_optimum_with_one_client_a_round_where_fedavg_keeps_wandering() -> None:
     h, e = np.array([1.0, 2.0, 0.5, 1.5]), np.array([[4.0], [-8.0], [3.0], [0.0]])
     task = quadratic_task(h.tolist(), e.tolist(), [1, 1, 1, 1])
     plan = Plan(
@@ -221,7 +173,7 @@ def test_convergence_reaches_the_optimum_with_one_client_a_round_where_fedavg_ke
     assert np.abs(np.array(wandering) - optimum).max() > 0.1
 
 
-def test_convergence_the_weighted_form_reaches_the_weighted_optimum():
+def test_convergence_the_weighted_form_reaches_the_weighted_optimum() -> None:
     h, e, sizes = np.array([1.0, 2.0, 0.5]), np.array([[4.0], [-8.0], [3.0]]), np.array([1, 2, 7])
     plan = Plan(
         local=SGD(lr=0.05, steps=1, batches="full"),
@@ -235,6 +187,6 @@ def test_convergence_the_weighted_form_reaches_the_weighted_optimum():
     assert final.model.item() == pytest.approx(p @ e[:, 0] / (p @ h), abs=1e-5)
 
 
-def test_error_ht_without_inclusion_probabilities_says_what_to_do():
+def test_error_ht_without_inclusion_probabilities_says_what_to_do() -> None:
     with pytest.raises(UpdateError, match=r'weighting = "ht" needs inclusion probabilities'):
         combined(FedVARP(weighting="ht"), facts([0], total=4), OLD[[0]], HERE)

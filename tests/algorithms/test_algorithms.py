@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import turnout as to
-from tests.conftest import models_of
+from tests.support.runs import models_of
 from turnout import algorithms
 from turnout.algorithms import ALGORITHMS, GROUPS
 from turnout.algorithms.algorithm import PARTS, Algorithm, flat

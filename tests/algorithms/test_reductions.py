@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import models_of
+from tests.support.runs import models_of
 from turnout.algorithms import ALGORITHMS, Sections
 
 LOCAL = {"lr": 0.1, "batch_size": 10}

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from tests.journal.records import add_run, info, journal, record
+from tests.support.journal_records import add_run, info, journal, record
 from turnout.analysis.compare import compare
 from turnout.analysis.comparison import sparklines
 from turnout.cli.comparison_table import comparison_table
@@ -146,7 +146,7 @@ def test_golden_seeds_that_never_reach_the_target_are_said(loaded_from: Callable
 def test_golden_the_default_target_is_a_share_of_the_best_mean_and_said(loaded_from: Callable[..., Loaded]) -> None:
     result = compare(loaded_from(PHONES))
     assert result.target is not None
-    assert (result.target.metric, result.target.value) == ("accuracy", pytest.approx(0.95 * 0.8))
+    assert (result.target.metric, result.target.value) == ("accuracy", pytest.approx(0.95 * 0.8))  # type: ignore[comparison-overlap]
     assert "target: accuracy 76.00 % (95 % of the best arm's final mean); medians over seeds" in result.text()
     loss = compare(loaded_from({"A": [[4.0, 2.0]], "B": [[4.0, 0.0]]}, metric="loss"))
     assert loss.target is not None
@@ -311,7 +311,7 @@ def test_error_nothing_finished_or_measured(journals: list[Journal]) -> None:
 def made(loaded: Loaded, **of_arms: Mapping[str, object]) -> Loaded:
     """Return the study as if its arms had been run with these settings."""
     configs = [of_arms.get(arm, {}) for arm in loaded.runs["arm"]]
-    return replace(loaded, runs=loaded.runs.assign(config=configs))
+    return replace(loaded, runs=loaded.runs.assign(config=configs))  # type: ignore[arg-type]
 
 
 SPREAD: Curves = {"A": [[0.1, 0.5], [0.1, 0.6], [0.1, 0.7]], "B": [[0.1, 0.7], [0.1, 0.9], [0.1, 0.8]]}

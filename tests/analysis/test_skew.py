@@ -8,15 +8,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.selection.asking import Desk, chosen, next_round, view
+from tests.support.selection_asking import Desk, chosen, next_round, view
 from turnout.analysis.skew import Skew, expected_shares, skew, skew_bounds
 from turnout.errors import ConfigError
+from turnout.protocols import Selection
 from turnout.selection import DivFL, LowLoss, Oort, Optimal, PowerOfChoice, Uniform, Weighted
 
 ZERO = np.zeros(3)
 
 
-def test_golden_two_clients_by_hand():
+def test_golden_two_clients_by_hand() -> None:
     # gaps (5 − 1, 2 − 0) = (4, 2), p = (¼, ¾): F − Σ p F* = 2.5; the first client alone: 4 / 2.5
     losses, minima, p = np.array([5.0, 2.0]), np.array([1.0, 0.0]), np.array([0.25, 0.75])
     assert skew(np.array([1.0, 0.0]), losses, minima, p) == pytest.approx(1.6)
@@ -26,12 +27,12 @@ def test_golden_two_clients_by_hand():
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=3, max_size=3), st.lists(st.floats(0.01, 9), min_size=3, max_size=3))
-def test_identity_shares_equal_to_the_weights_have_no_skew(raw, gaps):
+def test_identity_shares_equal_to_the_weights_have_no_skew(raw: list[float], gaps: list[float]) -> None:
     p = np.array(raw) / sum(raw)
     assert skew(p, np.array(gaps), ZERO, p) == pytest.approx(1, abs=1e-12)
 
 
-def test_identity_unbiased_selection_has_no_skew():
+def test_identity_unbiased_selection_has_no_skew() -> None:
     sizes, losses = [1, 2, 3, 4, 10], np.array([9.0, 1.0, 5.0, 0.5, 2.0])
     here = view(sizes)
     draws = 3000
@@ -43,12 +44,12 @@ def test_identity_unbiased_selection_has_no_skew():
     assert np.allclose(even, 1 / 5)
 
 
-def test_property_skew_rises_with_the_number_of_candidates():
+def test_property_skew_rises_with_the_number_of_candidates() -> None:
     losses = np.random.default_rng(0).random(20) * 5
     here = view([1] * 20)
     everyone = np.arange(20)
 
-    def ratio(rule):
+    def ratio(rule: Selection) -> float:
         return float(skew(expected_shares(rule, here, everyone, losses, times=300), losses, np.zeros(20), here.weights))
 
     ratios = [ratio(PowerOfChoice(cohort_size=2, pool_size=d)) for d in (2, 4, 8, 20)]
@@ -58,7 +59,7 @@ def test_property_skew_rises_with_the_number_of_candidates():
     assert ratio(LowLoss(cohort_size=2, pool_size=8)) < 1
 
 
-def test_golden_bounds_are_the_smallest_anywhere_and_the_largest_at_the_optimum():
+def test_golden_bounds_are_the_smallest_anywhere_and_the_largest_at_the_optimum() -> None:
     p = np.array([0.5, 0.5])
     shares = np.array([[1.0, 0.0], [0.5, 0.5]])
     visited = np.array([[[3.0, 1.0], [1.0, 3.0]], [[2.0, 4.0], [0.0, 0.0]]])  # the last point has no gap: left out
@@ -67,11 +68,11 @@ def test_golden_bounds_are_the_smallest_anywhere_and_the_largest_at_the_optimum(
     assert found.bias == pytest.approx(2.0)
 
 
-def test_property_no_gap_anywhere_has_no_skew_to_speak_of():
+def test_property_no_gap_anywhere_has_no_skew_to_speak_of() -> None:
     assert np.isnan(skew(np.array([1.0, 0.0, 0.0]), ZERO, ZERO, np.full(3, 1 / 3)))
 
 
-def test_property_the_draws_are_keyed_and_are_not_the_runs():
+def test_property_the_draws_are_keyed_and_are_not_the_runs() -> None:
     losses, here = np.arange(9.0), view([1] * 9)
     first, again = (expected_shares(Uniform(cohort_size=2), here, np.arange(9), losses, times=20) for _ in range(2))
     assert np.array_equal(first, again)
@@ -79,13 +80,13 @@ def test_property_the_draws_are_keyed_and_are_not_the_runs():
     assert not np.array_equal(first, other)
 
 
-def test_property_only_the_pool_has_a_share():
+def test_property_only_the_pool_has_a_share() -> None:
     shares = expected_shares(Oort(cohort_size=2), view([1] * 9), np.array([1, 4, 7]), np.arange(9.0), times=50)
     assert np.flatnonzero(shares).tolist() == [1, 4, 7]
     assert not expected_shares(Uniform(), view([1] * 3), np.zeros(0, dtype=np.int64), ZERO, times=3).any()
 
 
-def test_property_a_run_is_not_changed_by_being_looked_at():
+def test_property_a_run_is_not_changed_by_being_looked_at() -> None:
     rows = torch.tensor(np.random.default_rng(0).normal(size=(6, 2)))
     rule, here = DivFL(cohort_size=2), view([1] * 6)
     here = next_round(here, chosen(rule, range(6), here, Desk(gradient=rows)))
@@ -96,7 +97,7 @@ def test_property_a_run_is_not_changed_by_being_looked_at():
     assert torch.equal(here.memory["distances"], apart)
 
 
-def test_error_what_cannot_be_answered_is_named():
+def test_error_what_cannot_be_answered_is_named() -> None:
     here = view([1] * 4)
     with pytest.raises(ConfigError, match=r"DivFL asks for gradients; expected_shares was given none\. Pass gradients"):
         expected_shares(DivFL(cohort_size=2), here, np.arange(4), np.ones(4))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from torch import nn
 
-from tests.conftest import Turnout, blob_federation
-from tests.report.journals import write
+from tests.support.command import Turnout
+from tests.support.report_journals import write
+from tests.support.tasks import blob_federation
 from turnout.analysis.compare import compare
 from turnout.analysis.target import Target, parse_target, target_of
 from turnout.coordinator import Cadence

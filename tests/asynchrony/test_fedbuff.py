@@ -1,7 +1,9 @@
 """FedBuff: the synchronous limit, a case on the clock by hand, staleness weights, and resumption."""
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,20 +11,22 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
-from tests.core.test_trust import Lying, spoil
+from tests.support.engines import Lying, spoil
+from tests.support.runs import run
+from tests.support.saved_states import again
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, Joint
 from turnout.asynchrony import FedBuff
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, State, check
 from turnout.coordinator.saving import restored, saved
-from turnout.engine import Sequential, Task, Vectorised
+from turnout.engine import Engine, Sequential, Task, Vectorised
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize
 from turnout.fleet import Bernoulli, Complete, Deadline, Fleet, Fraction, Lognormal, Scheduled
 from turnout.local import SGD, Adagrad
 from turnout.local.effort import AdaComm
-from turnout.protocols import Choice, Population, Timing
+from turnout.protocols import Choice, Population, Timing, Work
 from turnout.requests import Outcome
 from turnout.selection import Uniform, Weighted
 from turnout.streams import Streams
@@ -40,10 +44,10 @@ class Pace:
     per_step: tuple[float, ...]
     idle_seconds: float = 7.0
 
-    def seconds(self, clients, steps, model_bytes, view):
+    def seconds(self, clients: Any, steps: Any, model_bytes: Any, view: Any) -> Any:
         return np.asarray(self.per_step)[clients] * steps
 
-    def run(self, clients, steps, model_bytes, view):
+    def run(self, clients: Any, steps: Any, model_bytes: Any, view: Any) -> Any:
         return Timing(done=steps, late=np.zeros(len(steps), dtype=bool), round_seconds=0.0)
 
 
@@ -54,11 +58,11 @@ class InOrder:
     clients: tuple[int, ...]
     cohort_size: int | None = 1
 
-    def choose(self, pool, view, ask):
+    def choose(self, pool: Any, view: Any, ask: Any) -> Any:
         return Choice.of(np.array([self.clients[view.round - 1]]))
 
 
-def plan(pace, **settings):
+def plan(pace: Sequence[float], **settings: Any) -> Any:
     return Plan(
         local=SGD(lr=0.5, steps=1, batches="full"),
         rounds=4,
@@ -69,7 +73,7 @@ def plan(pace, **settings):
     )
 
 
-def test_identity_a_buffer_of_everyone_is_synchronous_fedavg(any_engine):
+def test_identity_a_buffer_of_everyone_is_synchronous_fedavg(any_engine: Callable[[], Engine]) -> None:
     task = blob_task(5)
     local = SGD(lr=0.1, batch_size=5, epochs=1)
     base = Plan(local=local, rounds=4, aggregation=FedAvg(weighting="mean"), evaluate=NEVER)
@@ -84,7 +88,7 @@ def test_identity_a_buffer_of_everyone_is_synchronous_fedavg(any_engine):
     assert all(len(r.answered) == 5 for r in records[1:])
 
 
-def test_identity_draws_count_as_often_as_in_a_round_that_waits():
+def test_identity_draws_count_as_often_as_in_a_round_that_waits() -> None:
     task = blob_task(6)
     base = Plan(
         local=SGD(lr=0.1, batch_size=5, epochs=1),
@@ -104,7 +108,7 @@ def test_identity_draws_count_as_often_as_in_a_round_that_waits():
         assert np.allclose(mine.coefficients, theirs.coefficients)
 
 
-def test_golden_the_shipped_clock_says_when_clients_come_back():
+def test_golden_the_shipped_clock_says_when_clients_come_back() -> None:
     # one float64: 1 s down at 8 B/s and 2 s up at 4 B/s; one step of 2 s and of 7 s: 5 s and 10 s
     task = quadratic_task([1.0, 1.0], [[4.0], [0.0]], [1, 1])
     clock = Deadline(seconds_per_step=(2.0, 7.0), down_bandwidth=8.0, up_bandwidth=4.0)
@@ -121,7 +125,7 @@ PHONES = Deadline(
 )
 
 
-def phones(prob=0.7, **limits):
+def phones(prob: float = 0.7, **limits: Any) -> Plan:
     """A plan of clients that come and go, of unequal speed."""
     return Plan(
         local=SGD(lr=0.1, batch_size=5, epochs=1),
@@ -132,7 +136,7 @@ def phones(prob=0.7, **limits):
     )
 
 
-def test_contract_the_seed_decides_everything():
+def test_contract_the_seed_decides_everything() -> None:
     task = blob_task(8)
     first, again, other = (run(task, phones(), seed=seed) for seed in (3, 3, 4))
     assert torch.equal(first[0].model, again[0].model)
@@ -152,12 +156,15 @@ def test_contract_the_seed_decides_everything():
     cohort=st.none() | st.integers(1, 8),
     work=st.sampled_from([Complete(), Fraction(fraction=0.3, spread=0.3)]),
 )
-def test_property_everyone_sent_off_comes_back_once_or_is_on_the_way(prob, buffer_size, more, seed, cohort, work):
+def test_property_everyone_sent_off_comes_back_once_or_is_on_the_way(
+    prob: float, buffer_size: int, more: int, seed: int, cohort: int | None, work: Work
+) -> None:
     assume(cohort is None or cohort > buffer_size or more == 0)  # the rest is refused
     task = blob_task(8)
     base = phones(prob, buffer_size=buffer_size, concurrency=buffer_size + more)
     some = replace(base, selection=Uniform(cohort_size=cohort), fleet=replace(base.fleet, work=work))
     final, records = run(task, some, seed=seed)
+    away: set[Any]
     size, away = 8 * task.layout.size, set()
     for record in records[1:]:
         asked, back = set(record.asked.tolist()), set(record.answered.tolist())
@@ -176,7 +183,7 @@ def test_property_everyone_sent_off_comes_back_once_or_is_on_the_way(prob, buffe
     assert records[-1].finished
 
 
-def test_golden_two_clients_on_the_clock_by_hand():
+def test_golden_two_clients_on_the_clock_by_hand() -> None:
     # h = 1, η = ½: from x a client sends Δ = ½(x − e). e = (4, 0); paces 2 s and 3 s; a buffer of one, both at work.
     # t=2: client 0, sent off at x=0: Δ = −2, x = 2.   t=3: client 1, sent off at 0 too: Δ = 0, s = 1, x = 2.
     # t=4: client 0, sent off at t=2 with x=2: Δ = −1, s = 1: x = 2 + 1·2^{−½}
@@ -188,14 +195,14 @@ def test_golden_two_clients_on_the_clock_by_hand():
     assert float(final.model) == pytest.approx(2 + 2**-0.5)
 
 
-def test_golden_the_clock_played_by_hand():
+def test_golden_the_clock_played_by_hand() -> None:
     # two at work; the queue is sent off as places become free
     events = play([(5.0, 9)], np.array([1, 2, 3]), np.array([1.0, 10.0, 1.0]), 0.0, (3, 2))
     assert events.arrived == [(1.0, 1), (5.0, 9), (6.0, 3)]
     assert events.sent_at == [0.0, 1.0, 5.0]
 
 
-def test_golden_the_place_of_the_answer_that_fills_the_buffer_waits_for_the_server_step():
+def test_golden_the_place_of_the_answer_that_fills_the_buffer_waits_for_the_server_step() -> None:
     # client 1 is back at 1 s: with a buffer of one, client 2 is sent off in the next step, with its model
     events = play([], np.array([1, 2]), np.array([1.0, 10.0]), 0.0, (1, 1))
     assert (events.arrived, events.sent_at) == ([(1.0, 1)], [0.0])
@@ -203,7 +210,9 @@ def test_golden_the_place_of_the_answer_that_fills_the_buffer_waits_for_the_serv
     assert (events.arrived, events.sent_at) == ([(1.0, 1), (2.0, 2)], [0.0, 0.0, 1.0])
 
 
-def test_identity_one_place_and_a_buffer_of_one_is_fedavg_one_client_after_another(any_engine):
+def test_identity_one_place_and_a_buffer_of_one_is_fedavg_one_client_after_another(
+    any_engine: Callable[[], Engine],
+) -> None:
     task = blob_task(5)
     local = SGD(lr=0.1, batch_size=5, epochs=1)
     base = Plan(local=local, rounds=6, evaluate=NEVER)
@@ -216,7 +225,7 @@ def test_identity_one_place_and_a_buffer_of_one_is_fedavg_one_client_after_anoth
     assert torch.allclose(final.model, waits.model, rtol=0, atol=1e-12)
 
 
-def test_identity_second_rows_travel_with_their_answers():
+def test_identity_second_rows_travel_with_their_answers() -> None:
     task = blob_task(5)
     base = Plan(local=Adagrad(lr=0.1, steps=(1, 3), correction="joint"), rounds=4, aggregation=Joint(), evaluate=NEVER)
     waits, _ = run(task, base)
@@ -226,7 +235,7 @@ def test_identity_second_rows_travel_with_their_answers():
     assert torch.allclose(final.model, waits.model, rtol=0, atol=1e-12)
 
 
-NEEDED = {
+NEEDED: dict[str, Any] = {
     "cluster-fedvarp": {"num_clusters": 2},
     "private": {"clip_norm": 1.0, "noise_multiplier": 0.1, "cohort_size": 6},
 }
@@ -234,7 +243,7 @@ REFUSED = {"private": "the accounting does not cover updates to older models"}
 
 
 @pytest.mark.parametrize("name", catalogue("aggregation"))
-def test_contract_every_aggregation_goes_with_it_or_is_refused_with_the_reason(name):
+def test_contract_every_aggregation_goes_with_it_or_is_refused_with_the_reason(name: str) -> None:
     task = blob_task(6)
     task = replace(task, federation=replace(task.federation, server=task.federation.test))
     rule = catalogue("aggregation")[name](**NEEDED.get(name, {}))
@@ -251,7 +260,7 @@ def test_contract_every_aggregation_goes_with_it_or_is_refused_with_the_reason(n
     assert all(record.rejected == {} for record in records)
 
 
-def test_contract_an_answer_that_comes_in_late_is_rejected_for_its_own_reason():
+def test_contract_an_answer_that_comes_in_late_is_rejected_for_its_own_reason() -> None:
     task = blob_task(6)
     some = replace(plan((1, 2, 9, 4, 5, 6), buffer_size=2, concurrency=6), rounds=8)
     _, records = run(task, some, engine=Lying(spoil(2, "absurd samples"), spoil(4, "nan loss")))
@@ -264,7 +273,7 @@ def test_contract_an_answer_that_comes_in_late_is_rejected_for_its_own_reason():
     assert late.round > 1
 
 
-def test_contract_the_reason_is_saved_with_an_answer_on_its_way():
+def test_contract_the_reason_is_saved_with_an_answer_on_its_way() -> None:
     task, liar = blob_task(6), Lying(spoil(2, "absurd samples"))
     some = replace(plan((1, 2, 9, 4, 5, 6), buffer_size=2, concurrency=6), rounds=1)
     half, _ = run(task, some, engine=liar)
@@ -274,7 +283,9 @@ def test_contract_the_reason_is_saved_with_an_answer_on_its_way():
 
 
 @given(st.lists(st.floats(0.1, 9), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 4))
-def test_property_never_more_at_work_than_allowed_and_time_never_runs_back(seconds, buffer_size, more):
+def test_property_never_more_at_work_than_allowed_and_time_never_runs_back(
+    seconds: list[float], buffer_size: int, more: int
+) -> None:
     limits = (buffer_size, buffer_size + more)
     events = play([], np.arange(len(seconds)), np.array(seconds), 0.0, limits)
     times = [t for t, _ in events.arrived]
@@ -285,7 +296,7 @@ def test_property_never_more_at_work_than_allowed_and_time_never_runs_back(secon
         assert busy <= limits[1]
 
 
-def test_golden_staleness_weights():
+def test_golden_staleness_weights() -> None:
     s = np.array([0, 1, 3])
     assert FedBuff().weight(s).tolist() == [1.0, 2**-0.5, 0.5]
     assert FedBuff(staleness="constant").weight(s).tolist() == [1.0, 1.0, 1.0]
@@ -296,7 +307,7 @@ def test_golden_staleness_weights():
     assert old.weight(s).tolist() == [4.0, 4.0, 1.0]
 
 
-def test_contract_the_journal_adds_up():
+def test_contract_the_journal_adds_up() -> None:
     task = blob_task(6)
     some = replace(plan((1, 2, 3, 4, 5, 6), buffer_size=2, concurrency=4), rounds=12, selection=Uniform(cohort_size=4))
     _, records = run(task, some)
@@ -311,19 +322,17 @@ def test_contract_the_journal_adds_up():
     assert sent - answered <= 4
 
 
-def test_contract_saved_half_way_and_restored_ends_the_same():
+def test_contract_saved_half_way_and_restored_ends_the_same() -> None:
     task = blob_task(6)
     whole_plan = replace(plan((1, 2, 3, 4, 5, 6), buffer_size=2, concurrency=4), rounds=10)
     whole, _ = run(task, whole_plan)
     half, _ = run(task, replace(whole_plan, rounds=5))
     assert len(half.jobs["clients"])
-    tensors, rest = saved(half)
-    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    final, _ = run(task, whole_plan, state=state)
+    final, _ = run(task, whole_plan, state=again(half))
     assert torch.equal(final.model, whole.model)
 
 
-def test_engine_the_engines_agree():
+def test_engine_the_engines_agree() -> None:
     task = blob_task(6)
     some = replace(plan((1, 2, 3, 4, 5, 6), buffer_size=2, concurrency=4), rounds=8)
     one, _ = run(task, some)
@@ -348,12 +357,12 @@ def test_engine_the_engines_agree():
         ({"fleet": Fleet(clock=Pace((1.0,)), membership=Scheduled())}, r"arrivals, departures.*Leave them out"),
     ],
 )
-def test_error_what_does_not_go_with_it(change, text):
+def test_error_what_does_not_go_with_it(change: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         check(replace(plan((1.0,)), **change), Population.of(np.ones(3, dtype=np.int64)))
 
 
-def test_error_running_statistics_are_refused():
+def test_error_running_statistics_are_refused() -> None:
     task, module = blob_task(4), torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).double()
     normed = Task(federation=task.federation, module=module, loss=task.loss)
     population = Population.of(task.federation.sizes)
@@ -363,7 +372,7 @@ def test_error_running_statistics_are_refused():
         drive([job], Sequential(), lambda batch: None)
 
 
-def test_error_settings():
+def test_error_settings() -> None:
     with pytest.raises(ConfigError, match="buffer_size <= concurrency; got 5 and 2"):
         FedBuff(buffer_size=5, concurrency=2)
     with pytest.raises(ConfigError, match=r"exponent in \[0, 1\]"):

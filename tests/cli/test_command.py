@@ -13,41 +13,23 @@ import pytest
 import typer
 from rich.console import Console
 
-from tests.conftest import Turnout
+from tests.support.command import Turnout
+from tests.support.study_texts import SMALL
+from turnout.axes import TABLES
 from turnout.cli import main
 from turnout.cli.app import app
 from turnout.cli.listing import found, shown_text
 from turnout.cli.study_settings import EXAMPLES
 from turnout.requests import Record
 from turnout.study import Study, load_study, to_toml
-from turnout.study.load import OWN, TABLES
+from turnout.study.load import OWN
 from turnout.study.progress import ProgressBoard, duration, live
-
-STUDY = """\
-    name   = "small"
-    rounds = 3
-    seeds  = 2
-    data   = { use = "digits", clients = 12 }
-    model  = "softmax"
-    fleet  = { availability = { use = "bernoulli", prob = 0.8 } }
-    local  = { lr = 0.2, batch_size = 16, epochs = 1 }
-
-    [selection]
-    cohort_size = 4
-
-    [[arm]]
-    name = "FedAvg"
-
-    [[arm]]
-    name   = "FedProx"
-    recipe = "fedprox"
-    """
 
 
 @pytest.fixture
 def turnout(turnout: Turnout) -> Turnout:
     """Run the command in a folder of its own that holds small.toml."""
-    Path("small.toml").write_text(dedent(STUDY), encoding="utf-8")
+    Path("small.toml").write_text(SMALL, encoding="utf-8")
     return turnout
 
 

@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.optional import present
 from turnout.aggregation import FedAvg, FedNova, FedVARP, Median, SchemeC
 from turnout.asynchrony import FedBuff
 from turnout.coordinator import Plan, State, coordinate
 from turnout.fleet import Deadline, Fleet
 from turnout.local import SGD
-from turnout.protocols import Population
+from turnout.protocols import Aggregation, Population, Server
 from turnout.requests import (
     NOBODY,
     Census,
@@ -72,7 +73,7 @@ class World:
             return Present(members=None, up=np.flatnonzero(self.rng.random(CLIENTS) < 0.8))
         if isinstance(request, Dispatch):
             clients = request.order.clients if request.sequence is None else request.sequence
-            room = len(clients) if request.sequence is None else request.most_at_work - len(self.at_work)
+            room = len(clients) if request.sequence is None else present(request.most_at_work) - len(self.at_work)
             self.handed_out = clients[: max(room, 0)].tolist()
             if request.sequence is None:
                 self.at_work.clear()
@@ -81,7 +82,7 @@ class World:
         if isinstance(request, Collect):
             return self.collect(request)
         if isinstance(request, Settle):
-            return Settled(shared=request.order.shared + 0.1)
+            return Settled(shared=present(request.order.shared) + 0.1)
         if isinstance(request, Recall):
             return Recalled(total=None)
         if isinstance(request, Expect):
@@ -150,6 +151,7 @@ def driven(plan: Plan, lies: Any, seed: int) -> tuple[State, list[Record]]:
     """Run a plan in such a world."""
     population = Population.of(np.arange(1, CLIENTS + 1))
     state = State.start(torch.zeros(SIZE, dtype=torch.float64), population)
+    records: list[Any]
     world, records, answer = World(lies, np.random.default_rng(seed)), [], None
     steps = coordinate(plan, population, state, Streams(seed))
     while True:
@@ -174,7 +176,9 @@ AGGREGATIONS = st.sampled_from([FedAvg(weighting="mean"), FedNova(), Median(), F
     server=st.sampled_from([ServerSGD(), FedAdam(lr=0.1)]),
     tempted=st.lists(st.sampled_from(LIES), min_size=1, max_size=5),
 )
-def test_property_outcomes_add_up_and_the_model_stays_finite(seed, waits, aggregation, server, tempted):
+def test_property_outcomes_add_up_and_the_model_stays_finite(
+    seed: int, waits: bool, aggregation: Aggregation, server: Server, tempted: list[str]
+) -> None:
     draw = np.random.default_rng(seed + 1)
     base = PLAN if waits else BUFFERED
     plan = replace(base, aggregation=aggregation, server=server)
@@ -212,7 +216,9 @@ def test_property_outcomes_add_up_and_the_model_stays_finite(seed, waits, aggreg
         ("a stranger", "no answer came"),
     ],
 )
-def test_contract_each_lie_is_rejected_with_its_reason_whether_the_server_waits_or_not(plan, lie, reason):
+def test_contract_each_lie_is_rejected_with_its_reason_whether_the_server_waits_or_not(
+    plan: Plan, lie: str, reason: str
+) -> None:
     final, records = driven(plan, lambda client: lie, 3)
     reasons = [why for record in records for why in record.rejected.values()]
     assert reasons
@@ -220,7 +226,7 @@ def test_contract_each_lie_is_rejected_with_its_reason_whether_the_server_waits_
     assert lie == "twice" or not final.model.any()  # one of them answers twice, the others are honest
 
 
-def test_golden_partial_work_is_weighed_by_what_came_back():
+def test_golden_partial_work_is_weighed_by_what_came_back() -> None:
     plan = replace(PLAN, aggregation=SchemeC(), rounds=1)
     lies = {0: "honest", 1: "partial"}
     _, records = driven(plan, lambda client: lies.get(client, "nothing"), 5)

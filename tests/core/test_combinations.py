@@ -2,16 +2,19 @@
 
 import itertools
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
-from tests.conftest import PointModel
+from tests.support.tasks import PointModel
 from turnout import losses
 from turnout.aggregation import ClusterFedVARP, Private
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.compatibility import problems
+from turnout.data import Federation
 from turnout.data.federation import from_clients
 from turnout.engine import Task, Vectorised
 from turnout.local import SGD, Adagrad, Adam, Yogi
@@ -46,14 +49,14 @@ LOCALS = {
     "adam, joint": Adam(lr=0.05, steps=2, effort=None, correction="joint", schedule=Inverse()),
     "yogi, local": Yogi(lr=0.05, effort=AdaComm(start=3, every=1), correction="local"),
 }
-NEEDED = {  # settings without a default
+NEEDED: dict[type, dict[str, Any]] = {  # settings without a default
     ClusterFedVARP: {"num_clusters": 2},
     Private: {"clip_norm": 1.0, "noise_multiplier": 0.1, "cohort_size": 6},
 }
 ROUNDS = 3
 
 
-def made(axis):
+def made(axis: str) -> dict[str, Any]:
     """Return every rule of an axis, by name."""
     return {name: rule(**NEEDED.get(rule, {})) for name, rule in catalogue(axis).items()}
 
@@ -61,7 +64,7 @@ def made(axis):
 AGGREGATIONS, SERVERS = made("aggregation"), made("server")
 
 
-def reasons(local, aggregation, server):
+def reasons(local: SGD, aggregation: str, server: str) -> Iterator[Any]:
     """Return why a combination makes no sense, as a reader of the papers would say it."""
     correction = getattr(local, "correction", None)
     if (correction == "joint") != (aggregation == "joint"):
@@ -82,7 +85,7 @@ def reasons(local, aggregation, server):
             yield "unclipped update norms"
 
 
-def federation():
+def federation() -> Federation:
     """Six clients with targets of their own, so that F_i = ‖x − y_i‖², and two samples at the server."""
     targets = [[1.0, 2.0], [3.0, -1.0], [2.0, 2.0], [-1.0, 4.0], [0.5, 1.0], [2.5, 0.0]]
     held = [torch.tensor([target] * size, dtype=torch.float64) for size, target in enumerate(targets, start=1)]
@@ -92,11 +95,11 @@ def federation():
 
 
 @pytest.fixture(scope="module")
-def task():
+def task() -> Task:
     return Task(federation=federation(), module=PointModel(2), loss=losses.squared_error)
 
 
-def plans(local):
+def plans(local: Any) -> Iterator[Any]:
     """Yield (aggregation, server, plan) of every combination with a solver."""
     for aggregation, server in itertools.product(AGGREGATIONS, SERVERS):
         yield (
@@ -113,7 +116,7 @@ def plans(local):
 
 
 @pytest.mark.parametrize("name", LOCALS)
-def test_contract_what_makes_no_sense_is_refused_with_the_reason(name):
+def test_contract_what_makes_no_sense_is_refused_with_the_reason(name: str) -> None:
     for aggregation, server, plan in plans(LOCALS[name]):
         expected, said = list(reasons(plan.local, aggregation, server)), [found.message for found in problems(plan)]
         assert bool(expected) == bool(said), (aggregation, server, said)
@@ -123,9 +126,11 @@ def test_contract_what_makes_no_sense_is_refused_with_the_reason(name):
 
 
 @pytest.mark.parametrize("name", LOCALS)
-def test_contract_what_makes_sense_runs(name, task):
+def test_contract_what_makes_sense_runs(name: str, task: Task) -> None:
     population = Population.of(task.federation.sizes, server_size=2)
     start = task.layout.flatten(task.module)
+    records: list[Any]
+    runs: list[Any]
     runs, records = [], []
     for _, _, plan in plans(LOCALS[name]):
         if not list(problems(plan)):
@@ -142,7 +147,7 @@ def test_contract_what_makes_sense_runs(name, task):
         assert not torch.equal(final.model, start), run.plan
 
 
-def test_contract_every_rule_is_in_some_combination():
+def test_contract_every_rule_is_in_some_combination() -> None:
     assert {type(local) for local in LOCALS.values()} == set(catalogue("local").values())
     assert {type(local.schedule) for local in LOCALS.values()} == set(catalogue("schedule").values())
     efforts = {type(local.effort) for local in LOCALS.values()} - {type(None)}

@@ -6,13 +6,16 @@ import subprocess
 import sys
 import textwrap
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, dtype
 
+from tests.support.optional import present
 from turnout.row_table import LINE, RowTable, consecutive, new_rows
 
 LIKE = torch.zeros(3, dtype=torch.float64)
@@ -22,13 +25,13 @@ WRITES = st.lists(
 )
 
 
-def places(like=LIKE):
+def places(like: Tensor = LIKE) -> tuple[RowTable, RowTable]:
     """The same table in RAM and in a file."""
     return RowTable(6, like, budget=6 * like.nbytes), RowTable(6, like, budget=6 * like.nbytes - 1)
 
 
 @given(WRITES, st.sampled_from([LIKE, LONG]))
-def test_property_ram_and_file_agree_with_a_plain_array(writes, like):
+def test_property_ram_and_file_agree_with_a_plain_array(writes: list[tuple[list[int], float]], like: Tensor) -> None:
     here, there = places(like)
     expected, heard = np.zeros((6, len(like))), np.zeros(6, dtype=bool)
     for rows, value in writes:
@@ -44,27 +47,27 @@ def test_property_ram_and_file_agree_with_a_plain_array(writes, like):
         assert np.array_equal(table.changed, heard)
 
 
-def test_contract_the_budget_decides_where_the_table_lies():
+def test_contract_the_budget_decides_where_the_table_lies() -> None:
     here, there = places()
     assert (here.file is None, there.file is None) == (True, False)
     assert here.bytes == there.bytes == 6 * 3 * 8
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1030), (torch.float64, 515)])
-def test_contract_long_rows_begin_at_a_line_of_memory(dtype, size):
+def test_contract_long_rows_begin_at_a_line_of_memory(dtype: dtype, size: int) -> None:
     table = RowTable(4, torch.zeros(size, dtype=dtype))
     for rows in (table.rows, table.spare(3), new_rows(2, size, dtype, table.device)):
-        assert rows.shape[1] == size
-        assert [row.data_ptr() % LINE for row in rows] == [0] * len(rows)
+        assert present(rows).shape[1] == size
+        assert [row.data_ptr() % LINE for row in present(rows)] == [0] * len(present(rows))
 
 
-def test_contract_short_rows_take_no_more_memory_than_their_numbers():
+def test_contract_short_rows_take_no_more_memory_than_their_numbers() -> None:
     rows = RowTable(1000, torch.zeros(3)).rows
-    assert rows.untyped_storage().nbytes() == rows.nbytes == 1000 * 3 * 4
+    assert present(rows).untyped_storage().nbytes() == present(rows).nbytes == 1000 * 3 * 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_contract_bytes_and_numbers_follow_the_models_precision(dtype):
+def test_contract_bytes_and_numbers_follow_the_models_precision(dtype: dtype) -> None:
     for budget in (0, 1 << 20):
         table = RowTable(4, torch.zeros(5, dtype=dtype), budget)
         assert table.bytes == 4 * 5 * (4 if dtype is torch.float32 else 8)
@@ -73,32 +76,34 @@ def test_contract_bytes_and_numbers_follow_the_models_precision(dtype):
         assert torch.equal(table.take(np.array([2])), torch.full((1, 5), 0.1, dtype=dtype))
 
 
-def test_contract_rows_are_zero_until_written_and_a_file_takes_no_room_for_them():
+def test_contract_rows_are_zero_until_written_and_a_file_takes_no_room_for_them() -> None:
     table = RowTable(1000, torch.zeros(4096), budget=0)  # 16 MiB
     assert not table.take(np.array([0, 999])).any()
-    facts = os.fstat(table.file.file.fileno())
+    facts = os.fstat(present(table.file).file.fileno())
     assert facts.st_size == table.bytes
     assert facts.st_blocks * 512 < table.bytes / 100
 
 
-def test_contract_what_is_taken_is_a_copy():
+def test_contract_what_is_taken_is_a_copy() -> None:
     for table in places():
         table.put(np.array([1]), torch.ones(1, 3, dtype=torch.float64))
         table.take(np.array([1])).add_(5.0)
         assert table.take(np.array([1])).tolist() == [[1.0, 1.0, 1.0]]
 
 
-def test_contract_taking_no_rows_gives_none():
+def test_contract_taking_no_rows_gives_none() -> None:
     for table in places():
         assert table.take(np.zeros(0, dtype=np.int64)).shape == (0, 3)
 
 
-def test_contract_the_file_has_no_name_and_is_closed_with_the_table(tmp_path, monkeypatch):
+def test_contract_the_file_has_no_name_and_is_closed_with_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     table = RowTable(6, LIKE, budget=0)
     table.put(np.arange(6), torch.ones(6, 3, dtype=torch.float64))
     assert list(tmp_path.iterdir()) == []  # nothing that a killed process could leave
-    handle = table.file.file.fileno()
+    handle = present(table.file).file.fileno()
     del table
     gc.collect()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -125,7 +130,7 @@ except TurnoutError as error:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and mounts are those of Linux")
 @pytest.mark.parametrize("how", ["limit", "mount"])
-def test_error_a_full_temporary_folder_is_one_message(tmp_path, how):
+def test_error_a_full_temporary_folder_is_one_message(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-c", NO_ROOM, how]
     if how == "mount":  # a small file system of its own, where the user may mount one
         inner = f'mount -t tmpfs -o size=1m none {tmp_path} && exec "$@"'
@@ -190,7 +195,7 @@ print(int(peak.split()[1]) * 1024)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
-def test_contract_fedvarp_remembers_a_hundred_thousand_clients_within_two_gibibytes(tmp_path):
+def test_contract_fedvarp_remembers_a_hundred_thousand_clients_within_two_gibibytes(tmp_path: Path) -> None:
     script = tmp_path / "many.py"
     script.write_text(textwrap.dedent(HUNDRED_THOUSAND))
     room = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
@@ -201,7 +206,7 @@ def test_contract_fedvarp_remembers_a_hundred_thousand_clients_within_two_gibiby
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [1, 4]])
-def test_contract_rows_in_the_spare_memory_are_written_like_any_others(order):
+def test_contract_rows_in_the_spare_memory_are_written_like_any_others(order: list[int]) -> None:
     ids = np.array(order)
     for table in places():
         for start in (1.0, 100.0):
@@ -215,7 +220,7 @@ def test_contract_rows_in_the_spare_memory_are_written_like_any_others(order):
         assert torch.equal(table.take(rest), torch.zeros(len(rest), 3, dtype=torch.float64))
 
 
-def test_contract_a_part_of_the_columns_is_that_part_of_the_rows():
+def test_contract_a_part_of_the_columns_is_that_part_of_the_rows() -> None:
     ids = np.array([4, 0])
     for table in places():
         table.put(np.arange(6), torch.arange(18, dtype=torch.float64).view(6, 3))
@@ -224,7 +229,7 @@ def test_contract_a_part_of_the_columns_is_that_part_of_the_rows():
 
 
 @given(st.lists(st.integers(0, 9), unique=True, min_size=1), st.booleans())
-def test_property_rows_in_a_run_are_read_and_written_as_any_others(places, in_order):
+def test_property_rows_in_a_run_are_read_and_written_as_any_others(places: list[int], in_order: bool) -> None:
     rows = np.array(sorted(places) if in_order else places)
     table = RowTable(10, torch.zeros(3))
     before = torch.arange(30.0).view(10, 3)
@@ -242,7 +247,7 @@ def test_property_rows_in_a_run_are_read_and_written_as_any_others(places, in_or
     assert run is None or list(range(run.start, run.stop)) == rows.tolist()
 
 
-def test_contract_rows_for_everyone_from_elsewhere_do_not_take_the_place_of_the_spare_memory():
+def test_contract_rows_for_everyone_from_elsewhere_do_not_take_the_place_of_the_spare_memory() -> None:
     table = RowTable(3, torch.zeros(2))
     table.spare(3).fill_(7.0)
     table.put(np.arange(3), torch.ones(3, 2))

@@ -1,39 +1,31 @@
 """The round: who is asked, what is recorded, and what happens when nobody comes or an answer is bad."""
 
-import json
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.engines import Spy
+from tests.support.runs import run
+from tests.support.saved_states import again
+from tests.support.tasks import blob_task, quadratic_task
+from turnout.array_types import Ids
 from turnout.coordinator import Cadence, Plan
-from turnout.coordinator.saving import restored, saved
-from turnout.engine import Sequential
+from turnout.coordinator.asking import Asker
 from turnout.errors import ConfigError
 from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
-from turnout.protocols import Choice
+from turnout.protocols import Choice, View
 from turnout.requests import Evaluate, Fit
 from turnout.selection import Uniform, Weighted
 
 LOCAL = SGD(lr=0.1, batch_size=4, epochs=1)
 
 
-class Spy(Sequential):
-    """The real engine, with a note of what it was asked."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked = []
-
-    def answer(self, questions):
-        self.asked += [request for _, request in questions]
-        return super().answer(questions)
-
-
-def test_contract_a_round_in_which_nobody_is_up_is_recorded_and_the_run_goes_on():
+def test_contract_a_round_in_which_nobody_is_up_is_recorded_and_the_run_goes_on() -> None:
     task = blob_task()
     fleet = Fleet(availability=Bernoulli(prob=0.0))
     final, records = run(task, Plan(local=LOCAL, rounds=3, fleet=fleet))
@@ -45,7 +37,7 @@ def test_contract_a_round_in_which_nobody_is_up_is_recorded_and_the_run_goes_on(
     assert records[-1].finished
 
 
-def test_contract_a_shortage_is_recorded_and_those_who_are_up_are_asked():
+def test_contract_a_shortage_is_recorded_and_those_who_are_up_are_asked() -> None:
     task = blob_task(10)
     plan = Plan(local=LOCAL, rounds=30, fleet=Fleet(availability=Bernoulli(prob=0.3)), selection=Uniform(cohort_size=5))
     _, records = run(task, plan)
@@ -58,7 +50,7 @@ def test_contract_a_shortage_is_recorded_and_those_who_are_up_are_asked():
         assert np.isin(record.asked, record.up).all()
 
 
-def test_contract_an_answer_that_is_not_finite_is_taken_out_and_the_rest_count_as_if_it_never_came():
+def test_contract_an_answer_that_is_not_finite_is_taken_out_and_the_rest_count_as_if_it_never_came() -> None:
     good = quadratic_task([1.0, 1.0], [[1.0], [3.0]], [1, 1])
     bad = quadratic_task([1.0, 1.0, 1.0], [[1.0], [3.0], [1e308]], [1, 1, 1])  # the third overflows
     plan = Plan(local=SGD(lr=10.0, steps=2, batches="full"), rounds=1, evaluate=Cadence(every=10**9))
@@ -69,7 +61,7 @@ def test_contract_an_answer_that_is_not_finite_is_taken_out_and_the_rest_count_a
     assert torch.equal(final.model, expected.model)
 
 
-def test_contract_everyone_rejected_leaves_the_model_where_it_was():
+def test_contract_everyone_rejected_leaves_the_model_where_it_was() -> None:
     task = quadratic_task([1.0], [[1e308]], [1])
     final, records = run(task, Plan(local=SGD(lr=10.0, steps=2, batches="full"), rounds=2))
     assert torch.equal(final.model, torch.zeros(1, dtype=torch.float64))
@@ -77,7 +69,7 @@ def test_contract_everyone_rejected_leaves_the_model_where_it_was():
     assert records[-1].events[1].startswith("no client ever took part")
 
 
-def test_contract_changing_the_selection_leaves_each_clients_batches_alone():
+def test_contract_changing_the_selection_leaves_each_clients_batches_alone() -> None:
     task = blob_task(6)
     spies = []
     for selection in (Uniform(), Uniform(cohort_size=3), Weighted(cohort_size=3)):
@@ -92,7 +84,7 @@ def test_contract_changing_the_selection_leaves_each_clients_batches_alone():
         assert 0 < len(other) < 6
 
 
-def test_contract_changing_the_aggregation_leaves_who_is_up_and_who_is_drawn_alone():
+def test_contract_changing_the_aggregation_leaves_who_is_up_and_who_is_drawn_alone() -> None:
     from turnout.aggregation import FedAvg
     from turnout.server import SGD as ServerSGD
 
@@ -106,19 +98,17 @@ def test_contract_changing_the_aggregation_leaves_who_is_up_and_who_is_drawn_alo
     assert not np.allclose(one[-1].losses, two[-1].losses)
 
 
-def test_contract_the_state_saved_and_restored_half_way_ends_the_same():
+def test_contract_the_state_saved_and_restored_half_way_ends_the_same() -> None:
     task = blob_task()
     plan = Plan(local=LOCAL, rounds=6, selection=Uniform(cohort_size=3))
     whole, _ = run(task, plan)
     half, _ = run(task, replace(plan, rounds=3))
-    tensors, rest = saved(half)
-    half_way = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    final, _ = run(task, plan, state=half_way)
+    final, _ = run(task, plan, state=again(half))
     assert torch.equal(final.model, whole.model)
     assert np.array_equal(final.last_losses, whole.last_losses, equal_nan=True)
 
 
-def test_contract_costs_are_counted_by_hand():
+def test_contract_costs_are_counted_by_hand() -> None:
     task = quadratic_task([1.0, 1.0], [[1.0, 0.0], [3.0, 0.0]], [5, 7])
     _, records = run(task, Plan(local=SGD(lr=0.1, batch_size=4, epochs=2), rounds=1))
     costs = records[-1].costs
@@ -132,16 +122,18 @@ class AskFirst:
 
     cohort_size = 1
 
-    def choose(self, pool, view, ask):
+    def choose(self, pool: Ids, view: View, ask: Asker) -> Generator[Any, Any, Any]:
         probed = yield ask.losses(pool)
         return Choice.of(pool[[int(np.argmax(probed.loss))]])
 
 
-def test_contract_a_rule_may_ask_first_and_its_probes_are_counted():
+def test_contract_a_rule_may_ask_first_and_its_probes_are_counted() -> None:
     task = quadratic_task([1.0, 1.0, 1.0], [[1.0], [-3.0], [2.0]], [2, 3, 4])
     engine = Spy()
     _, records = run(
-        task, Plan(local=SGD(lr=0.5, steps=1, batches="full"), rounds=2, selection=AskFirst()), engine=engine
+        task,
+        Plan(local=SGD(lr=0.5, steps=1, batches="full"), rounds=2, selection=AskFirst()),  # type: ignore[arg-type]
+        engine=engine,
     )
     # at 0 every loss is 0 and the first wins; x = 0.5 then costs (−.375, 1.625, −.875)
     assert [r.asked.tolist() for r in records[1:]] == [[0], [1]]
@@ -149,7 +141,7 @@ def test_contract_a_rule_may_ask_first_and_its_probes_are_counted():
     assert records[-1].costs.bytes_down == (3 + 1) * 8
 
 
-def test_contract_measurements_come_at_their_cadence_and_after_the_last_round():
+def test_contract_measurements_come_at_their_cadence_and_after_the_last_round() -> None:
     task = blob_task()
     engine = Spy()
     _, records = run(task, Plan(local=LOCAL, rounds=5, evaluate=Cadence(every=2)), engine=engine)
@@ -175,16 +167,16 @@ def test_contract_measurements_come_at_their_cadence_and_after_the_last_round():
         (lambda: Bernoulli(prob=1.5), r"prob in \[0, 1\]; got 1\.5"),
     ],
 )
-def test_error_settings_that_cannot_be_name_the_setting(make, message):
+def test_error_settings_that_cannot_be_name_the_setting(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
 
 
-def test_error_a_cohort_larger_than_the_federation_says_the_most_there_can_be():
+def test_error_a_cohort_larger_than_the_federation_says_the_most_there_can_be() -> None:
     with pytest.raises(ConfigError, match=r"got 9 > 8\. Set selection\.cohort_size to 8 or less"):
         run(blob_task(8), Plan(local=LOCAL, rounds=1, selection=Uniform(cohort_size=9)))
 
 
-def test_error_probabilities_for_another_number_of_clients():
+def test_error_probabilities_for_another_number_of_clients() -> None:
     with pytest.raises(ConfigError, match=r"one per client; got 2 for 8 clients"):
         run(blob_task(8), Plan(local=LOCAL, rounds=1, fleet=Fleet(availability=Bernoulli(prob=(0.1, 0.2)))))

@@ -1,8 +1,10 @@
 """Keyed randomness: the published generator, frozen values, and draws that do not disturb one another."""
 
 import random
+from collections.abc import Callable
 from hashlib import blake2b
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,17 +57,17 @@ def bits(*values: int) -> np.ndarray:
         (1234567, [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]),
     ],
 )
-def test_golden_words_are_the_published_splitmix64_sequence(state, outputs):
+def test_golden_words_are_the_published_splitmix64_sequence(state: int, outputs: list[int]) -> None:
     assert words(bits(state), len(outputs))[0].tolist() == outputs
 
 
-def test_golden_a_row_of_words_belongs_to_its_key():
+def test_golden_a_row_of_words_belongs_to_its_key() -> None:
     table = words(bits(0, 1234567, 0), 2)
     assert table.shape == (3, 2)
     assert table.tolist() == [words(bits(key), 2)[0].tolist() for key in (0, 1234567, 0)]
 
 
-def test_golden_draws_are_frozen():
+def test_golden_draws_are_frozen() -> None:
     """These values make every journal comparable with every later one; they must never change."""
     streams = Streams(2024)
     assert purpose_word("batches") == FROZEN["purpose"]
@@ -78,13 +80,13 @@ def test_golden_draws_are_frozen():
 
 @unhurried
 @given(seed=seeds, purpose=purposes, round=rounds, client=ids)
-def test_identity_keys_follow_the_formula(seed, purpose, round, client):
+def test_identity_keys_follow_the_formula(seed: Any, purpose: Any, round: Any, client: Any) -> None:
     assert Streams(seed).keys(purpose, round, client).tolist() == [key_by_hand(seed, purpose, round, client)]
 
 
 @unhurried
 @given(values=st.lists(st.integers(0, WORD - 1), min_size=1, max_size=20))
-def test_property_mix_is_one_to_one_and_leaves_its_input(values):
+def test_property_mix_is_one_to_one_and_leaves_its_input(values: list[int]) -> None:
     given_words = bits(*values)
     mixed = mix(given_words)
     assert given_words.tolist() == values
@@ -94,17 +96,17 @@ def test_property_mix_is_one_to_one_and_leaves_its_input(values):
 
 @unhurried
 @given(value=st.integers(0, WORD - 1))
-def test_property_uniforms_lie_below_one_and_keep_53_bits(value):
+def test_property_uniforms_lie_below_one_and_keep_53_bits(value: int) -> None:
     (uniform,) = unit(bits(value))
     assert 0.0 <= uniform < 1.0
     assert uniform * 2**53 == value >> 11
 
 
-def test_golden_uniforms_reach_both_ends():
+def test_golden_uniforms_reach_both_ends() -> None:
     assert unit(bits(0, WORD - 1)).tolist() == [0.0, 1.0 - 2.0**-53]
 
 
-def test_property_every_part_of_the_key_counts():
+def test_property_every_part_of_the_key_counts() -> None:
     grid = product((-1, 0, 1, 2**32), ("batches", "work", "up", ""), range(10), (np.arange(-1, 99),))
     keys = np.concatenate([Streams(seed).keys(purpose, round, clients) for seed, purpose, round, clients in grid])
     assert len(keys) == 4 * 4 * 10 * 100
@@ -114,7 +116,7 @@ def test_property_every_part_of_the_key_counts():
 
 @unhurried
 @given(seed=seeds, purpose=purposes, round=rounds, client=ids)
-def test_property_a_neighbouring_key_is_another_stream(seed, purpose, round, client):
+def test_property_a_neighbouring_key_is_another_stream(seed: int, purpose: str, round: int, client: int) -> None:
     here = Streams(seed).keys(purpose, round, client)[0]
     others = (
         Streams(seed + 1).keys(purpose, round, client)[0],
@@ -129,7 +131,7 @@ def test_property_a_neighbouring_key_is_another_stream(seed, purpose, round, cli
 
 @unhurried
 @given(data=st.data())
-def test_property_a_clients_draw_does_not_depend_on_who_else_is_asked(data):
+def test_property_a_clients_draw_does_not_depend_on_who_else_is_asked(data: st.DataObject) -> None:
     everyone = np.arange(40)
     some = np.array(data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=12)))  # any order, repeats too
     streams = Streams(data.draw(seeds))
@@ -140,33 +142,33 @@ def test_property_a_clients_draw_does_not_depend_on_who_else_is_asked(data):
 
 @unhurried
 @given(key=st.integers(0, WORD - 1), few=st.integers(0, 6), more=st.integers(0, 6))
-def test_property_asking_for_more_words_keeps_the_first(key, few, more):
+def test_property_asking_for_more_words_keeps_the_first(key: int, few: int, more: int) -> None:
     assert np.array_equal(words(bits(key), few), words(bits(key), few + more)[:, :few])
 
 
-def test_golden_server_draws_have_the_key_of_client_minus_one():
+def test_golden_server_draws_have_the_key_of_client_minus_one() -> None:
     streams = Streams(5)
     assert streams.keys("selection", 2).tolist() == streams.keys("selection", 2, SERVER).tolist()
     assert streams.keys("selection", 2)[0] not in streams.keys("selection", 2, np.arange(1000))
 
 
-def test_property_no_draw_is_the_next_number():
+def test_property_no_draw_is_the_next_number() -> None:
     streams, clients = Streams(3), np.arange(4)
-    draw = lambda: (  # noqa: E731
+    draw: Callable[..., Any] = lambda: (  # noqa: E731
         streams.uniforms("up", 1, clients).tolist(),
         streams.generator("selection", 1).random(3).tolist(),
         torch.rand(3, generator=streams.torch_generator("model")).tolist(),
     )
-    before = (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # noqa: NPY002
+    before = (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # type: ignore[index] # noqa: NPY002
     first = draw()
     streams.generator("other", 1).random(100)
     assert draw() == first
     assert torch.equal(before[0], torch.get_rng_state())
-    assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
+    assert np.array_equal(before[1], np.random.get_state()[1])  # type: ignore[index] # noqa: NPY002
     assert before[2] == random.getstate()
 
 
-def test_property_generators_of_different_keys_differ():
+def test_property_generators_of_different_keys_differ() -> None:
     streams = Streams(3)
     firsts = [streams.generator("a", round, client).random() for round in range(20) for client in range(-1, 20)]
     assert len(set(firsts)) == len(firsts)
@@ -188,7 +190,7 @@ def columns() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("direction", ["along a stream", "over clients", "over rounds", "over seeds"])
-def test_property_uniforms_are_even_in_every_direction(direction):
+def test_property_uniforms_are_even_in_every_direction(direction: str) -> None:
     values = columns()[direction]
     counts = np.bincount((values * 50).astype(int), minlength=50)
     assert 1e-4 < stats.chisquare(counts).pvalue < 1 - 1e-4  # too even is as wrong as too uneven
@@ -196,13 +198,13 @@ def test_property_uniforms_are_even_in_every_direction(direction):
     assert 1e-4 < stats.chisquare(pairs).pvalue < 1 - 1e-4
 
 
-def test_property_low_bits_are_even_too():
+def test_property_low_bits_are_even_too() -> None:
     table = words(Streams(7).keys("up", 1, np.arange(4000)), 8)
     counts = np.bincount((table & np.uint64(63)).ravel().astype(int), minlength=64)
     assert 1e-4 < stats.chisquare(counts).pvalue < 1 - 1e-4
 
 
-def test_property_streams_are_pairwise_uncorrelated():
+def test_property_streams_are_pairwise_uncorrelated() -> None:
     length = 4000
     streams = Streams(7)
     rows = [
@@ -212,6 +214,6 @@ def test_property_streams_are_pairwise_uncorrelated():
         Streams(8).uniforms("up", 1, np.arange(10), length),
     ]
     correlation = np.corrcoef(np.concatenate(rows))
-    off = correlation[~np.eye(len(correlation), dtype=bool)]
+    off = np.asarray(correlation)[~np.eye(len(correlation), dtype=bool)]  # type: ignore[arg-type, index, misc, type-var]
     assert np.abs(off).max() < 5 / np.sqrt(length)  # 1770 pairs: five standard errors
     assert off.std() == pytest.approx(1 / np.sqrt(length), rel=0.1)

@@ -1,6 +1,8 @@
 """Answers that cannot be trusted: an engine that lies in every way there is, and a model that stays sound."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,15 +10,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.engines import KINDS, Lying, at, of_training, spoil
+from tests.support.optional import present
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, FedVARP, Median
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.plan import Trust
 from turnout.engine import Sequential, Vectorised
+from turnout.engine.task import Question
 from turnout.errors import ConfigError, UpdateError
 from turnout.local import SGD
 from turnout.local.effort import AdaComm
-from turnout.requests import Fit, Probe, Score, Trained
+from turnout.protocols import Aggregation
+from turnout.requests import Answer, Fit, Probe, Record, Score, Trained
 from turnout.rows import finite_rows, is_finite
 from turnout.selection import DivFL, PowerOfChoice, Uniform
 from turnout.server import FedExP
@@ -26,100 +33,8 @@ LOCAL = SGD(lr=0.1, batch_size=5, epochs=1)
 ADAPTING = SGD(lr=0.1, batch_size=5, effort=AdaComm(start=4, every=1))
 
 
-class Lying:
-    """An honest engine whose answers to Fit are spoilt on the way."""
-
-    name = "lying"
-
-    def __init__(self, *lies):
-        self.inner, self.lies = Sequential(), lies
-        self.device = torch.device("cpu")
-
-    def answer(self, questions):
-        out = []
-        for (_, request), answer in zip(questions, self.inner.answer(questions), strict=True):
-            for lie in self.lies:
-                answer = lie(request, answer)
-            out.append(answer)
-        return out
-
-
-def of_training(change):
-    """Spoil answers to Fit, if the client is in them; the others pass."""
-    return lambda request, answer: change(request, answer) if isinstance(request, Fit) else answer
-
-
-def at(answer, client):
-    return int(np.flatnonzero(answer.clients == client)[0]) if client in answer.clients else None
-
-
-def spoil(client, kind):
-    """Return a lie of this kind by one client; answers are of rows."""
-
-    def lie(request, answer):
-        place = at(answer, client)
-        if place is None:
-            return answer
-        if kind == "nan":
-            return replace(answer, delta=_with_nan(answer.delta, place))  # and the flag still says it is finite
-        if kind == "inf":
-            rows = answer.delta.clone()
-            rows[place] = torch.inf
-            return replace(answer, delta=rows)
-        if kind in ("nan loss", "inf loss"):
-            mine = np.arange(len(answer.loss)) == place
-            return replace(answer, loss=np.where(mine, float(kind.split()[0]), answer.loss))
-        if kind == "nan control":
-            return replace(answer, next_rows=_with_nan(answer.next_rows, place))
-        if kind == "too many steps":
-            return replace(answer, steps=answer.steps + (np.arange(len(answer.steps)) == place))
-        if kind == "absurd samples":
-            said = np.full(len(answer.clients), 10)
-            said[place] = -3
-            return replace(answer, num_examples=said)
-        order = np.arange(len(answer.clients))
-        if kind == "silent":
-            order = np.delete(order, place)
-        elif kind == "twice":
-            order = np.append(order, place)
-        picked = torch.from_numpy(order)
-        return replace(
-            answer,
-            clients=answer.clients[order],
-            steps=answer.steps[order],
-            loss=answer.loss[order],
-            finite=answer.finite[order],
-            delta=answer.delta[picked],
-            square_norms=None if answer.square_norms is None else answer.square_norms[order],
-            num_examples=None if answer.num_examples is None else answer.num_examples[order],
-            next_rows=None if answer.next_rows is None else answer.next_rows[picked],
-        )
-
-    return of_training(lie)
-
-
-def _with_nan(rows, place):
-    if rows is None:
-        return None
-    rows = rows.clone()
-    rows[place, 0] = torch.nan
-    return rows
-
-
-KINDS = {
-    "nan": "the update is not finite",
-    "inf": "the update is not finite",
-    "nan loss": "the loss is not a number",
-    "inf loss": "the loss is not a number",
-    "too many steps": "local steps, got",
-    "absurd samples": "reports -3 samples",
-    "silent": "no answer came",
-    "twice": "answered 2 times",
-}
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_contract_a_liar_is_left_out_as_if_it_had_never_come_and_is_on_record(kind):
+def test_contract_a_liar_is_left_out_as_if_it_had_never_come_and_is_on_record(kind: str) -> None:
     task = quadratic_task([1.0, 1.0, 1.0], [[1.0], [3.0], [9.0]], [1, 1, 1])
     alone = quadratic_task([1.0, 1.0], [[1.0], [3.0]], [1, 1])
     local = SGD(lr=0.1, steps=2, batches="full")
@@ -132,18 +47,18 @@ def test_contract_a_liar_is_left_out_as_if_it_had_never_come_and_is_on_record(ki
         assert record.answered.tolist() == [0, 1]
 
 
-def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody():
+def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody() -> None:
     task = quadratic_task([1.0, 1.0, 1.0], [[1.0], [3.0], [9.0]], [1, 1, 1])
 
-    def uninvited(request, answer):
-        more = {
+    def uninvited(request: Fit, answer: Trained) -> Trained:
+        more: dict[str, Any] = {
             name: np.append(getattr(answer, name), getattr(answer, name)[:1]) for name in ("steps", "loss", "finite")
         }
         return replace(
             answer,
             **more,
             clients=np.append(answer.clients, 77),
-            delta=torch.cat([answer.delta, answer.delta[:1] * 1e6]),
+            delta=torch.cat([present(answer.delta), present(answer.delta)[:1] * 1e6]),
             square_norms=None,
         )
 
@@ -174,7 +89,9 @@ def test_contract_answers_that_nobody_asked_for_are_noted_and_used_by_nobody():
         (lambda request, answer: Trained(clients=NOBODY, steps=NOBODY, loss=NO, finite=NO), "no answer came"),
     ],
 )
-def test_contract_an_answer_that_is_useless_as_a_whole_leaves_the_model_where_it_was(lie, reason):
+def test_contract_an_answer_that_is_useless_as_a_whole_leaves_the_model_where_it_was(
+    lie: Callable[..., Any], reason: str
+) -> None:
     task = blob_task(4)
     plan = Plan(local=LOCAL, rounds=2, aggregation=FedAvg())
     final, records = run(task, plan, engine=Lying(of_training(lie)))
@@ -184,10 +101,10 @@ def test_contract_an_answer_that_is_useless_as_a_whole_leaves_the_model_where_it
     assert "nobody answered" in records[-1].events
 
 
-def test_contract_a_sum_without_some_is_made_again_of_the_rest():
+def test_contract_a_sum_without_some_is_made_again_of_the_rest() -> None:
     task = blob_task(5)
 
-    def not_finite(request, answer):
+    def not_finite(request: Fit, answer: Trained) -> Trained:
         place = at(answer, 3)
         return answer if place is None else replace(answer, finite=np.arange(len(answer.clients)) != place)
 
@@ -196,10 +113,10 @@ def test_contract_a_sum_without_some_is_made_again_of_the_rest():
     assert records[-1].coefficients.sum() == pytest.approx(1.0)
 
 
-def test_contract_a_probe_that_is_no_number_gains_its_client_nothing():
+def test_contract_a_probe_that_is_no_number_gains_its_client_nothing() -> None:
     task = blob_task(6)
 
-    def loud(request, answer):
+    def loud(request: Any, answer: Any) -> Any:
         return (
             replace(answer, loss=np.where(request.clients == 4, np.inf, answer.loss))
             if isinstance(request, Probe)
@@ -212,23 +129,23 @@ def test_contract_a_probe_that_is_no_number_gains_its_client_nothing():
     assert all("client 4: the loss is not a number" in record.events for record in records[1:])
 
 
-def huge(client, size):
-    def lie(request, answer):
+def huge(client: int, size: float) -> Callable[..., Any]:
+    def lie(request: Fit, answer: Trained) -> Trained:
         place = at(answer, client)
         if place is None:
             return answer
-        rows = answer.delta.clone()
+        rows = present(answer.delta).clone()
         rows[place] = size
         return replace(answer, delta=rows)
 
     return of_training(lie)
 
 
-def test_golden_too_long_a_change_is_left_out_or_shortened():
+def test_golden_too_long_a_change_is_left_out_or_shortened() -> None:
     task = quadratic_task([1.0, 1.0], [[1.0], [1.0]], [1, 1])  # one full step of 0.1 from 0: both send −0.1
     local = SGD(lr=0.1, steps=1, batches="full")
 
-    def after(trust):
+    def after(trust: Trust) -> tuple[float, Record]:
         final, records = run(task, Plan(local=local, rounds=1, trust=trust), engine=Lying(huge(1, -8.0)))
         return final.model.item(), records[-1]
 
@@ -241,7 +158,7 @@ def test_golden_too_long_a_change_is_left_out_or_shortened():
     assert record.metrics["clipped"] == 1.0
 
 
-def test_error_a_run_that_is_to_stop_names_the_client_and_the_reason():
+def test_error_a_run_that_is_to_stop_names_the_client_and_the_reason() -> None:
     with pytest.raises(UpdateError, match=r"round 1 cannot be used.*client 2: answered 2 times.*trust\.policy = \"rej"):
         run(
             blob_task(4),
@@ -258,14 +175,16 @@ def test_error_a_run_that_is_to_stop_names_the_client_and_the_reason():
         ({"policy": "clip"}, r"needs a length to clip to\. Set trust\.max_norm"),
     ],
 )
-def test_error_trust_names_what_is_wrong_with_its_settings(made, message):
+def test_error_trust_names_what_is_wrong_with_its_settings(made: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Trust(**made)
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), FedVARP()])  # asks for a sum; for rows
 @pytest.mark.parametrize("local", [LOCAL, ADAPTING])
-def test_contract_a_loss_that_is_no_number_costs_its_client_the_round_and_nobody_else(local, rule):
+def test_contract_a_loss_that_is_no_number_costs_its_client_the_round_and_nobody_else(
+    local: SGD, rule: Aggregation
+) -> None:
     plan = Plan(local=local, rounds=4, aggregation=rule)
     final, records = run(blob_task(5), plan, engine=Lying(spoil(3, "nan loss")))
     assert all(record.rejected == {3: "the loss is not a number"} for record in records[1:])
@@ -281,11 +200,13 @@ RULES = st.sampled_from([Median(), FedVARP(), FedAvg()])
 
 @settings(max_examples=40)
 @given(LIES, LOCALS, RULES, st.sampled_from([Trust(), Trust(policy="clip", max_norm=1.0), Trust(max_norm=1.0)]))
-def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up(lies, local, rule, trust):
+def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up(
+    lies: list[tuple[int, str]], local: SGD, rule: Aggregation, trust: Trust
+) -> None:
     task = blob_task(6)
     changes = [huge(client, 1e300) if kind == "huge" else spoil(client, kind) for client, kind in lies]
 
-    def rows_only(change):
+    def rows_only(change: Callable[..., Any]) -> Callable[..., Any]:
         return lambda request, answer: answer if getattr(answer, "delta", None) is None else change(request, answer)
 
     engine = Lying(*map(rows_only, changes))
@@ -302,7 +223,7 @@ def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up
         assert (record.coefficients[~np.isin(record.asked, record.answered)] == 0).all()
 
 
-def test_contract_models_that_cannot_be_scored_are_the_worst_there_are():
+def test_contract_models_that_cannot_be_scored_are_the_worst_there_are() -> None:
     from turnout.coordinator.trust import Findings, fitting
     from turnout.requests import Scored
 
@@ -312,10 +233,10 @@ def test_contract_models_that_cannot_be_scored_are_the_worst_there_are():
     found = Findings()
     assert fitting(request, None, found).loss.tolist() == [0.0, 0.0, 0.0]
     assert found.notes == ["the models could not be scored"]
-    assert fitting(request, Scored(loss=["a", "b", "c"]), Findings()).loss.tolist() == [0.0, 0.0, 0.0]
+    assert fitting(request, Scored(loss=["a", "b", "c"]), Findings()).loss.tolist() == [0.0, 0.0, 0.0]  # type: ignore[arg-type]
 
 
-def test_golden_a_row_is_finite_or_not_whatever_its_sum_is():
+def test_golden_a_row_is_finite_or_not_whatever_its_sum_is() -> None:
     rows = torch.ones(5, 4)
     rows[1, 2], rows[2, 0], rows[2, 1] = torch.nan, torch.inf, -torch.inf
     rows[3] = 3e38  # finite, though its sum is not
@@ -329,28 +250,28 @@ class OneNaN:
 
     name = "one-nan"
 
-    def __init__(self, what, gone=False):
+    def __init__(self, what: str, gone: bool = False) -> None:
         self.engine, self.what, self.gone, self.trained = Vectorised("cpu"), what, gone, 0
 
-    def answer(self, questions):
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
         return [self.spoilt(a) if isinstance(a, Trained) else a for a in self.engine.answer(questions)]
 
-    def spoilt(self, answer):
+    def spoilt(self, answer: Trained) -> Trained:
         self.trained += 1
         if self.trained != 2:
             return answer
         value = getattr(answer, self.what).clone()
         value.view(-1)[0] = torch.nan
-        return replace(answer, **{self.what: None if self.gone else value})
+        return replace(answer, **{self.what: None if self.gone else value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("what", ["next_rows", "next_sum"])
-def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what, gone, rows):
+def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what: str, gone: bool, rows: bool) -> None:
     local = SGD(lr=0.1, batch_size=7, epochs=1, control="average")
     plan = Plan(local=local, rounds=5, aggregation=FedVARP() if rows else FedAvg(), evaluate=Cadence(every=1))
-    state, records = run(blob_task(5), plan, engine=OneNaN(what, gone))
+    state, records = run(blob_task(5), plan, engine=OneNaN(what, gone))  # type: ignore[arg-type]
     assert [len(record.answered) for record in records[3:]] == [5, 5, 5]
     assert bool(torch.isfinite(state.local["shared"]).all())
     assert bool(torch.isfinite(state.world["store control"].take(np.arange(5))).all())
@@ -359,8 +280,8 @@ def test_contract_a_control_that_is_not_finite_spoils_one_round_at_most(what, go
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), FedVARP(), Median()])
-def test_contract_rows_that_belong_to_a_graph_leave_it(rule):
-    def tied(request, answer):
+def test_contract_rows_that_belong_to_a_graph_leave_it(rule: Aggregation) -> None:
+    def tied(request: Fit, answer: Trained) -> Trained:
         names = ("reduced", "delta", "next_rows", "next_sum")
         held = {name: getattr(answer, name) for name in names if getattr(answer, name) is not None}
         return replace(answer, **{name: value.clone().requires_grad_() for name, value in held.items()})
@@ -373,8 +294,8 @@ def test_contract_rows_that_belong_to_a_graph_leave_it(rule):
     assert all(record.rejected == {} and record.events == () for record in records)
 
 
-def test_contract_gradients_that_belong_to_a_graph_leave_it():
-    def tied(request, answer):
+def test_contract_gradients_that_belong_to_a_graph_leave_it() -> None:
+    def tied(request: Any, answer: Any) -> Any:
         return replace(answer, gradient=answer.gradient.requires_grad_()) if isinstance(request, Probe) else answer
 
     plan = Plan(local=LOCAL, rounds=2, selection=DivFL(cohort_size=2))
@@ -388,11 +309,11 @@ class InPlace(Sequential):
 
     name = "in-place"
 
-    def __init__(self, how):
+    def __init__(self, how: Callable[..., Any]) -> None:
         super().__init__()
         self.how = how
 
-    def answer(self, questions):
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
         answers = super().answer(questions)
         for _, request in questions:
             if isinstance(request, Fit):
@@ -411,6 +332,6 @@ class InPlace(Sequential):
         lambda model: model[:2].neg_(),
     ],
 )
-def test_error_an_engine_that_changes_the_model_it_was_given_is_caught(how):
+def test_error_an_engine_that_changes_the_model_it_was_given_is_caught(how: Callable[..., Any]) -> None:
     with pytest.raises(UpdateError, match=r"'in-place' changed the model of a request in place.*train a copy"):
         run(blob_task(4), Plan(local=LOCAL, rounds=2), engine=InPlace(how))

@@ -1,41 +1,47 @@
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from tests.support.tasks import test_set_of, train_of
 from turnout.data.converters import from_dataset, from_flwr
 from turnout.errors import DataError
 
 
-class Items(Dataset):
+class Items(Dataset):  # type: ignore[type-arg]
     """A Dataset from a list."""
 
-    def __init__(self, items):
+    def __init__(self, items: list[Sequence[Any]]) -> None:
         self.items = items
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, i):
+    def __getitem__(self, i: int) -> Sequence[Any]:
         return self.items[i]
 
 
-class Endless(IterableDataset):
-    def __iter__(self):
+class Endless(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
         return iter(())
 
 
 class Picture:
     """Stands in for a PIL image: np.array() and getbands() are what the bridge uses."""
 
-    def __init__(self, pixels):
+    def __init__(self, pixels: NDArray[Any]) -> None:
         self.pixels = pixels
 
-    def getbands(self):
+    def getbands(self) -> Any:
         return ("L",) if self.pixels.ndim == 2 else ("R", "G", "B")
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: None = None, copy: bool | None = None) -> NDArray[Any]:
         return self.pixels.astype(dtype or self.pixels.dtype)
 
 
@@ -46,20 +52,20 @@ class Partitioner:
 class Flower:
     """The three members of flwr_datasets.FederatedDataset that the bridge uses, over real digits."""
 
-    def __init__(self, rows, test):
+    def __init__(self, rows: list[dict[str, Any]], test: list[dict[str, Any]] | None) -> None:
         self.rows, self.test = rows, test
         self.partitioners = {"train": Partitioner()}
 
-    def load_partition(self, partition_id, split=None):
+    def load_partition(self, partition_id: int, split: str | None = None) -> list[dict[str, Any]]:
         assert split == "train"
         return self.rows[partition_id::3]
 
-    def load_split(self, split):
+    def load_split(self, split: str) -> list[dict[str, Any]]:
         assert split == "test"
-        return self.test
+        return self.test  # type: ignore[return-value]
 
 
-def digit_rows(lo, hi):
+def digit_rows(lo: int, hi: int) -> list[dict[str, Any]]:
     digits = load_digits()
     pixels = (digits.images[lo:hi] * 15).astype(np.uint8)
     return [{"image": Picture(p), "label": int(y)} for p, y in zip(pixels, digits.target[lo:hi], strict=True)]
@@ -68,54 +74,54 @@ def digit_rows(lo, hi):
 # torch datasets
 
 
-def test_golden_from_dataset_groups_items_by_client():
+def test_golden_from_dataset_groups_items_by_client() -> None:
     dataset = Items([(torch.full((2,), float(i)), i % 3) for i in range(6)])
     federation = from_dataset(dataset, ["b", "a", "b", "c", "a", "b"], name="mine")
-    assert [federation.train.of(i).x[:, 0].tolist() for i in range(3)] == [[1.0, 4.0], [0.0, 2.0, 5.0], [3.0]]
-    assert federation.train.of(1).y.tolist() == [0, 2, 2]
+    assert [train_of(federation).of(i).x[:, 0].tolist() for i in range(3)] == [[1.0, 4.0], [0.0, 2.0, 5.0], [3.0]]
+    assert train_of(federation).of(1).y.tolist() == [0, 2, 2]
     assert federation.client_names == ("a", "b", "c")
     assert federation.num_classes == 3
     assert federation.name == "mine"
 
 
-def test_contract_from_dataset_shares_the_tensors_of_a_tensor_dataset():
+def test_contract_from_dataset_shares_the_tensors_of_a_tensor_dataset() -> None:
     x, y = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 2
     federation = from_dataset(TensorDataset(x, y), [1, 0] * 5, test=(x[:3], torch.tensor([0, 5, 1])))
-    assert federation.train.x.data_ptr() == x.data_ptr()
+    assert train_of(federation).x.data_ptr() == x.data_ptr()
     assert federation.num_classes == 6
-    assert len(federation.test) == 3
+    assert len(test_set_of(federation)) == 3
 
 
-def test_contract_from_dataset_takes_arrays_images_and_regression_targets():
+def test_contract_from_dataset_takes_arrays_images_and_regression_targets() -> None:
     arrays = from_dataset(
         Items([(np.ones((2, 2)), 0.5), (np.zeros((2, 2)), 1.5)]), [0, 1], test=Items([(np.ones((2, 2)), 0.0)])
     )
-    assert arrays.train.x.dtype == arrays.train.y.dtype == torch.float32
+    assert train_of(arrays).x.dtype == train_of(arrays).y.dtype == torch.float32
     assert arrays.num_classes is None
-    assert arrays.test.x.shape == (1, 2, 2)
+    assert test_set_of(arrays).x.shape == (1, 2, 2)
     colour = np.zeros((4, 5, 3), dtype=np.uint8)
     colour[0, 1, 2] = 255
     images = from_dataset(Items([(Picture(colour), 1)]), [0])
     assert images.example_shape == (3, 4, 5)
-    assert images.train.x[0, 2, 0, 1] == 1.0
+    assert train_of(images).x[0, 2, 0, 1] == 1.0
 
 
 # Flower
 
 
-def test_golden_from_flwr_reads_every_partition_and_the_test_split():
+def test_golden_from_flwr_reads_every_partition_and_the_test_split() -> None:
     federation = from_flwr(Flower(digit_rows(0, 100), digit_rows(100, 130)))
     digits = load_digits()
     assert federation.sizes.tolist() == [34, 33, 33]
     assert federation.example_shape == (1, 8, 8)
     assert federation.num_classes == 10
-    assert federation.train.of(1).y.tolist() == digits.target[1:100:3].tolist()
-    assert np.allclose(federation.train.of(2).x[:, 0], digits.images[2:100:3] * 15 / 255)
-    assert len(federation.test) == 30
+    assert train_of(federation).of(1).y.tolist() == digits.target[1:100:3].tolist()
+    assert np.allclose(train_of(federation).of(2).x[:, 0], digits.images[2:100:3] * 15 / 255)
+    assert len(test_set_of(federation)) == 30
     assert from_flwr(Flower(digit_rows(0, 9), None), test_split=None).test is None
 
 
-def test_golden_from_flwr_reads_a_real_federated_dataset(tmp_path):
+def test_golden_from_flwr_reads_a_real_federated_dataset(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="needs the flwr-datasets package")
     flwr_datasets = pytest.importorskip("flwr_datasets", reason="needs the flwr-datasets package")
     from flwr_datasets.partitioner import NaturalIdPartitioner
@@ -137,15 +143,15 @@ def test_golden_from_flwr_reads_a_real_federated_dataset(tmp_path):
     )
     federation = from_flwr(federated, feature="pixels", label="digit")
     assert federation.sizes.tolist() == [30] * 4
-    assert federation.train.of(1).y.tolist() == digits.target[1:120:4].tolist()
-    assert np.array_equal(federation.train.of(1).x, digits.data[1:120:4].astype(np.float32))
-    assert len(federation.test) == 30
+    assert train_of(federation).of(1).y.tolist() == digits.target[1:120:4].tolist()
+    assert np.array_equal(train_of(federation).of(1).x, digits.data[1:120:4].astype(np.float32))
+    assert len(test_set_of(federation)) == 30
 
 
 # messages
 
 
-def flower_without(column):
+def flower_without(column: Any) -> Any:
     rows = [{key: value for key, value in row.items() if key != column} for row in digit_rows(0, 6)]
     return Flower(rows, [])
 
@@ -159,7 +165,7 @@ def flower_without(column):
         ),
         (lambda: from_dataset(Items([]), []), r"at least one item; got an empty Dataset"),
         (lambda: from_dataset(Endless(), [0]), r"a Dataset with a length; got Endless\. Use a map-style Dataset"),
-        (lambda: from_dataset(Items([torch.zeros(3)]), [0]), r"items \(x, y\); item 0 is a Tensor\. Wrap the Dataset"),
+        (lambda: from_dataset(Items([torch.zeros(3)]), [0]), r"items \(x, y\); item 0 is a Tensor\. Wrap the Dataset"),  # type: ignore[list-item]
         (
             lambda: from_dataset(Items([("text", 0)]), [0]),
             r"Inputs must be numbers; got text\. Number the labels",
@@ -169,7 +175,7 @@ def flower_without(column):
             r"Inputs must share one shape; got \[\(2,\), \(3,\)\]\. Resize or pad",
         ),
         (
-            lambda: from_flwr([1, 2]),
+            lambda: from_flwr([1, 2]),  # type: ignore[arg-type]
             r"needs a flwr_datasets\.FederatedDataset; got list\. Install .* pip install flwr-datasets",
         ),
         (
@@ -181,6 +187,6 @@ def flower_without(column):
         (lambda: from_flwr(Flower(digit_rows(0, 2), [])), r"at least one sample; partition 2 has none"),
     ],
 )
-def test_error_what_cannot_be_bridged_is_named_with_the_way_out(make, message):
+def test_error_what_cannot_be_bridged_is_named_with_the_way_out(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()

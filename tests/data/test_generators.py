@@ -1,7 +1,15 @@
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from tests.support.optional import present
+from tests.support.tasks import holdout_of, test_set_of, train_of
+from turnout.array_types import Floats
+from turnout.data import Federation
 from turnout.data.linear_regression import LinearRegression
 from turnout.data.quadratics import Quadratics
 from turnout.data.synthetic import (
@@ -17,6 +25,7 @@ from turnout.data.synthetic_on_demand import Generated, SyntheticOnDemand, draw_
 from turnout.errors import ConfigError
 from turnout.losses import quadratic, squared_error
 from turnout.models import Point
+from turnout.models.point import Vector
 from turnout.streams import Streams
 
 STREAMS = Streams(7)
@@ -29,13 +38,13 @@ SOURCES = [
 ]
 
 
-def everything(federation):
+def everything(federation: Federation) -> tuple[Tensor, Tensor]:
     slab = federation.train.fetch(np.arange(federation.num_clients))
     return slab.x, slab.y
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
-def test_contract_same_seed_same_samples_and_another_seed_others(source):
+def test_contract_same_seed_same_samples_and_another_seed_others(source: Any) -> None:
     once, again, other = (everything(source.build(Streams(seed))) for seed in (1, 1, 2))
     assert torch.equal(once[0], again[0])
     assert torch.equal(once[1], again[1])
@@ -43,7 +52,7 @@ def test_contract_same_seed_same_samples_and_another_seed_others(source):
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
-def test_contract_a_federation_has_a_test_set_and_an_example_of_its_inputs(source):
+def test_contract_a_federation_has_a_test_set_and_an_example_of_its_inputs(source: Any) -> None:
     federation = source.build(STREAMS)
     x, y = everything(federation)
     assert federation.example.shape == (1, *federation.example_shape)
@@ -56,7 +65,7 @@ def test_contract_a_federation_has_a_test_set_and_an_example_of_its_inputs(sourc
 # SYNTHETIC
 
 
-def authors_arrays(seed, alpha, beta, iid):
+def authors_arrays(seed: int, alpha: float, beta: float, iid: bool) -> tuple[list[Floats], list[list[int]]]:
     """The published generators' draws, one sample at a time and in their order."""
     rng = np.random.RandomState(seed)
     sizes = rng.lognormal(4, 2, 30).astype(int) + 50
@@ -79,7 +88,7 @@ def authors_arrays(seed, alpha, beta, iid):
 
 
 @pytest.mark.parametrize("iid", [False, True])
-def test_golden_legacy_seed_draws_what_the_authors_script_draws(iid):
+def test_golden_legacy_seed_draws_what_the_authors_script_draws(iid: bool) -> None:
     xs, ys = authors_arrays(0, 0.5, 2.0, iid)
     rng = np.random.RandomState(0)
     sizes = lognormal_sizes(rng, 30)
@@ -92,41 +101,41 @@ def test_golden_legacy_seed_draws_what_the_authors_script_draws(iid):
 @pytest.mark.parametrize(
     "source", [Synthetic(legacy_seed=0), SyntheticIid(legacy_seed=0)], ids=lambda s: type(s).__name__
 )
-def test_golden_federation_holds_the_authors_samples_split_ninety_to_ten(source):
+def test_golden_federation_holds_the_authors_samples_split_ninety_to_ten(source: SyntheticIid | Synthetic) -> None:
     xs, ys = authors_arrays(0, 1.0, 1.0, isinstance(source, SyntheticIid))
     federation = source.build(STREAMS)
     assert federation.sizes.tolist() == [int(0.9 * len(y)) for y in ys]
     for i in (0, 7, 29):
-        train, held = federation.train.of(i), federation.holdout.of(i)
+        train, held = train_of(federation).of(i), holdout_of(federation).of(i)
         ours = np.concatenate([np.column_stack([part.x, part.y]) for part in (train, held)])
         theirs = np.column_stack([xs[i].astype(np.float32), ys[i]]).astype(np.float32)
         assert np.array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
 
 
-def test_contract_legacy_seed_fixes_the_samples_but_not_the_hold_out():
+def test_contract_legacy_seed_fixes_the_samples_but_not_the_hold_out() -> None:
     a, b = (Synthetic(clients=3, samples=50, legacy_seed=4).build(Streams(seed)) for seed in (0, 1))
-    assert not torch.equal(a.test.x, b.test.x)
-    rows = [np.concatenate([f.train.of(1).x, f.holdout.of(1).x]) for f in (a, b)]
-    assert np.array_equal(*(r[np.lexsort(r.T)] for r in rows))
+    assert not torch.equal(test_set_of(a).x, test_set_of(b).x)
+    rows = [np.concatenate([train_of(f).of(1).x, holdout_of(f).of(1).x]) for f in (a, b)]
+    assert np.array_equal(*(r[np.lexsort(r.T)] for r in rows))  # type: ignore[arg-type]
 
 
-def test_contract_synthetic_test_set_is_the_union_of_the_hold_outs():
+def test_contract_synthetic_test_set_is_the_union_of_the_hold_outs() -> None:
     federation = Synthetic(clients=5).build(STREAMS)
-    held = [federation.holdout.of(i) for i in range(5)]
-    assert torch.equal(torch.cat([part.x for part in held]), federation.test.x)
-    assert torch.equal(torch.cat([part.y for part in held]), federation.test.y)
-    assert federation.test.x.data_ptr() == federation.holdout.x.data_ptr()
-    assert federation.test.x.untyped_storage().data_ptr() == federation.train.x.untyped_storage().data_ptr()
+    held = [holdout_of(federation).of(i) for i in range(5)]
+    assert torch.equal(torch.cat([part.x for part in held]), test_set_of(federation).x)
+    assert torch.equal(torch.cat([part.y for part in held]), test_set_of(federation).y)
+    assert test_set_of(federation).x.data_ptr() == holdout_of(federation).x.data_ptr()
+    assert test_set_of(federation).x.untyped_storage().data_ptr() == train_of(federation).x.untyped_storage().data_ptr()
 
 
-def test_contract_samples_fixes_every_size():
+def test_contract_samples_fixes_every_size() -> None:
     federation = Synthetic(clients=6, samples=40, holdout=0.25).build(STREAMS)
     assert federation.sizes.tolist() == [30] * 6
-    assert federation.holdout.sizes.tolist() == [10] * 6
+    assert holdout_of(federation).sizes.tolist() == [10] * 6
     assert Synthetic(clients=2, samples=9, holdout=0.0).build(STREAMS).test is None
 
 
-def test_property_synthetic_models_and_inputs_have_the_moments_of_their_definition():
+def test_property_synthetic_models_and_inputs_have_the_moments_of_their_definition() -> None:
     sizes = np.full(200, 300)
     clients = list(synthetic_clients(np.random.RandomState(3), sizes, 2.0, 0.5))
     weights = np.stack([client.weight for client in clients])
@@ -144,7 +153,7 @@ def test_property_synthetic_models_and_inputs_have_the_moments_of_their_definiti
     assert all(np.array_equal(c.y, np.argmax(c.x @ c.weight + c.bias, axis=1)) for c in clients)
 
 
-def test_identity_alpha_moves_every_logit_alike_and_so_no_label():
+def test_identity_alpha_moves_every_logit_alike_and_so_no_label() -> None:
     sizes = np.full(20, 100)
     narrow, wide = (list(synthetic_clients(np.random.RandomState(0), sizes, alpha, 1.0)) for alpha in (0.0, 5.0))
     for a, b in zip(narrow, wide, strict=True):
@@ -153,7 +162,7 @@ def test_identity_alpha_moves_every_logit_alike_and_so_no_label():
     assert np.ptp([b.weight[0, 0] - a.weight[0, 0] for a, b in zip(narrow, wide, strict=True)]) > 1
 
 
-def test_contract_zero_spread_is_not_iid_but_the_iid_variant_is():
+def test_contract_zero_spread_is_not_iid_but_the_iid_variant_is() -> None:
     literal = list(synthetic_clients(np.random.RandomState(0), np.array([20, 20]), 0.0, 0.0))
     iid = list(iid_clients(np.random.RandomState(0), np.array([20, 20])))
     assert not np.array_equal(literal[0].weight, literal[1].weight)
@@ -164,7 +173,7 @@ def test_contract_zero_spread_is_not_iid_but_the_iid_variant_is():
 # on demand
 
 
-def test_contract_a_generated_client_is_the_same_whoever_is_fetched_with_it():
+def test_contract_a_generated_client_is_the_same_whoever_is_fetched_with_it() -> None:
     shares = SyntheticOnDemand(clients=10_000).build(STREAMS).train
     alone = shares.fetch(np.array([77]))
     among = shares.fetch(np.array([3, 77, 9999]))
@@ -174,25 +183,25 @@ def test_contract_a_generated_client_is_the_same_whoever_is_fetched_with_it():
     assert torch.equal(among.y[start : start + size], alone.y)
 
 
-def test_contract_more_clients_do_not_change_the_first_ones():
+def test_contract_more_clients_do_not_change_the_first_ones() -> None:
     few, many = (SyntheticOnDemand(clients=n).build(STREAMS).train for n in (50, 5000))
     assert np.array_equal(few.sizes, many.sizes[:50])
     assert torch.equal(few.fetch(np.array([49])).x, many.fetch(np.array([49])).x)
 
 
-def test_contract_a_million_clients_keep_only_their_sizes():
+def test_contract_a_million_clients_keep_only_their_sizes() -> None:
     federation = SyntheticOnDemand(clients=1_000_000).build(STREAMS)
     assert federation.num_clients == 1_000_000
     assert federation.sizes.nbytes == 8_000_000
     assert federation.sizes.min() >= 50
     assert federation.sizes.max() == 10_000
     assert abs(np.median(federation.sizes) / (np.exp(4) + 50) - 1) < 0.02
-    assert len(federation.test) == 2000
+    assert len(test_set_of(federation)) == 2000
     slab = federation.train.fetch(np.array([0, 999_999]))
     assert len(slab.y) == slab.sizes.sum() == federation.sizes[[0, 999_999]].sum()
 
 
-def test_property_generated_clients_have_the_moments_of_their_definition():
+def test_property_generated_clients_have_the_moments_of_their_definition() -> None:
     shares = Generated(np.full(300, 400), STREAMS, 2.0, 0.5)
     drawn = [draw_distribution(STREAMS.generator("synthetic", client=i), 2.0, 0.5) for i in range(300)]
     weights = np.stack([own.weight for own in drawn])
@@ -210,14 +219,14 @@ def test_property_generated_clients_have_the_moments_of_their_definition():
     assert np.array_equal(y[5], np.argmax(x[5] @ drawn[5].weight + drawn[5].bias, axis=1))
 
 
-def test_contract_test_samples_come_from_clients_own_models_but_are_not_trained_on():
+def test_contract_test_samples_come_from_clients_own_models_but_are_not_trained_on() -> None:
     federation = SyntheticOnDemand(clients=3, samples=30, test_clients=3, test_samples=25).build(STREAMS)
     train = federation.train.fetch(np.arange(3)).x
-    x, y = federation.test.x.reshape(3, 25, DIM), federation.test.y.reshape(3, 25)
+    x, y = test_set_of(federation).x.reshape(3, 25, DIM), test_set_of(federation).y.reshape(3, 25)
     for i in range(3):
         own = draw_distribution(STREAMS.generator("synthetic", client=i), 1.0, 1.0)
         assert torch.equal(y[i], torch.from_numpy(np.argmax(x[i].numpy() @ own.weight + own.bias, axis=1)))
-    assert not (federation.test.x[:, None] == train[None]).all(-1).any()
+    assert not (test_set_of(federation).x[:, None] == train[None]).all(-1).any()
 
 
 # quadratics
@@ -226,52 +235,54 @@ def test_contract_test_samples_come_from_clients_own_models_but_are_not_trained_
 GIVEN = Quadratics(curvatures=(1.0, 3.0), targets=((2.0, 0.0), (0.0, 6.0)), num_examples=(3, 1))
 
 
-def float64_point(dim):
-    return Point(dim=dim, dtype="float64").build((1,), dim, torch.Generator())
+def float64_point(dim: int) -> Vector:
+    return Point(dim=dim, dtype="float64").build((1,), dim, torch.Generator())  # type: ignore[return-value]
 
 
-def local_steps(problem, client, point, lr, steps):
+def local_steps(problem: Quadratics, client: int, point: Tensor, lr: float, steps: int) -> Tensor:
     """Gradient descent on one client with autograd, through the shipped loss and model."""
     federation = problem.build(STREAMS)
-    x, y = federation.train.of(client)
+    x, y = train_of(federation).of(client)
     model = float64_point(len(point))
     with torch.no_grad():
         model.point.copy_(point)
     for _ in range(steps):
         (gradient,) = torch.autograd.grad(quadratic(model(x), y).mean(), model.point)
         with torch.no_grad():
-            model.point -= lr * gradient
+            model.point -= lr * gradient  # type: ignore[misc]
     return model.point.detach()
 
 
-def test_golden_quadratics_optimum_by_hand():
+def test_golden_quadratics_optimum_by_hand() -> None:
     assert GIVEN.optimum().tolist() == pytest.approx([1.0, 1.0])  # (¾·2, ¼·6) / (¾·1 + ¼·3)
     assert GIVEN.optimum((0.5, 0.5)).tolist() == pytest.approx([0.5, 1.5])
 
 
-def test_golden_quadratics_fixed_point_by_hand():
+def test_golden_quadratics_fixed_point_by_hand() -> None:
     # pull: ¾(1 − 0.9) = 0.075 and ¼(1 − 0.7²) = 0.1275; e/h: (2, 0) and (0, 2)
     expected = [0.075 * 2 / 0.2025, 0.1275 * 2 / 0.2025]
     assert GIVEN.fedavg_fixed_point(None, 0.1, (1, 2)).tolist() == pytest.approx(expected)
 
 
-def test_identity_quadratics_one_step_each_stops_at_the_optimum():
+def test_identity_quadratics_one_step_each_stops_at_the_optimum() -> None:
     problem = Quadratics(clients=6, dim=3).drawn(STREAMS)
     assert problem.fedavg_fixed_point(None, 0.05, np.ones(6)) == pytest.approx(problem.optimum())
 
 
-def test_convergence_quadratics_gradient_of_the_objective_is_zero_at_the_optimum():
+def test_convergence_quadratics_gradient_of_the_objective_is_zero_at_the_optimum() -> None:
     problem = Quadratics(clients=5, dim=4, num_examples=(1, 2, 3, 4, 5)).drawn(STREAMS)
     federation = problem.build(STREAMS)
     model = float64_point(4)
     with torch.no_grad():
         model.point.copy_(torch.from_numpy(problem.optimum()))
-    (gradient,) = torch.autograd.grad(quadratic(model(federation.test.x), federation.test.y).mean(), model.point)
+    (gradient,) = torch.autograd.grad(
+        quadratic(model(test_set_of(federation).x), test_set_of(federation).y).mean(), model.point
+    )
     assert gradient.abs().max() < 1e-14
     assert federation.weights == pytest.approx(problem.weights)
 
 
-def test_convergence_quadratics_local_steps_stay_at_the_fixed_point():
+def test_convergence_quadratics_local_steps_stay_at_the_fixed_point() -> None:
     problem, steps, lr = Quadratics(clients=4, dim=2, num_examples=(1, 2, 3, 4)).drawn(STREAMS), (1, 5, 2, 9), 0.2
     point = torch.from_numpy(problem.fedavg_fixed_point(problem.weights, lr, steps))
     ends = [local_steps(problem, i, point, lr, steps[i]) for i in range(4)]
@@ -280,36 +291,36 @@ def test_convergence_quadratics_local_steps_stay_at_the_fixed_point():
     assert max((point - end).abs().max() for end in ends) > 1e-3  # each client pulls; the pulls cancel
 
 
-def test_contract_quadratics_given_and_drawn_agree_with_what_is_built():
+def test_contract_quadratics_given_and_drawn_agree_with_what_is_built() -> None:
     assert GIVEN.drawn(STREAMS) is GIVEN
     federation = GIVEN.build(STREAMS)
-    assert federation.train.of(0).y.tolist() == [[1.0, 2.0, 0.0]] * 3
-    assert federation.train.of(1).y.tolist() == [[3.0, 0.0, 6.0]]
-    assert federation.train.y.dtype == federation.train.x.dtype == torch.float64
+    assert train_of(federation).of(0).y.tolist() == [[1.0, 2.0, 0.0]] * 3
+    assert train_of(federation).of(1).y.tolist() == [[3.0, 0.0, 6.0]]
+    assert train_of(federation).y.dtype == train_of(federation).x.dtype == torch.float64
     drawn = Quadratics(clients=3, dim=5).drawn(STREAMS)
     built = Quadratics(clients=3, dim=5).build(STREAMS)
-    assert torch.equal(built.train.y[:, 0], torch.tensor(drawn.curvatures, dtype=torch.float64))
-    assert min(drawn.curvatures) >= 0.5
+    assert torch.equal(train_of(built).y[:, 0], torch.tensor(drawn.curvatures, dtype=torch.float64))
+    assert min(present(drawn.curvatures)) >= 0.5
 
 
 # linear regression
 
 
-def test_contract_linear_regression_is_normalised_and_has_an_exact_solution():
+def test_contract_linear_regression_is_normalised_and_has_an_exact_solution() -> None:
     federation = LinearRegression().build(STREAMS)
-    x, y = federation.train.x.double(), federation.train.y.double()
+    x, y = train_of(federation).x.double(), train_of(federation).y.double()
     assert federation.sizes.tolist() == [30] * 20
     assert x.shape == (600, 1000)
     assert (x.norm(dim=1) - 1).abs().max() < 1e-6
     assert (y.reshape(20, 30).norm(dim=1) - 1).abs().max() < 1e-6
     solution = torch.linalg.lstsq(x, y).solution
     assert squared_error(x @ solution, y).mean() < 1e-12
-    assert squared_error(torch.zeros(600, 1), federation.train.y).mean() == pytest.approx(1 / 30)
+    assert squared_error(torch.zeros(600, 1), train_of(federation).y).mean() == pytest.approx(1 / 30)
 
 
-def test_property_linear_regression_clients_disagree_on_the_way():
+def test_property_linear_regression_clients_disagree_on_the_way() -> None:
     federation = LinearRegression(clients=5, dim=200, samples=10).build(STREAMS)
-    gradients = torch.stack([s.x.T @ s.y[:, 0] for s in (federation.train.of(i) for i in range(5))])
+    gradients = torch.stack([s.x.T @ s.y[:, 0] for s in (train_of(federation).of(i) for i in range(5))])
     cosines = torch.nn.functional.normalize(gradients) @ torch.nn.functional.normalize(gradients).T
     assert cosines.fill_diagonal_(0).abs().max() < 0.9
 
@@ -347,6 +358,6 @@ def test_property_linear_regression_clients_disagree_on_the_way():
         (lambda: LinearRegression(dim=0), r"LinearRegression needs dim >= 1; got 0\. Change data\.dim"),
     ],
 )
-def test_error_impossible_settings_are_refused_at_once(make, message):
+def test_error_impossible_settings_are_refused_at_once(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()

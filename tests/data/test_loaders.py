@@ -10,6 +10,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from tests.support.optional import present
+from tests.support.tasks import holdout_of, server_of, test_set_of, train_of
 from turnout.data.cifar10 import Cifar10, parse_batch, read_cifar10
 from turnout.data.digits import Digits
 from turnout.data.emnist import SPLITS, Emnist, Split, split_files, upright
@@ -36,10 +38,10 @@ MNIST_COUNTS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 
 def test_contract_digits_need_no_files_and_are_dealt_without_loss(nowhere: None) -> None:
     federation = Digits(clients=10).build(STREAMS)
-    assert (federation.num_clients, int(federation.sizes.sum()), len(federation.test)) == (10, 1438, 359)
+    assert (federation.num_clients, int(federation.sizes.sum()), len(test_set_of(federation))) == (10, 1438, 359)
     assert federation.example_shape == (64,)
     assert federation.num_classes == 10
-    inputs = federation.train.x
+    inputs = train_of(federation).x
     assert inputs.dtype == torch.float32
     assert (float(inputs.min()), float(inputs.max())) == (0.0, 1.0)
 
@@ -47,22 +49,22 @@ def test_contract_digits_need_no_files_and_are_dealt_without_loss(nowhere: None)
 def test_property_the_test_split_of_digits_is_keyed_by_the_seed_alone() -> None:
     first, again = Digits(clients=10).build(STREAMS), Digits(clients=25, holdout=0.2).build(STREAMS)
     other = Digits(clients=10).build(Streams(seed=8))
-    assert torch.equal(first.test.x, again.test.x)
-    assert not torch.equal(first.test.x, other.test.x)
+    assert torch.equal(test_set_of(first).x, test_set_of(again).x)
+    assert not torch.equal(test_set_of(first).x, test_set_of(other).x)
 
 
 def test_contract_samples_takes_a_keyed_subset_of_the_training_set_only() -> None:
     small, whole = Digits(clients=5, samples=100).build(STREAMS), Digits(clients=5).build(STREAMS)
     assert int(small.sizes.sum()) == 100
-    assert torch.equal(small.test.x, whole.test.x)
-    assert torch.equal(small.train.x, Digits(clients=5, samples=100).build(STREAMS).train.x)
-    rows = {tuple(row) for row in whole.train.x.tolist()}
-    assert all(tuple(row) in rows for row in small.train.x.tolist())
+    assert torch.equal(test_set_of(small).x, test_set_of(whole).x)
+    assert torch.equal(train_of(small).x, train_of(Digits(clients=5, samples=100).build(STREAMS)).x)
+    rows = {tuple(row) for row in train_of(whole).x.tolist()}
+    assert all(tuple(row) in rows for row in train_of(small).x.tolist())
 
 
 def test_property_train_and_test_of_digits_are_all_of_it_and_share_nothing() -> None:
     federation = Digits(clients=10).build(STREAMS)
-    both = torch.cat([federation.train.x, federation.test.x])
+    both = torch.cat([train_of(federation).x, test_set_of(federation).x])
     ours, theirs = (np.sort(np.ascontiguousarray(rows), axis=0) for rows in (both.numpy(), load_digits().data / 16))
     assert np.array_equal(np.unique(both, axis=0), np.unique(load_digits().data / 16, axis=0))
     assert np.array_equal(ours, theirs)
@@ -78,8 +80,8 @@ def test_property_the_subset_of_samples_changes_with_the_seed() -> None:
 
 def test_contract_holdout_and_server_samples_reach_the_federation() -> None:
     federation = Digits(clients=10, holdout=0.25, server_samples=38).build(STREAMS)
-    assert len(federation.server) == 38
-    assert int(federation.sizes.sum() + federation.holdout.sizes.sum()) == 1400
+    assert len(server_of(federation)) == 38
+    assert int(federation.sizes.sum() + holdout_of(federation).sizes.sum()) == 1400
 
 
 # ------------------------------------------------------------------------------------------------ MNIST and relatives
@@ -98,21 +100,21 @@ def test_golden_mnist_has_its_published_counts_and_moments(real: Real) -> None:
 def test_golden_mnist_is_standardised_and_dealt_by_its_partition(real: Real) -> None:
     source = Mnist(folder=real("mnist"), clients=20, samples=2000, partition=KLabels(labels_per_client=2))
     federation = source.build(STREAMS)
-    x = federation.train.x
+    x = train_of(federation).x
     assert x.shape[1:] == (1, 28, 28)
     assert x.dtype == torch.float32
     assert float(x.min()) == pytest.approx(-0.1307 / 0.3081, abs=1e-5)
     assert float(x.max()) == pytest.approx((1 - 0.1307) / 0.3081, abs=1e-5)
     assert ((federation.label_counts() > 0).sum(1) <= 2).all()
-    assert len(federation.test) == 10_000
+    assert len(test_set_of(federation)) == 10_000
 
 
 @pytest.mark.data
 def test_golden_fashion_mnist_has_its_published_counts_and_moments(real: Real) -> None:
     federation = FashionMnist(folder=real("fashion-mnist"), clients=60).build(STREAMS)
     assert federation.label_counts().sum(0).tolist() == [6000] * 10
-    assert torch.bincount(federation.test.y).tolist() == [1000] * 10
-    x = federation.train.x
+    assert torch.bincount(test_set_of(federation).y).tolist() == [1000] * 10
+    x = train_of(federation).x
     assert float(x.mean()) == pytest.approx(0.0, abs=5e-4)
     assert float(x.std()) == pytest.approx(1.0, abs=5e-4)
 
@@ -146,7 +148,7 @@ def test_golden_a_client_of_mnist_writers_is_one_writer_and_holds_all_of_its_dig
     assert federation.label_counts().sum(0).tolist() == MNIST_COUNTS
     few = MnistWriters(folder=root, clients=3).build(STREAMS)
     rows, labels = read_rows(TRAIN, root), read_mnist(root)[0].labels
-    for client, name in enumerate(few.client_names):
+    for client, name in enumerate(present(few.client_names)):
         mine = labels[rows[:, WRITER] == int(name)]
         assert np.array_equal(few.label_counts()[client], np.bincount(mine, minlength=10))
 
@@ -176,7 +178,7 @@ def test_golden_emnist_is_turned_upright_and_letters_start_at_zero(
     std = (share * (1 - share)) ** 0.5
     assert federation.name == "emnist-letters"
     assert federation.label_counts().sum(0).tolist() == [1] * 26
-    image = federation.train.x[0, 0]
+    image = train_of(federation).x[0, 0]
     assert float(image[20, 5]) == pytest.approx((1 - share) / std, rel=1e-5)
     assert float(image[5, 20]) == pytest.approx(-share / std, rel=1e-4)
 
@@ -233,14 +235,14 @@ def test_error_cifar_labels_above_nine_are_refused() -> None:
         (lambda: Mnist(clients=10, samples=9), r"Mnist needs samples >= clients; got 9 < 10\. Set data\.samples to 10"),
         (lambda: FashionMnist(holdout=1.0), r"FashionMnist needs holdout in \[0, 1\); got 1\.0"),
         (lambda: Cifar10(server_samples=-1), r"Cifar10 needs server_samples >= 0; got -1"),
-        (lambda: Emnist(split="greek"), r'Emnist needs split to be one of "balanced", "byclass", .*; got "greek"'),
+        (lambda: Emnist(split="greek"), r'Emnist needs split to be one of "balanced", "byclass", .*; got "greek"'),  # type: ignore[arg-type]
         (
             lambda: MnistWriters(clients=0),
             r"MnistWriters needs clients >= 1; got 0\. Change data\.clients",
         ),
         (lambda: Femnist(holdout=-0.1), r"Femnist needs holdout in \[0, 1\); got -0\.1"),
         (lambda: Shakespeare(stride=0), r"Shakespeare needs stride >= 1; got 0"),
-        (lambda: Shakespeare(edition="folio"), r'Shakespeare needs edition to be one of "tiny", "plays"; got "folio"'),
+        (lambda: Shakespeare(edition="folio"), r'Shakespeare needs edition to be one of "tiny", "plays"; got "folio"'),  # type: ignore[arg-type]
         (lambda: Shakespeare(test_share=0.5, holdout=0.5), r"test_share \+ holdout < 1; got 0\.5 and 0\.5"),
         (lambda: Hapt(hop=0), r"Hapt needs hop >= 1; got 0"),
         (lambda: Hapt(test_people=-1), r"Hapt needs test_people >= 0; got -1"),

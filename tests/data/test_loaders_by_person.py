@@ -4,11 +4,14 @@ import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tests.support.optional import present
+from tests.support.tasks import holdout_of, test_set_of, train_of
 from turnout.data.femnist import Femnist, parse_leaf
 from turnout.data.hapt import Hapt, Recording, read_npz, read_raw, read_recording, windows
 from turnout.data.shakespeare import VOCABULARY, WINDOW, Shakespeare, encode, parse_play, read_roles
@@ -58,12 +61,12 @@ def test_property_windows_stay_inside_one_stretch_of_one_role(tmp_path: Path) ->
     roles = {role.name: role.text for role in read_roles("plays", folder)}
     assert federation.client_names == tuple(name for name in roles if "MUTE" not in name)
     assert federation.sizes.tolist() == [360 - 80] * 6
-    assert federation.holdout.sizes.tolist() == [120 - 80] * 6
-    assert len(federation.test) == 6 * (120 - 80)
+    assert holdout_of(federation).sizes.tolist() == [120 - 80] * 6
+    assert len(test_set_of(federation)) == 6 * (120 - 80)
     for client, name in enumerate(federation.client_names):
         stretches = ((federation.train, 0), (federation.holdout, 360))
         for shares, start in stretches:
-            mine = shares.of(client)
+            mine = present(shares).of(client)  # type: ignore[attr-defined]
             for row in (0, len(mine) - 1):
                 window = "".join(VOCABULARY[i] for i in mine.x[row]) + VOCABULARY[int(mine.y[row])]
                 assert window == roles[name][start + row : start + row + WINDOW + 1]
@@ -75,7 +78,7 @@ def test_contract_stride_thins_the_windows_and_the_text_is_stored_once(tmp_path:
     federation = source.build(STREAMS)
     assert federation.sizes.tolist() == [52] * 6
     assert federation.test is None
-    x = federation.train.x
+    x = train_of(federation).x
     assert x.dtype == torch.int64
     assert x.shape == (6 * 600 - WINDOW, WINDOW)
     assert x.untyped_storage().nbytes() == 6 * 600 * 8
@@ -99,7 +102,7 @@ def test_golden_both_editions_have_their_counted_roles(
 def test_contract_tiny_shakespeare_builds_with_a_keyed_subset_of_roles(real: Real) -> None:
     federation = Shakespeare(folder=real("tiny-shakespeare"), clients=5, stride=20).build(STREAMS)
     assert federation.num_clients == 5
-    assert set(federation.client_names) <= {role.name for role in read_roles("tiny", real())}
+    assert set(present(federation.client_names)) <= {role.name for role in read_roles("tiny", real())}
     assert federation.num_classes == 80
 
 
@@ -147,11 +150,11 @@ def test_golden_hapt_has_its_counted_windows(real: Real) -> None:
 def test_contract_hapt_tests_on_other_people_and_scales_by_the_training_people(real: Real) -> None:
     federation = Hapt(folder=real("hapt")).build(STREAMS)
     assert federation.num_clients == 21
-    assert int(federation.sizes.sum()) + len(federation.test) == 10_411
-    x = federation.train.x
+    assert int(federation.sizes.sum()) + len(test_set_of(federation)) == 10_411
+    x = train_of(federation).x
     assert x.mean((0, 2)).tolist() == pytest.approx([0.0] * 6, abs=1e-4)
     assert x.std((0, 2)).tolist() == pytest.approx([1.0] * 6, abs=1e-4)
-    assert federation.test.x.mean((0, 2)).abs().max() > 1e-2
+    assert test_set_of(federation).x.mean((0, 2)).abs().max() > 1e-2
 
 
 @pytest.mark.data
@@ -177,7 +180,7 @@ def test_identity_the_published_folder_of_hapt_reads_as_the_packed_file_does(rea
 
 def test_error_hapt_refuses_pickles_bombs_and_other_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "hapt_raw.npz"
-    arrays = {name: np.zeros(4, dtype=np.int8) for name in ("label", "user", "experiment")}
+    arrays: dict[str, Any] = {name: np.zeros(4, dtype=np.int8) for name in ("label", "user", "experiment")}
     np.savez(path, signal=np.array([{}, {}], dtype=object), scale=np.ones(6), **arrays, allow_pickle=True)
     with pytest.raises(DataError, match=r"hapt_raw\.npz is damaged or is another file: .*allow_pickle=False"):
         read_npz(path)
@@ -237,8 +240,8 @@ def test_golden_femnist_makes_each_writer_a_client(tmp_path: Path, inner: str) -
             (folder / f"all_data_{number}.json").write_text(leaf(users))
     federation = Femnist(folder=str(tmp_path)).build(STREAMS)
     assert federation.client_names == ("f00", "f01", "f02")
-    assert [federation.train.of(client).y.tolist() for client in range(3)] == [[5], [1, 1, 2], [61, 0]]
-    assert federation.test.y.tolist() == [7, 8]
+    assert [train_of(federation).of(client).y.tolist() for client in range(3)] == [[5], [1, 1, 2], [61, 0]]
+    assert test_set_of(federation).y.tolist() == [7, 8]
     assert federation.example_shape == (1, 28, 28)
     assert Femnist(folder=str(tmp_path), clients=2).build(STREAMS).num_clients == 2
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task, run
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.coordinator import Plan
 from turnout.engine import EngineWrapper, Sequential, Task
 from turnout.fleet import Bernoulli, Deadline, Fleet

@@ -1,6 +1,7 @@
 """Sums are reduced block by block, and what a plain network needs is written out by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,48 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.conftest import blob_federation, blob_task
-from tests.engine.test_engines_agree import wide_task
+from tests.support.engine_requests import answered, offset_of, request
+from tests.support.optional import present
+from tests.support.tasks import blob_federation, blob_task, wide_task
 from turnout import losses
+from turnout.array_types import Floats
 from turnout.data.federation import Slab, from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.reduction import multiple
 from turnout.engine.vectorised.autotune import Execution, candidates, evenly
-from turnout.engine.vectorised.jobs import LITTLE, block_bounds, collect_jobs
+from turnout.engine.vectorised.jobs import LITTLE, Jobs, block_bounds, collect_jobs
 from turnout.engine.vectorised.kernels import Stacked
 from turnout.engine.vectorised.loss_accumulator import MOST_HELD, LossAccumulator
 from turnout.engine.vectorised.lowering import Lowered
-from turnout.engine.vectorised.mlp import dense_layers
-from turnout.engine.vectorised.stacked_training import train_block
+from turnout.engine.vectorised.mlp import Dense, dense_layers
+from turnout.engine.vectorised.stacked_training import BlockResult, train_block
 from turnout.local import SGD
-from turnout.protocols import Population, View
-from turnout.requests import Fit, Offset
-from turnout.row_table import RowTable
-from turnout.streams import Streams
+from turnout.models.layout import Layout
+from turnout.requests import Offset
 
 
-def request(task, coefficients, local=None, **more):
-    clients = np.arange(task.federation.num_clients)
-    model = task.layout.flatten(task.module)
-    population = Population.of(task.federation.sizes)
-    view = View(round=1, rounds=1, streams=Streams(0), population=population, model=model)
-    local = local or SGD(lr=0.1, batch_size=5, epochs=1)
-    return Fit(
-        round=1,
-        streams=Streams(0),
-        model=model,
-        buffers=None,
-        clients=clients,
-        steps=local.asked(clients, view),
-        local=local,
-        settings=local.settings(clients, view),
-        coefficients=coefficients,
-        buffer_weights=population.weights,
-        **more,
-    )
-
-
-def jobs_of(sizes, batch_size=None):
+def jobs_of(sizes: Any, batch_size: int | None = None) -> Jobs:
     """Return rows of clients that hold so much, in the order in which they are stacked."""
     task = blob_task(len(sizes))
     local = SGD(lr=0.1, batch_size=batch_size, steps=2)
@@ -60,19 +40,19 @@ def jobs_of(sizes, batch_size=None):
 
 
 @pytest.mark.parametrize("block", [1, 3, 100])
-def test_engine_the_sum_is_that_of_the_rows_and_no_rows_are_kept(block):
+def test_engine_the_sum_is_that_of_the_rows_and_no_rows_are_kept(block: int) -> None:
     task = blob_task(7)
     shares = np.linspace(-1, 2, 7)
     engine = Vectorised("cpu", block=block)
-    (rows,) = engine.answer([(task, request(task, None))])
-    (summed,) = engine.answer([(task, request(task, shares))])
+    rows = answered(engine, task, request(task, None))
+    summed = answered(engine, task, request(task, shares))
     assert summed.delta is None  # memory does not grow with the cohort
     assert rows.reduced is None
     assert torch.allclose(summed.reduced, torch.tensor(shares) @ rows.delta, rtol=0, atol=1e-12)
 
 
 @given(st.lists(st.integers(1, 200_000), min_size=1, max_size=40), st.integers(1, 12))
-def test_property_blocks_hold_every_row_once_and_little_padding(sizes, block):
+def test_property_blocks_hold_every_row_once_and_little_padding(sizes: list[int], block: int) -> None:
     jobs = jobs_of(sizes)
     bounds = block_bounds(jobs, block)
     assert [at for low, high in bounds for at in range(low, high)] == list(range(len(sizes)))
@@ -82,7 +62,7 @@ def test_property_blocks_hold_every_row_once_and_little_padding(sizes, block):
         assert (high - low) * widths.max() <= 1.5 * widths.sum() + LITTLE
 
 
-def test_golden_one_large_client_gets_a_block_of_its_own():
+def test_golden_one_large_client_gets_a_block_of_its_own() -> None:
     jobs = jobs_of([10, 100_000, 12, 11])
     assert jobs.sizes.tolist() == [100_000, 12, 11, 10]  # the widest first
     assert block_bounds(jobs, 100) == [(0, 1), (1, 4)]
@@ -102,7 +82,7 @@ def test_golden_one_large_client_gets_a_block_of_its_own():
         ([nn.ReLU(), nn.Linear(4, 3)], False),
     ],
 )
-def test_engine_plain_networks_by_hand_give_autograds_numbers(layers, is_dense):
+def test_engine_plain_networks_by_hand_give_autograds_numbers(layers: list[Any], is_dense: bool) -> None:
     module = nn.Sequential(*layers).double()
     generator = torch.Generator().manual_seed(0)
     for parameter in module.parameters():
@@ -114,25 +94,25 @@ def test_engine_plain_networks_by_hand_give_autograds_numbers(layers, is_dense):
     by_hand, by_autograd = Vectorised("cpu", block=4), Vectorised("cpu", block=4)
     prepared = by_autograd._prepare(task)
     prepared.kernels = (Stacked("lowered", Lowered(module, task.layout, task.loss), task.layout),)
-    (mine,) = by_hand.answer([(task, request(task, None))])
-    (theirs,) = by_autograd.answer([(task, request(task, None))])
+    mine = answered(by_hand, task, request(task, None))
+    theirs = answered(by_autograd, task, request(task, None))
     assert ("dense" in names_of(by_hand, task)) is is_dense
     assert torch.allclose(mine.delta, theirs.delta, rtol=0, atol=1e-12)
     assert np.allclose(mine.loss, theirs.loss, rtol=0, atol=1e-12)
 
 
-def test_engine_outputs_too_large_for_an_exponential_are_as_the_reference_has_them():
+def test_engine_outputs_too_large_for_an_exponential_are_as_the_reference_has_them() -> None:
     task = blob_task(4)
     with torch.no_grad():
-        task.module[-1].weight.mul_(1e4)  # outputs in the thousands
-    (mine,) = Vectorised("cpu", block=4).answer([(task, request(task, None))])
-    (theirs,) = Sequential().answer([(task, request(task, None))])
+        list(task.module.parameters())[-2].mul_(1e4)  # the last weight: outputs in the thousands
+    mine = answered(Vectorised("cpu", block=4), task, request(task, None))
+    theirs = answered(Sequential(), task, request(task, None))
     assert torch.isfinite(mine.delta).all()
     assert torch.allclose(mine.delta, theirs.delta)
     assert np.allclose(mine.loss, theirs.loss)
 
 
-def test_golden_the_tally_adds_what_it_held_back():
+def test_golden_the_tally_adds_what_it_held_back() -> None:
     tally, one = LossAccumulator(2, torch.device("cpu")), torch.ones(2, 1, 1)
     for _ in range(MOST_HELD + 3):  # loss 4 and 9 a step, then the second row is done
         tally.add_samples(one, torch.tensor([[[-4.0]], [[-9.0]]]), None)
@@ -140,11 +120,11 @@ def test_golden_the_tally_adds_what_it_held_back():
     assert tally.sums().tolist() == [4.0 * (MOST_HELD + 3) + 1.0, 9.0 * (MOST_HELD + 3)]
 
 
-def names_of(engine, task):
+def names_of(engine: Vectorised, task: Task) -> list[str]:
     return [kernel.name for kernel in engine._prepare(task).kernels]
 
 
-def even_task():
+def even_task() -> Task:
     """Clients of ten samples each, so that batches of five are all full and no weights are needed."""
     rng = np.random.default_rng(0)
     pairs = [(torch.tensor(rng.normal(size=(10, 4))), torch.tensor(rng.integers(0, 3, 10))) for _ in range(6)]
@@ -152,90 +132,80 @@ def even_task():
     return Task(federation=from_clients(pairs, num_classes=3), module=module, loss=losses.cross_entropy)
 
 
-def test_engine_full_batches_take_the_mean_as_the_reference_does():
+def test_engine_full_batches_take_the_mean_as_the_reference_does() -> None:
     task = even_task()
-    (reference,) = Sequential().answer([(task, request(task, None))])
+    reference = answered(Sequential(), task, request(task, None))
     engine = Vectorised("cpu", block=4)
-    (mine,) = engine.answer([(task, request(task, None))])
+    mine = answered(engine, task, request(task, None))
     assert "dense" in names_of(engine, task)
     assert torch.allclose(mine.delta, reference.delta, rtol=0, atol=1e-12)
     assert np.allclose(mine.loss, reference.loss, rtol=0, atol=1e-12)
     lowered = Vectorised("cpu", block=4)
     lowered._prepare(task).kernels = (Stacked("lowered", Lowered(task.module, task.layout, task.loss), task.layout),)
-    (theirs,) = lowered.answer([(task, request(task, None))])
+    theirs = answered(lowered, task, request(task, None))
     assert torch.allclose(theirs.delta, reference.delta, rtol=0, atol=1e-12)
     assert np.allclose(theirs.loss, reference.loss, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("momentum", [0.9, 0.5, 0.01])
-def test_engine_a_velocity_that_is_held_scaled_comes_to_the_same_over_many_steps(momentum):
+def test_engine_a_velocity_that_is_held_scaled_comes_to_the_same_over_many_steps(momentum: float) -> None:
     task = blob_task(5)
     local = SGD(lr=0.05, batch_size=4, steps=(20, 90), momentum=momentum, weight_decay=0.1, prox_strength=0.2)
-    (mine,) = Vectorised("cpu", block=3).answer([(task, request(task, None, local))])
-    (theirs,) = Sequential().answer([(task, request(task, None, local))])
+    mine = answered(Vectorised("cpu", block=3), task, request(task, None, local))
+    theirs = answered(Sequential(), task, request(task, None, local))
     assert torch.allclose(mine.delta, theirs.delta, rtol=0, atol=1e-11)
 
 
-def offset_of(task, seed):
-    """Offset with a row of their own for every client."""
-    generator = torch.Generator().manual_seed(seed)
-    model = task.layout.flatten(task.module)
-    clients = task.federation.num_clients
-    table = RowTable(clients, model)
-    table.put(np.arange(clients), torch.randn(clients, model.numel(), generator=generator, dtype=model.dtype))
-    common = torch.randn(model.numel(), generator=generator, dtype=model.dtype)
-    shares = np.random.default_rng(seed).random(clients)
-    return Offset(shared=common, table=table, scale=np.linspace(1, 2, clients), weights=shares)
-
-
-def in_balance(offset, shares):
+def in_balance(offset: Any, shares: Floats) -> Offset:
     """Offset of equal work with c = Σ p_i c_i over all who count."""
     weights = shares / shares.sum()
     common = torch.tensor(weights) @ offset.table.take(np.arange(len(shares)))
-    return replace(offset, shared=common, scale=np.full(len(shares), 3.0), weights=weights)
+    return replace(offset, shared=common, scale=np.full(len(shares), 3.0), weights=weights)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("kind", ["of its own", "a multiple", "everyone", "in balance"])  # of the second run's sums
 @pytest.mark.parametrize("wide", [False, True])  # True: the first layer is not written at every step
 @pytest.mark.parametrize("block", [1, 4, 100, None])  # None: one by one
-def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block, wide, kind):
+def test_engine_next_controls_and_their_sum_are_worked_out_block_by_block(block: int, wide: bool, kind: str) -> None:
     task, local = wide_task() if wide else blob_task(7), SGD(lr=0.05, batch_size=4, steps=5, control="average")
     shares = np.linspace(0.1, 0.2, task.federation.num_clients)
     asked = [request(task, shares, local, offset=offset_of(task, seed)) for seed in (0, 1)]
     second = {
         "of its own": asked[1].offset,
-        "a multiple": replace(asked[1].offset, scale=np.full(len(shares), 3.0), weights=shares * 5.0),
-        "everyone": replace(asked[1].offset, weights=shares / shares.sum()),  # who did unequal work
-        "in balance": in_balance(asked[1].offset, shares),
+        "a multiple": replace(present(asked[1].offset), scale=np.full(len(shares), 3.0), weights=shares * 5.0),
+        "everyone": replace(present(asked[1].offset), weights=shares / shares.sum()),  # who did unequal work
+        "in balance": in_balance(present(asked[1].offset), shares),
     }
     asked[1] = replace(asked[1], offset=second[kind])
     engine = Sequential() if block is None else Vectorised("cpu", block=block)
-    answers = engine.answer([(task, one) for one in asked])
+    answers: list[Any] = engine.answer([(task, one) for one in asked])
     for one, mine in zip(asked, answers, strict=True):
-        alone = request(task, None, local, offset=replace(one.offset, scale=None))
-        (rows,) = Sequential().answer([(task, alone)])
-        held = one.offset.table.take(one.clients)
-        scaled = rows.delta * torch.tensor(one.offset.scale)[:, None]
-        assert torch.allclose(mine.next_rows, scaled - (one.offset.shared - held), rtol=0, atol=1e-11)
-        assert torch.allclose(mine.next_sum, torch.tensor(one.offset.weights) @ scaled, rtol=0, atol=1e-11)
-        assert torch.allclose(mine.reduced, torch.tensor(shares) @ rows.delta, rtol=0, atol=1e-11)
+        alone = request(task, None, local, offset=replace(present(one.offset), scale=None))
+        rows = answered(Sequential(), task, alone)
+        held = present(one.offset).table.take(one.clients)
+        scaled = rows.delta * torch.tensor(present(one.offset).scale)[:, None]
+        assert torch.allclose(present(mine.next_rows), scaled - (present(one.offset).shared - held), rtol=0, atol=1e-11)
+        assert torch.allclose(
+            present(mine.next_sum), torch.tensor(present(one.offset).weights) @ scaled, rtol=0, atol=1e-11
+        )
+        assert torch.allclose(present(mine.reduced), torch.tensor(shares) @ rows.delta, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("wide", [False, True])  # True: the first layer is not written at every step
 @pytest.mark.parametrize("block", [1, 4, 100, None])
-def test_engine_a_next_control_that_is_not_finite_is_told_where_only_sums_come(block, wide):
+def test_engine_a_next_control_that_is_not_finite_is_told_where_only_sums_come(block: int, wide: bool) -> None:
     task, local = wide_task() if wide else blob_task(7), SGD(lr=0.05, batch_size=4, steps=5, control="average")
     offset, clients = offset_of(task, 0), task.federation.num_clients
     scale = np.where(np.arange(clients) == 2, 2e305, 1.0)  # its change is finite, so many times as much is not
     asked = request(task, np.full(clients, 1.0), local, offset=replace(offset, scale=scale))
     asked = replace(asked, settings={**asked.settings, "lr": np.full(clients, 100.0)})
     engine = Sequential() if block is None else Vectorised("cpu", block=block)
-    (answer,) = engine.answer([(task, asked)])
+    answer = answered(engine, task, asked)
     assert answer.next_rows.isfinite().all(1).tolist() == [client != 2 for client in range(clients)]
     assert answer.finite.tolist() == [client != 2 for client in range(clients)]
 
 
-def test_golden_one_set_of_weights_as_a_multiple_of_another():
+def test_golden_one_set_of_weights_as_a_multiple_of_another() -> None:
     weights = np.array([0.0, 2.0, -4.0])
     assert multiple(weights * 1.5, weights) == 1.5
     assert multiple(np.zeros(3), weights) == 0.0
@@ -246,26 +216,26 @@ def test_golden_one_set_of_weights_as_a_multiple_of_another():
     assert multiple(None, weights) is None
 
 
-def test_engine_a_block_does_not_feel_what_the_last_one_left_behind():
+def test_engine_a_block_does_not_feel_what_the_last_one_left_behind() -> None:
     task = blob_task(6)
     engine = Vectorised("cpu", block=2)
     rolling = SGD(lr=0.1, batch_size=5, epochs=2, momentum=0.9)
-    (first,) = engine.answer([(task, request(task, None, rolling))])
+    first = answered(engine, task, request(task, None, rolling))
     engine.answer([(task, request(task, None))])
-    (again,) = engine.answer([(task, request(task, None, rolling))])
+    again = answered(engine, task, request(task, None, rolling))
     assert torch.equal(first.delta, again.delta)
 
 
-def test_contract_rows_go_to_the_memory_that_was_named():
+def test_contract_rows_go_to_the_memory_that_was_named() -> None:
     task = blob_task(4)
     room = torch.full((6, task.layout.size), torch.nan, dtype=torch.float64)
-    (answer,) = Vectorised("cpu", block=3).answer([(task, request(task, None, into=room))])
+    answer = answered(Vectorised("cpu", block=3), task, request(task, None, into=room))
     assert answer.delta.data_ptr() == room.data_ptr()
     assert torch.isfinite(room[:4]).all()
     assert torch.isnan(room[4:]).all()
 
 
-def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores():
+def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores() -> None:
     fits = candidates(100, 800 << 10, True, 2, 2)
     assert {Execution(True, 100, 1, 2), Execution(True, 50, 2, 1)} <= set(fits)
     assert all(way.block == evenly(100, way) for way in fits if way.stacked)  # what is measured is what will be run
@@ -275,24 +245,28 @@ def test_golden_a_cohort_that_fits_is_tried_whole_and_split_over_the_cores():
 
 
 @given(st.integers(1, 500), st.integers(1, 200), st.integers(1, 8))
-def test_property_blocks_are_as_many_for_each_worker_and_no_larger_than_chosen(rows, block, workers):
+def test_property_blocks_are_as_many_for_each_worker_and_no_larger_than_chosen(
+    rows: int, block: int, workers: int
+) -> None:
     size = evenly(rows, Execution(True, block, workers, 1))
     assert 1 <= size <= block
     fewest = -(-rows // block)
     assert -(-rows // size) <= -(-fewest // workers) * workers
 
 
-def test_golden_a_hundred_rows_for_two_workers():
+def test_golden_a_hundred_rows_for_two_workers() -> None:
     assert evenly(100, Execution(True, 42, 2, 1)) == 25
     assert evenly(100, Execution(True, 84, 2, 1)) == 50
     assert evenly(100, Execution(True, 84, 1, 2)) == 50
     assert evenly(3, Execution(True, 50, 2, 1)) == 2
 
 
-def test_golden_ten_rows_in_blocks_of_four_are_two_blocks_for_each_of_two_workers(monkeypatch):
+def test_golden_ten_rows_in_blocks_of_four_are_two_blocks_for_each_of_two_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sizes = []
 
-    def noted(program, layout, jobs, *rest):
+    def noted(program: Dense, layout: Layout, jobs: Jobs, *rest: Any) -> BlockResult:
         sizes.append(len(jobs))
         return train_block(program, layout, jobs, *rest)
 

@@ -1,126 +1,75 @@
 """The engines give the same numbers, whatever the block, the workers and the company."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tests.conftest import blob_federation, blob_task, run
+from tests.support.engine_plans import SOLVERS, plan
+from tests.support.optional import present
+from tests.support.runs import run
+from tests.support.tasks import (
+    LastStep,
+    blob_federation,
+    blob_task,
+    image_federation,
+    seeded,
+    text_federation,
+    train_of,
+    wide_task,
+)
 from turnout import losses
-from turnout.coordinator import Cadence, Plan, State
-from turnout.data.federation import from_clients
+from turnout.coordinator import Plan, State
 from turnout.engine import Sequential, Task, Vectorised
-from turnout.fleet import Bernoulli, Fleet
 from turnout.local import SGD
 from turnout.protocols import Population
-from turnout.selection import Uniform
 from turnout.streams import Streams
 from turnout.study.driver import Run, drive
 
-SOLVERS = {
-    "plain": SGD(lr=0.1, batch_size=7, epochs=(1, 3)),
-    "momentum": SGD(lr=0.1, batch_size=7, steps=(2, 9), momentum=0.9),
-    "everything": SGD(
-        lr=0.1, batch_size=7, epochs=2, momentum=0.5, weight_decay=0.01, prox_strength=0.3, lr_decay=0.9, clip_norm=0.7
-    ),
-    "pulled": SGD(lr=0.1, batch_size=7, epochs=2, weight_decay=0.01, prox_strength=0.3, lr_decay=0.9),
-    "rolling": SGD(lr=0.1, batch_size=7, epochs=2, momentum=0.5, weight_decay=0.01, prox_strength=0.3, lr_decay=0.9),
-    "controlled": SGD(lr=0.1, batch_size=7, epochs=2, control="average"),
-    "controlled-rolling": SGD(lr=0.1, batch_size=7, steps=4, control="average", momentum=0.5, prox_strength=0.1),
-    "replaced": SGD(lr=0.1, batch_size=7, steps=5, batches="replaced"),
-    "full": SGD(lr=0.1, steps=3, batches="full"),
-}
-
-
-def plan(local, rounds=3):
-    return Plan(
-        local=local,
-        rounds=rounds,
-        fleet=Fleet(availability=Bernoulli(prob=0.8)),
-        selection=Uniform(cohort_size=5),
-        evaluate=Cadence(every=1),
-    )
-
-
-class LastStep(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(6, 3)
-        self.lstm = nn.LSTM(3, 4, 2, batch_first=True)
-        self.out = nn.Linear(4, 3)
-
-    def forward(self, x):
-        hidden, _ = self.lstm(self.embed(x))
-        return self.out(hidden[:, -1])
-
 
 class Residual(nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
 
-    def forward(self, x):
-        return self.second(torch.tanh(self.first(x)) + x)
+    def forward(self, x: Any) -> Tensor:
+        result: Tensor = self.second(torch.tanh(self.first(x)) + x)
+        return result
 
 
 class Odd(nn.Module):
     """Not lowered: a parameter used by hand; vmap can map it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Tensor:
         return torch.sin(x) @ self.weight
 
 
 class Branching(nn.Module):
     """Can be neither lowered nor mapped: its path depends on the data."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 3)
 
-    def forward(self, x):
-        return self.layer(x) if float(x.sum()) > 0 else self.layer(-x)
+    def forward(self, x: Any) -> Tensor:
+        result: Tensor = self.layer(x) if float(x.sum()) > 0 else self.layer(-x)
+        return result
 
 
-def seeded(module):
-    generator = torch.Generator().manual_seed(3)
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.4, generator=generator)
-    return module.double()
-
-
-def image_federation():
-    rng = np.random.default_rng(0)
-    pairs = [
-        (torch.tensor(rng.normal(size=(n, 2, 6, 6))), torch.tensor(rng.integers(0, 3, n))) for n in (5, 9, 14, 4, 8, 11)
-    ]
-    return from_clients(pairs, test=pairs[0], num_classes=3)
-
-
-def text_federation():
-    rng = np.random.default_rng(0)
-    pairs = [
-        (torch.tensor(rng.integers(0, 6, (n, 5))), torch.tensor(rng.integers(0, 3, n))) for n in (5, 9, 14, 4, 8, 11)
-    ]
-    return from_clients(pairs, test=pairs[0], num_classes=3)
-
-
-def wide_task():
-    """Return a task whose first layer is so large beside a client's data that its weights are written once a round."""
-    module = nn.Sequential(nn.Flatten(), nn.Linear(72, 160), nn.ReLU(), nn.Linear(160, 3))
-    return Task(federation=image_federation(), module=seeded(module), loss=losses.cross_entropy)
-
-
-def mixed_task(between):
+def mixed_task(between: Any) -> Any:
     """Return a task with layers of many outputs, whose weights lie transposed, and of few, whose weights do not."""
     layers = [nn.Linear(4, 20), between(), nn.Linear(20, 17, bias=False), between(), nn.Linear(17, 3)]
     return Task(federation=blob_federation(), module=seeded(nn.Sequential(*layers)), loss=losses.cross_entropy)
 
 
-TASKS = {
+TASKS: dict[str, Callable[[], Task]] = {
     "mlp": blob_task,
     "wide": wide_task,
     "mixed, by hand": lambda: mixed_task(nn.ReLU),
@@ -147,7 +96,7 @@ TASKS = {
 
 @pytest.mark.parametrize("local", SOLVERS.values(), ids=SOLVERS.keys())
 @pytest.mark.parametrize("name", TASKS.keys())
-def test_engine_every_way_gives_the_same_model(name, local):
+def test_engine_every_way_gives_the_same_model(name: str, local: SGD) -> None:
     task = TASKS[name]()
     reference, records = run(task, plan(local))
     ways = [
@@ -166,7 +115,7 @@ def test_engine_every_way_gives_the_same_model(name, local):
             assert np.allclose(list(mine.metrics.values()), list(theirs.metrics.values()), rtol=0, atol=1e-11)
 
 
-def test_engine_measured_choice_changes_no_result():
+def test_engine_measured_choice_changes_no_result() -> None:
     task = blob_task()
     reference, _ = run(task, plan(SOLVERS["plain"]))
     engine = Vectorised("cpu")
@@ -175,7 +124,7 @@ def test_engine_measured_choice_changes_no_result():
     assert torch.allclose(final.model, reference.model, rtol=0, atol=1e-11)
 
 
-def test_engine_runs_answered_together_give_what_each_gives_alone():
+def test_engine_runs_answered_together_give_what_each_gives_alone() -> None:
     task, other = blob_task(), None
     other = Task(federation=blob_federation(9, seed=4), module=task.module, loss=task.loss)
     plans = [plan(SOLVERS["plain"]), plan(SOLVERS["momentum"]), plan(SGD(lr=0.02, batch_size=7, epochs=1))]
@@ -192,7 +141,7 @@ def test_engine_runs_answered_together_give_what_each_gives_alone():
         assert torch.allclose(mine, theirs.model, rtol=0, atol=1e-11)
 
 
-def test_engine_a_module_that_cannot_be_mapped_runs_alone_and_says_so_once():
+def test_engine_a_module_that_cannot_be_mapped_runs_alone_and_says_so_once() -> None:
     task = Task(federation=blob_federation(), module=seeded(Branching()), loss=losses.cross_entropy)
     reference, _ = run(task, plan(SOLVERS["plain"]))
     engine = Vectorised("cpu", block=4)
@@ -201,7 +150,7 @@ def test_engine_a_module_that_cannot_be_mapped_runs_alone_and_says_so_once():
     assert torch.allclose(final.model, reference.model, rtol=0, atol=1e-11)
 
 
-def test_engine_an_activation_that_stands_in_two_places_acts_in_both():
+def test_engine_an_activation_that_stands_in_two_places_acts_in_both() -> None:
     between = nn.ReLU()
     module = seeded(nn.Sequential(nn.Linear(4, 8), between, nn.Linear(8, 8), between, nn.Linear(8, 3)))
     task = Task(federation=blob_federation(), module=module, loss=losses.cross_entropy)
@@ -211,7 +160,7 @@ def test_engine_an_activation_that_stands_in_two_places_acts_in_both():
 
 
 @pytest.mark.parametrize("places", [1, 2])
-def test_engine_dropout_masks_are_keyed_by_client(places):
+def test_engine_dropout_masks_are_keyed_by_client(places: int) -> None:
     dropout = nn.Dropout(0.5)
     module = seeded(nn.Sequential(*[dropout] * (places - 1), nn.Linear(4, 8), nn.ReLU(), dropout, nn.Linear(8, 3)))
     task = Task(federation=blob_federation(), module=module, loss=losses.cross_entropy)
@@ -222,7 +171,7 @@ def test_engine_dropout_masks_are_keyed_by_client(places):
     assert not torch.allclose(other.model, reference.model)
 
 
-def test_engine_buffers_are_averaged_by_share_of_the_data():
+def test_engine_buffers_are_averaged_by_share_of_the_data() -> None:
     module = seeded(nn.Sequential(nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 3)))
     federation = blob_federation(3)
     task = Task(federation=federation, module=module, loss=losses.cross_entropy)
@@ -237,12 +186,12 @@ def test_engine_buffers_are_averaged_by_share_of_the_data():
         population=population,
     )
     (final,) = drive([job], Vectorised("cpu"), lambda _: None)
-    means = torch.stack([federation.train.of(i).x.mean(0) for i in range(3)])
+    means = torch.stack([train_of(federation).of(i).x.mean(0) for i in range(3)])
     expected = torch.tensor(population.weights) @ means
-    assert torch.allclose(final.buffers[:4], expected, rtol=0, atol=1e-10)
+    assert torch.allclose(present(final.buffers)[:4], expected, rtol=0, atol=1e-10)
 
 
-def test_engine_same_seed_same_trajectory_bit_for_bit():
+def test_engine_same_seed_same_trajectory_bit_for_bit() -> None:
     for engine in (Sequential, lambda: Vectorised("cpu", block=3)):
         first, _ = run(blob_task(), plan(SOLVERS["momentum"]), engine=engine())
         again, _ = run(blob_task(), plan(SOLVERS["momentum"]), engine=engine())

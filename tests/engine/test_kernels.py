@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.conftest import blob_task
+from tests.support.engine_requests import answered
+from tests.support.tasks import blob_task, quadratic_task
 from turnout import losses
 from turnout.data import from_clients
 from turnout.engine import Sequential, Task, Vectorised
@@ -32,7 +33,8 @@ class Tangled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.inner(x)
-        return self.outer(torch.where(h > 0, h, torch.sin(h)) + torch.cumsum(h, -1))
+        out: Tensor = self.outer(torch.where(h > 0, h, torch.sin(h)) + torch.cumsum(h, -1))
+        return out
 
 
 def task_of(module: nn.Module, inputs: int = 4) -> Task:
@@ -107,8 +109,8 @@ def test_engine_a_kernel_alone_gives_the_references_numbers(
         shared = torch.full((task.layout.size,), 0.01, dtype=torch.float64)
         more["offset"] = Offset(shared=shared, table=table_of(task, 1))
     asked = request(task, local, coefficients, **more)
-    (mine,) = only(name, task).answer([(task, asked)])
-    (reference,) = Sequential().answer([(task, asked)])
+    mine = answered(only(name, task), task, asked)
+    reference = answered(Sequential(), task, asked)
     for one, other in ((mine.reduced, reference.reduced), (mine.delta, reference.delta)):
         assert (one is None) == (other is None)
         assert one is None or torch.allclose(one, other, rtol=0, atol=1e-11)
@@ -137,9 +139,9 @@ def test_contract_the_first_kernel_that_supports_a_block_trains_it() -> None:
 def test_engine_clients_with_starts_of_their_own_agree_with_the_reference(name: str, local: Local) -> None:
     task = TASKS[name]
     asked = request(task, local, starts=table_of(task, 2))
-    (mine,) = Vectorised("cpu", block=3).answer([(task, asked)])
-    (alone,) = Vectorised("cpu", stack=False, workers=2).answer([(task, asked)])
-    (reference,) = Sequential().answer([(task, asked)])
+    mine = answered(Vectorised("cpu", block=3), task, asked)
+    alone = answered(Vectorised("cpu", stack=False, workers=2), task, asked)
+    reference = answered(Sequential(), task, asked)
     assert torch.allclose(mine.delta, reference.delta, rtol=0, atol=1e-11)
     assert torch.allclose(alone.delta, reference.delta, rtol=0, atol=1e-11)
 
@@ -149,13 +151,12 @@ def test_identity_starts_that_are_the_model_change_nothing() -> None:
     table = RowTable(CLIENTS, task.layout.flatten(task.module))
     table.put(np.arange(CLIENTS), task.layout.flatten(task.module).expand(CLIENTS, -1))
     for engine in (Sequential(), Vectorised("cpu", block=2)):
-        (given_starts,) = engine.answer([(task, request(task, local, starts=table))])
-        (plain,) = engine.answer([(task, request(task, local))])
+        given_starts = answered(engine, task, request(task, local, starts=table))
+        plain = answered(engine, task, request(task, local))
         assert torch.equal(given_starts.delta, plain.delta)
 
 
 def test_golden_a_proximal_term_pulls_to_the_model_and_not_to_the_start() -> None:
-    from tests.conftest import quadratic_task
 
     task = quadratic_task([1.0], [[0.0]], [1])  # F = ½x²
     model = task.layout.flatten(task.module)  # 0
@@ -164,6 +165,6 @@ def test_golden_a_proximal_term_pulls_to_the_model_and_not_to_the_start() -> Non
     local = SGD(lr=0.5, steps=1, prox_strength=1.0)
     asked = replace(request(task, local), starts=table)
     for engine in (Sequential(), Vectorised("cpu", block=1)):
-        (answer,) = engine.answer([(task, asked)])
+        answer = answered(engine, task, asked)
         # x ← 4 − ½·(4 + 1·(4 − 0)) = 0, so Δ = 4; a pull to the start would give 2
         assert answer.delta.tolist() == [[4.0]]

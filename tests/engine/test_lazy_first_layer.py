@@ -8,12 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.test_blocks import offset_of, request
-from tests.engine.test_engines_agree import wide_task
+from tests.support.engine_requests import answered, offset_of, request
+from tests.support.tasks import wide_task
 from turnout.engine import Sequential, Vectorised
 from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
 from turnout.engine.vectorised.scratch import Scratch
 from turnout.local import SGD
+from turnout.requests import Fit
 
 LOCALS = {
     "plain": SGD(lr=0.1, batch_size=4, steps=5),
@@ -23,7 +24,7 @@ LOCALS = {
 }
 
 
-def test_golden_two_steps_of_everything_by_hand():
+def test_golden_two_steps_of_everything_by_hand() -> None:
     settings = {"lr": 0.5, "momentum": 0.5, "weight_decay": 0.25, "prox_strength": 1.0}
     found = mixes({name: np.full(3, value) for name, value in settings.items()}, 2, True)
     assert found.shape == (3, 1, 4)  # all rows are alike, so they share one
@@ -37,7 +38,9 @@ def test_golden_two_steps_of_everything_by_hand():
 @given(
     st.floats(0.01, 1.0), st.sampled_from([0.0, 0.5, 0.9]), st.floats(0, 0.5), st.floats(0, 0.5), st.floats(0.5, 1.0)
 )
-def test_property_the_mix_is_what_the_recursion_gives(lr, momentum, decay, strength, lr_decay):
+def test_property_the_mix_is_what_the_recursion_gives(
+    lr: float, momentum: float, decay: float, strength: float, lr_decay: float
+) -> None:
     base, control, *grads = np.random.default_rng(0).normal(size=6)
     names = ("lr", "momentum", "weight_decay", "prox_strength", "lr_decay")
     given_settings = dict(zip(names, (lr, momentum, decay, strength, lr_decay), strict=True))
@@ -53,21 +56,24 @@ def test_property_the_mix_is_what_the_recursion_gives(lr, momentum, decay, stren
 
 
 @pytest.fixture(params=[1, 4, 100])
-def piece(request, monkeypatch):
+def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many rows' controls are formed at once."""
     first = wide_task().layout.slots[0]
     monkeypatch.setattr(
         "turnout.engine.vectorised.gradient_offsets.PIECE_BYTES", request.param * (first.stop - first.start) * 8
     )
-    return request.param
+    result: int = request.param
+    return result
 
 
 @pytest.mark.parametrize("name", LOCALS)
 @pytest.mark.parametrize("block", [1, 4, 100])
-def test_engine_it_is_what_writing_at_every_step_gives(name, block, piece, monkeypatch):
+def test_engine_it_is_what_writing_at_every_step_gives(
+    name: str, block: int, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task, local = wide_task(), LOCALS[name]
 
-    def asked():
+    def asked() -> Fit:
         more = {"offset": offset_of(task, 0)} if name.startswith("controlled") else {}  # each has memory of its own
         plain = request(task, None, local, **more)
         rates = np.linspace(0.05, 0.1, len(plain.clients))  # each row its own
@@ -75,12 +81,12 @@ def test_engine_it_is_what_writing_at_every_step_gives(name, block, piece, monke
 
     made = []
     real = FirstLayer.change
-    monkeypatch.setattr(FirstLayer, "change", lambda self, *a: made.append(self) or real(self, *a))
-    (mine,) = Vectorised("cpu", block=block).answer([(task, asked())])
+    monkeypatch.setattr(FirstLayer, "change", lambda self, *a: made.append(self) or real(self, *a))  # type: ignore[func-returns-value]
+    mine = answered(Vectorised("cpu", block=block), task, asked())
     assert made, "this block was to be deferred"
     monkeypatch.setattr("turnout.engine.vectorised.stacked_training.pays", lambda *_: False)
-    (written,) = Vectorised("cpu", block=block).answer([(task, asked())])
-    (alone,) = Sequential().answer([(task, asked())])
+    written = answered(Vectorised("cpu", block=block), task, asked())
+    alone = answered(Sequential(), task, asked())
     for other in (written, alone):
         assert torch.allclose(mine.delta, other.delta, rtol=0, atol=1e-12)
         assert np.allclose(mine.loss, other.loss, rtol=0, atol=1e-12)
@@ -90,28 +96,30 @@ def test_engine_it_is_what_writing_at_every_step_gives(name, block, piece, monke
 
 @pytest.mark.parametrize("block", [1, 4, 100])
 @pytest.mark.parametrize("decay", [0.0, 0.2])  # with decay the control is not all that is left over
-def test_engine_sums_of_changes_come_from_the_next_controls_alone(block, decay, piece, monkeypatch):
+def test_engine_sums_of_changes_come_from_the_next_controls_alone(
+    block: int, decay: float, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task, shares = wide_task(), np.random.default_rng(3).random(6)
     local = SGD(lr=0.1, batch_size=4, steps=5, control="average", momentum=0.5, weight_decay=decay)
 
-    def asked(seed):
+    def asked(seed: int) -> Fit:
         plain = request(task, shares, local, offset=offset_of(task, seed))  # each has memory of its own
         return replace(plain, steps=np.array([5, 5, 4, 5, 3, 5]))
 
     scaled = []
     real = FirstLayer.change
-    monkeypatch.setattr(FirstLayer, "change", lambda self, *a: scaled.append(len(a) == 2) or real(self, *a))
+    monkeypatch.setattr(FirstLayer, "change", lambda self, *a: scaled.append(len(a) == 2) or real(self, *a))  # type: ignore[func-returns-value]
     several = Vectorised("cpu", block=block).answer([(task, asked(0)), (task, asked(1))])
-    (single,) = Vectorised("cpu", block=block).answer([(task, asked(0))])
+    single = answered(Vectorised("cpu", block=block), task, asked(0))
     assert scaled, "this block was to be deferred"
     assert all(scaled), "no change was to be written"
     for seed, mine in ((0, single), *enumerate(several)):
-        (alone,) = Sequential().answer([(task, asked(seed))])
+        alone = answered(Sequential(), task, asked(seed))
         for what in ("reduced", "next_rows", "next_sum"):
             assert torch.allclose(getattr(mine, what), getattr(alone, what), rtol=0, atol=1e-11), what
 
 
-def test_engine_what_was_left_in_memory_does_not_get_in():
+def test_engine_what_was_left_in_memory_does_not_get_in() -> None:
     x, base = torch.randn(2, 6, 8, dtype=torch.float64), torch.randn(1, 8, 7, dtype=torch.float64)
     scratch = Scratch()
     scratch.take("first errors", (2, 6, 7), x).fill_(torch.nan)
@@ -124,7 +132,7 @@ def test_engine_what_was_left_in_memory_does_not_get_in():
     assert torch.allclose(layer.change(torch.empty(2, 8, 7, dtype=torch.float64)), expected)
 
 
-def test_golden_it_pays_while_visits_are_few():
+def test_golden_it_pays_while_visits_are_few() -> None:
     assert pays(784, 200, 100)
     assert not pays(784, 10, 100)  # a softmax: the products of visits would be larger than the layer
     assert not pays(784, 200, 1000)

@@ -1,52 +1,35 @@
 """A worker trains as a plain loop over a copy of the module does, however its parameters lie in memory."""
 
-import copy
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from tests.engine.test_blocks import request
-from tests.engine.test_engines_agree import LastStep, image_federation, seeded, text_federation
+from tests.support.engine_requests import LOCAL, answered, by_hand, request
+from tests.support.tasks import LastStep, image_federation, seeded, text_federation
 from turnout import losses
 from turnout.engine import Task, Vectorised
 from turnout.engine.single_client import Worker
 from turnout.engine.task import samples_of
 from turnout.engine.vectorised.autotune import Execution, candidates
-from turnout.local import SGD
-from turnout.local.batches import draw_batches
-
-LOCAL = SGD(lr=0.1, batch_size=4, steps=3)
 
 
-def image_task():
+def image_task() -> Task:
     layers = nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 2), nn.Flatten()
     module = nn.Sequential(*layers, nn.Linear(16, 3))
     return Task(federation=image_federation(), module=seeded(module), loss=losses.cross_entropy)
 
 
-def text_task():
+def text_task() -> Task:
     return Task(federation=text_federation(), module=seeded(LastStep()), loss=losses.cross_entropy)
-
-
-def by_hand(task, asked, place):
-    module, slab = copy.deepcopy(task.module), samples_of(task, asked)
-    keys, one = asked.streams.keys("batches", asked.round, asked.clients[place : place + 1]), slice(place, place + 1)
-    drawn = draw_batches(keys, slab.sizes[one], asked.steps[one], LOCAL.batch_size, LOCAL.batches)
-    optimiser = torch.optim.SGD(module.parameters(), lr=LOCAL.lr)
-    for step in range(3):
-        rows = drawn.positions[0, step, : drawn.counts[0, step]] + slab.starts[place]
-        rows = torch.from_numpy(rows if slab.order is None else slab.order.numpy()[rows])
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(module(slab.x[rows]), slab.y[rows]).backward()
-        optimiser.step()
-    return task.layout.flatten(task.module) - task.layout.flatten(module)
 
 
 @pytest.mark.parametrize("pixels_last", [False, True])
 @pytest.mark.parametrize("make", [image_task, text_task])
-def test_identity_a_worker_is_a_plain_loop_client_after_client(make, pixels_last):
+def test_identity_a_worker_is_a_plain_loop_client_after_client(make: Callable[..., Any], pixels_last: bool) -> None:
     task = make()
     asked, worker = request(task, None, LOCAL), Worker(task, pixels_last)
     slab = samples_of(task, asked)
@@ -55,7 +38,7 @@ def test_identity_a_worker_is_a_plain_loop_client_after_client(make, pixels_last
         assert torch.allclose(change, by_hand(task, asked, place), rtol=0, atol=1e-12)
 
 
-def test_golden_convolutions_are_tried_with_pixels_last_and_their_weights_lie_so():
+def test_golden_convolutions_are_tried_with_pixels_last_and_their_weights_lie_so() -> None:
     assert Execution(False, 1, 2, 1, pixels_last=True) in candidates(10, 1 << 20, True, 2, 2, of_images=True)
     assert not any(way.pixels_last for way in candidates(10, 1 << 20, True, 2, 2))
     last = Worker(image_task(), pixels_last=True)
@@ -63,18 +46,18 @@ def test_golden_convolutions_are_tried_with_pixels_last_and_their_weights_lie_so
     assert Worker(image_task()).params[0].is_contiguous()
 
 
-def test_contract_small_networks_of_images_are_tried_one_by_one_too():
+def test_contract_small_networks_of_images_are_tried_one_by_one_too() -> None:
     assert Execution(False, 1, 2, 1) in candidates(10, 100 << 10, True, 2, 2, of_images=True)
     assert all(way.stacked for way in candidates(10, 100 << 10, True, 2, 2))
 
 
 @pytest.mark.parametrize("make", [image_task, text_task])
-def test_engine_rows_of_one_worker_do_not_run_into_each_other(make):
+def test_engine_rows_of_one_worker_do_not_run_into_each_other(make: Callable[..., Any]) -> None:
     task = make()
     asked = request(task, None, LOCAL)
-    (rows,) = Vectorised("cpu", stack=False, workers=2, threads=1).answer([(task, asked)])
+    rows = answered(Vectorised("cpu", stack=False, workers=2, threads=1), task, asked)
     expected = torch.stack([by_hand(task, asked, place) for place in range(len(asked.clients))])
     assert torch.allclose(rows.delta, expected, rtol=0, atol=1e-12)
     shares = np.random.default_rng(0).random(len(asked.clients))
-    (summed,) = Vectorised("cpu", stack=False, workers=2, threads=1).answer([(task, request(task, shares, LOCAL))])
+    summed = answered(Vectorised("cpu", stack=False, workers=2, threads=1), task, request(task, shares, LOCAL))
     assert torch.allclose(summed.reduced, torch.from_numpy(shares) @ expected, rtol=0, atol=1e-12)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task
+from tests.support.engine_requests import answered
+from tests.support.tasks import blob_task
 from turnout.engine import Engine, Interrupted, Sequential, Task, Vectorised
 from turnout.local import SGD
 from turnout.requests import Evaluate, Fit, Probe, Score
@@ -29,7 +31,7 @@ def task_of() -> Task:
 def asked(task: Task) -> dict[str, Fit | Probe | Score | Evaluate]:
     """Return one request of each kind."""
     clients, model = np.arange(8), task.layout.flatten(task.module)
-    every = {"round": 3, "streams": Streams(0), "model": model, "buffers": None, "clients": clients}
+    every: dict[str, Any] = {"round": 3, "streams": Streams(0), "model": model, "buffers": None, "clients": clients}
     local = SGD(lr=0.1, batch_size=4, steps=5)
     settings = {"lr": np.full(8, 0.1)}
     weights = np.full(8, 1 / 8)
@@ -49,12 +51,12 @@ def asked(task: Task) -> dict[str, Fit | Probe | Score | Evaluate]:
 def test_engine_any_work_is_given_up_when_asked_and_the_engine_goes_on_afterwards(name: str, kind: str) -> None:
     task, engine = task_of(), ENGINES[name]()
     request = asked(task)[kind]
-    (before,) = ENGINES[name]().answer([(task, request)])
+    before = answered(ENGINES[name](), task, request)
     engine.watch.is_asked = lambda: True
     with pytest.raises(Interrupted):
         engine.answer([(task, request)])
     engine.watch.clear()
-    (after,) = engine.answer([(task, request)])
+    after = answered(engine, task, request)
     for field in ("reduced", "gradient"):
         if getattr(before, field, None) is not None:
             assert torch.equal(getattr(after, field), getattr(before, field))
@@ -109,10 +111,10 @@ def test_engine_a_model_that_runs_start_from_together_is_evaluated_once() -> Non
 
     start = task.layout.flatten(task.module)
     other = start + 1.0
-    alone = [engine.answer([(task, Evaluate(round=0, model=m, buffers=None))])[0].metrics for m in (start, other)]
+    alone = [answered(engine, task, Evaluate(round=0, model=m, buffers=None)).metrics for m in (start, other)]
     engine.watch.is_asked = count
     models = [start, start.clone(), other, start.clone()]
-    answers = engine.answer([(task, Evaluate(round=0, model=model, buffers=None)) for model in models])
+    answers: list[Any] = engine.answer([(task, Evaluate(round=0, model=model, buffers=None)) for model in models])
     assert looks[0] == 1  # a stack of two models in one pass
     for answer, expected in zip(answers, [alone[0], alone[0], alone[1], alone[0]], strict=True):
         assert answer.metrics == pytest.approx(expected)

@@ -5,27 +5,20 @@ import shutil
 import signal
 import sqlite3
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import COPIED, Turnout, contents, cut_power, differences, torture, turnouts
-from tests.faults.studies import STUDIES, write_study
+from tests.support.fault_injection import COPIED, Turnout, contents, cut_power, differences, torture
+from tests.support.fault_studies import STUDIES, write_study
 from turnout.journal.schema import FILE
-
-
-@pytest.fixture(scope="module")
-def turnout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Turnout]:
-    with turnouts(tmp_path_factory.mktemp("faults")) as server:
-        yield server
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_identity_a_study_killed_at_random_points_ends_bit_for_bit_the_same(turnout: Turnout, name: str) -> None:
-    found = torture(turnout, write_study(turnout.folder, name), kills=20, rng=random.Random(f"kills {name}"), power=0.8)
+    found = torture(turnout, write_study(turnout.folder, name), kills=10, rng=random.Random(f"kills {name}"), power=0.8)
     assert found.lost == []
-    assert found.kills == 20
+    assert found.kills == 10
     assert found.resumed > 0
     assert found.power_cuts > 0
 

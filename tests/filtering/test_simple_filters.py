@@ -1,40 +1,45 @@
 """Filters by size, by work and by the size of the change."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import quadratic_task, run
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError
 from turnout.filtering import DataSize, Everyone, MinimumSteps, UpdateNorm
 from turnout.fleet import Deadline, Fleet, Fraction
 from turnout.local import SGD
+from turnout.protocols import Filtering
 
-TASK = lambda: quadratic_task([1.0] * 4, [[1.0], [2.0], [3.0], [400.0]], [1, 5, 9, 20])  # noqa: E731
+TASK: Callable[..., Any] = lambda: quadratic_task([1.0] * 4, [[1.0], [2.0], [3.0], [400.0]], [1, 5, 9, 20])  # noqa: E731
 NEVER = Cadence(every=10**9)
 
 
-def asked(filtering, local=None):
+def asked(filtering: Filtering, local: None = None) -> list[int]:
     _, records = run(
         TASK(), Plan(local=local or SGD(lr=0.1, batch_size=4, epochs=1), rounds=1, filtering=filtering, evaluate=NEVER)
     )
-    return records[-1].asked.tolist()
+    result: list[int] = records[-1].asked.tolist()
+    return result
 
 
-def test_golden_sizes():
+def test_golden_sizes() -> None:
     assert asked(DataSize(least=5)) == [1, 2, 3]
     assert asked(DataSize(least=5, most=9)) == [1, 2]
 
 
-def test_golden_steps():
+def test_golden_steps() -> None:
     assert asked(MinimumSteps(least=3)) == [2, 3]  # 1, 2, 3 and 5 batches of four
 
 
-def test_golden_an_exploding_change_is_left_out_and_nobody_trains_twice():
+def test_golden_an_exploding_change_is_left_out_and_nobody_trains_twice() -> None:
     _, records = run(
         TASK(),
         Plan(local=SGD(lr=0.1, steps=1, batches="full"), rounds=1, filtering=UpdateNorm(factor=3.0), evaluate=NEVER),
@@ -44,7 +49,7 @@ def test_golden_an_exploding_change_is_left_out_and_nobody_trains_twice():
 
 
 @pytest.mark.parametrize("open_filter", [DataSize(), MinimumSteps(), UpdateNorm(factor=1e9), Everyone()])
-def test_identity_an_open_filter_is_no_filter(open_filter):
+def test_identity_an_open_filter_is_no_filter(open_filter: Filtering) -> None:
     plan = Plan(local=SGD(lr=0.1, batch_size=4, epochs=1), rounds=3, evaluate=NEVER)
     base, _ = run(TASK(), plan)
     same, _ = run(TASK(), replace(plan, filtering=open_filter))
@@ -61,7 +66,7 @@ def test_identity_an_open_filter_is_no_filter(open_filter):
         {"deadline_seconds": 0.5},
     ],
 )
-def test_identity_work_that_a_filter_asks_for_is_done_on_the_clock(limits):
+def test_identity_work_that_a_filter_asks_for_is_done_on_the_clock(limits: dict[str, Any]) -> None:
     clock = Deadline(seconds_per_step=(1.0, 2.0, 0.5, 4.0), down_bandwidth=math.inf, up_bandwidth=math.inf, **limits)
     fleet = Fleet(clock=clock, work=Fraction(fraction=(1.0, 0.5, 1.0, 1.0)))
     plan = Plan(local=SGD(lr=0.1, steps=4, batches="full"), rounds=3, fleet=fleet, evaluate=NEVER)
@@ -75,7 +80,7 @@ def test_identity_work_that_a_filter_asks_for_is_done_on_the_clock(limits):
     assert same.world["seconds"] == base.world["seconds"] > 0
 
 
-def test_contract_a_filter_that_keeps_nobody_is_recorded():
+def test_contract_a_filter_that_keeps_nobody_is_recorded() -> None:
     _, records = run(TASK(), Plan(local=SGD(lr=0.1, steps=1), rounds=1, filtering=DataSize(least=100), evaluate=NEVER))
     assert len(records[-1].asked) == 0
     assert records[-1].metrics["filter_kept"] == 0
@@ -90,10 +95,10 @@ def test_contract_a_filter_that_keeps_nobody_is_recorded():
         (lambda: UpdateNorm(factor=0.5), r"factor >= 1; got 0\.5"),
     ],
 )
-def test_error_settings(make, text):
+def test_error_settings(make: Callable[..., Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         make()
 
 
-def test_contract_pool_order_is_kept():
+def test_contract_pool_order_is_kept() -> None:
     assert np.all(np.diff(asked(DataSize())) > 0)

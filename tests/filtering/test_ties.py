@@ -1,10 +1,12 @@
 """Ties of FilFL's filter between models that are equal but for the rounding of a sum."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from tests.filtering.test_greedy import Ear, distance_to
+from tests.support.filtering_asking import Ear, distance_to
 from turnout.filtering import Greedy
 
 # thirds and tenths: sums of k copies, divided by k, differ in the last bit from one k to the next
@@ -13,13 +15,13 @@ FAR = distance_to(torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64))
 EVERYONE = np.arange(9)
 
 
-def test_contract_averages_of_equal_changes_do_differ_by_rounding():
+def test_contract_averages_of_equal_changes_do_differ_by_rounding() -> None:
     averages = {tuple((ALIKE[:count].sum(0) / count).tolist()) for count in range(1, 10)}
     assert len(averages) > 1  # or the tests below would test nothing
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_golden_of_equal_clients_one_is_kept_and_all_where_ties_are_taken(seed):
+def test_golden_of_equal_clients_one_is_kept_and_all_where_ties_are_taken(seed: int) -> None:
     # the first client gains R({u}) − R(∅) > 0 = b; from then on a = b = 0
     kept = Ear(ALIKE, FAR).hear(Greedy(), EVERYONE, seed)
     assert len(kept.clients) == 1
@@ -28,14 +30,14 @@ def test_golden_of_equal_clients_one_is_kept_and_all_where_ties_are_taken(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_golden_of_equal_clients_a_coin_keeps_all(seed):
+def test_golden_of_equal_clients_a_coin_keeps_all(seed: int) -> None:
     # a⁺ = b⁺ = 0 is accepted with probability 1
     kept = Ear(ALIKE, FAR).hear(Greedy(mode="randomised"), EVERYONE, seed)
     assert kept.clients.tolist() == EVERYONE.tolist()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_golden_clients_that_did_not_move_tie_with_the_model_they_started_from(seed):
+def test_golden_clients_that_did_not_move_tie_with_the_model_they_started_from(seed: int) -> None:
     still = torch.zeros(4, 3, dtype=torch.float64)
     kept = Ear(still, FAR).hear(Greedy(empty="global", ties=True), np.arange(4), seed)
     assert kept.clients.tolist() == [0, 1, 2, 3]
@@ -43,7 +45,7 @@ def test_golden_clients_that_did_not_move_tie_with_the_model_they_started_from(s
 
 
 @pytest.mark.parametrize("mode", ["deterministic", "randomised"])
-def test_property_the_last_bits_of_changes_decide_nothing(mode):
+def test_property_the_last_bits_of_changes_decide_nothing(mode: Any) -> None:
     # three clients alike, three others alike: who stays is the same however their last bits fall
     rng = np.random.default_rng(1)
     for seed in range(10):

@@ -2,29 +2,35 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
-from tests.conftest import blob_task, run
-from tests.fleet.claims import view_of
+from tests.support.fleet_claims import view_of
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.coordinator import Plan
 from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError, DataError
 from turnout.fleet import Bernoulli, Deadline, Fleet, Fraction, Lognormal, Phones, Recorded
 from turnout.fleet.devices import amounts, normals, speeds
 from turnout.local import SGD
+from turnout.protocols import Timing
 
 
-def timed(clock, steps, model_bytes=100, clients=None):
-    ids = np.arange(len(steps)) if clients is None else np.asarray(clients)
+def timed(clock: Deadline, steps: ArrayLike, model_bytes: int = 100, clients: None = None) -> Timing:
+    ids = np.arange(len(steps)) if clients is None else np.asarray(clients)  # type: ignore[arg-type]
     return clock.run(ids, np.asarray(steps, dtype=np.int64), model_bytes, view_of(10))
 
 
-def test_golden_compute_and_transfers_add_up():
+def test_golden_compute_and_transfers_add_up() -> None:
     clock = Deadline(seconds_per_step=(2.0, 1.0, 0.5, *[1.0] * 7), down_bandwidth=50.0, up_bandwidth=20.0)
     timing = timed(clock, [3, 4, 10])
     # transfers 100/50 + 100/20 = 7 s; compute 6, 4 and 5 s
@@ -33,8 +39,12 @@ def test_golden_compute_and_transfers_add_up():
     assert not timing.late.any()
 
 
-def test_golden_by_the_deadline_what_was_finished_is_handed_in_or_nothing():
-    settings = {"seconds_per_step": (2.0, 1.0, 9.0, *[1.0] * 7), "down_bandwidth": 50.0, "up_bandwidth": 20.0}
+def test_golden_by_the_deadline_what_was_finished_is_handed_in_or_nothing() -> None:
+    settings: dict[str, Any] = {
+        "seconds_per_step": (2.0, 1.0, 9.0, *[1.0] * 7),
+        "down_bandwidth": 50.0,
+        "up_bandwidth": 20.0,
+    }
     delivers = timed(Deadline(**settings, deadline_seconds=12.0), [3, 4, 10])
     assert delivers.done.tolist() == [2, 4, 0]  # five seconds for compute: 2 steps of 2 s, 4 of 1 s, none of 9 s
     assert delivers.late.tolist() == [False, False, True]
@@ -44,9 +54,9 @@ def test_golden_by_the_deadline_what_was_finished_is_handed_in_or_nothing():
     assert drops.late.tolist() == [True, False, True]
 
 
-def test_golden_whoever_finishes_comes_before_one_that_is_cut_off_by_the_deadline():
+def test_golden_whoever_finishes_comes_before_one_that_is_cut_off_by_the_deadline() -> None:
     # client 0 would stop after 2 of 3 steps, at 8 s; client 1 finishes at 9 s; of two asked the first counts
-    free = {"down_bandwidth": math.inf, "up_bandwidth": math.inf, "deadline_seconds": 10.0}
+    free: dict[str, Any] = {"down_bandwidth": math.inf, "up_bandwidth": math.inf, "deadline_seconds": 10.0}
     clock = Deadline(seconds_per_step=(4.0, 3.0, *[1.0] * 8), **free, over_selection=2.0)
     timing = timed(clock, [3, 3])
     assert timing.done.tolist() == [0, 3]
@@ -58,14 +68,14 @@ def test_golden_whoever_finishes_comes_before_one_that_is_cut_off_by_the_deadlin
     assert timing.round_seconds == 10.0
 
 
-def test_golden_a_step_that_ends_at_the_deadline_counts():
+def test_golden_a_step_that_ends_at_the_deadline_counts() -> None:
     clock = Deadline(seconds_per_step=0.1, down_bandwidth=math.inf, up_bandwidth=math.inf, deadline_seconds=0.3)
     timing = timed(clock, [3, 4])
     assert timing.done.tolist() == [3, 3]
     assert timing.round_seconds == pytest.approx(0.3)
 
 
-def test_golden_of_those_asked_only_the_first_count():
+def test_golden_of_those_asked_only_the_first_count() -> None:
     speeds = (5.0, 1.0, 3.0, 2.0, 4.0, *[1.0] * 5)
     clock = Deadline(seconds_per_step=speeds, down_bandwidth=math.inf, up_bandwidth=math.inf, over_selection=1.3)
     timing = timed(clock, [1, 1, 1, 1, 1])
@@ -77,12 +87,12 @@ def test_golden_of_those_asked_only_the_first_count():
     assert int((timed(Deadline(over_selection=1.25), [1] * 5).done > 0).sum()) == 4  # 5 / 1.25 is 4, not a little more
 
 
-def test_golden_ties_go_to_the_lowest_client():
+def test_golden_ties_go_to_the_lowest_client() -> None:
     timing = timed(Deadline(over_selection=2.0), [2, 2, 2, 2])
     assert timing.late.tolist() == [False, False, True, True]
 
 
-def test_contract_a_round_never_takes_no_time():
+def test_contract_a_round_never_takes_no_time() -> None:
     clock = Deadline(idle_seconds=45.0)
     assert timed(clock, []).round_seconds == 45.0  # nobody was asked
     assert timed(clock, [0, 0]).round_seconds == 45.0  # nobody will answer
@@ -94,7 +104,9 @@ def test_contract_a_round_never_takes_no_time():
 
 @settings(max_examples=60)
 @given(data=st.data(), deadline=st.none() | st.floats(0.5, 60), factor=st.floats(1, 3), drop=st.booleans())
-def test_property_what_is_done_in_time_is_possible(data, deadline, factor, drop):
+def test_property_what_is_done_in_time_is_possible(
+    data: st.DataObject, deadline: float | None, factor: float, drop: bool
+) -> None:
     steps = np.array(data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=10)))
     clock = Deadline(
         seconds_per_step=Lognormal(median=1.0, sigma=1.0),
@@ -121,7 +133,7 @@ def test_property_what_is_done_in_time_is_possible(data, deadline, factor, drop)
 
 @settings(max_examples=30)
 @given(steps=st.lists(st.integers(0, 20), min_size=1, max_size=10), round=st.integers(1, 9))
-def test_identity_the_seconds_foretold_are_how_long_the_slowest_takes(steps, round):
+def test_identity_the_seconds_foretold_are_how_long_the_slowest_takes(steps: list[int], round: int) -> None:
     clock = Deadline(
         seconds_per_step=Lognormal(median=1.0, sigma=1.0),
         down_bandwidth=Lognormal(median=100.0, sigma=1.0),
@@ -136,7 +148,7 @@ def test_identity_the_seconds_foretold_are_how_long_the_slowest_takes(steps, rou
     assert np.array_equal(tight.seconds(ids, work, 100, view), foretold)  # the deadline cuts the round, not the work
 
 
-def test_identity_without_a_deadline_the_clock_only_tells_the_time():
+def test_identity_without_a_deadline_the_clock_only_tells_the_time() -> None:
     task, local = blob_task(6), SGD(lr=0.1, steps=3, batch_size=4)
     plain, _ = run(task, Plan(local=local, rounds=4))
     timed_run, records = run(task, Plan(local=local, rounds=4, fleet=Fleet(clock=Deadline())))
@@ -145,16 +157,16 @@ def test_identity_without_a_deadline_the_clock_only_tells_the_time():
     assert timed_run.world["seconds"] > 0
 
 
-def test_identity_a_deadline_is_the_fraction_it_leaves_time_for():
+def test_identity_a_deadline_is_the_fraction_it_leaves_time_for() -> None:
     task, local = blob_task(6), SGD(lr=0.1, steps=4, batch_size=4)
-    free = {"down_bandwidth": math.inf, "up_bandwidth": math.inf}
+    free: dict[str, Any] = {"down_bandwidth": math.inf, "up_bandwidth": math.inf}
     clock = Deadline(seconds_per_step=1.0, **free, deadline_seconds=2.5)
     by_clock, _ = run(task, Plan(local=local, rounds=3, fleet=Fleet(clock=clock)))
     by_share, _ = run(task, Plan(local=local, rounds=3, fleet=Fleet(work=Fraction(fraction=0.5))))
     assert (by_clock.model == by_share.model).all()
 
 
-def test_contract_the_late_are_recorded_and_leave_no_trace_in_the_model():
+def test_contract_the_late_are_recorded_and_leave_no_trace_in_the_model() -> None:
     task, local = blob_task(6), SGD(lr=0.1, steps=4, batch_size=4)
     slow = (1.0, 9.0, 1.0, 9.0, 1.0, 1.0)
     clock = Deadline(seconds_per_step=slow, deadline_seconds=6.0, incomplete="drop")
@@ -166,7 +178,7 @@ def test_contract_the_late_are_recorded_and_leave_no_trace_in_the_model():
     assert (final.model == without.model).all()
 
 
-def test_contract_the_clock_moves_the_trace_on(tmp_path):
+def test_contract_the_clock_moves_the_trace_on(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("client,start,end,state\n0,0,100,up\n1,100,200,up\n")
     clock = Deadline(seconds_per_step=20.0, down_bandwidth=math.inf, up_bandwidth=math.inf)
@@ -175,7 +187,7 @@ def test_contract_the_clock_moves_the_trace_on(tmp_path):
     assert [record.up.tolist() for record in records[1:]] == [[0], [0], [0], [1], [1], [0]]  # at 0, 40, …, 160, 200
 
 
-def test_golden_the_spread_of_devices():
+def test_golden_the_spread_of_devices() -> None:
     assert normals(np.array([0.5, 0.975]))[1] == pytest.approx(1.959964, abs=1e-5)
     assert np.isfinite(normals(np.array([0.0]))).all()
     many = amounts(Lognormal(median=3.0, sigma=0.5), "x", np.arange(20_000), view_of(20_000))
@@ -186,7 +198,7 @@ def test_golden_the_spread_of_devices():
     assert (amounts(Lognormal(median=3.0, sigma=0.0), "x", np.arange(9), view_of(9)) == 3.0).all()
 
 
-def test_golden_speeds_are_normal_above_a_tenth_of_the_mean():
+def test_golden_speeds_are_normal_above_a_tenth_of_the_mean() -> None:
     draws = (np.arange(20_000) + 0.5) / 20_000
     tame = speeds(np.tile([100.0, 10.0], (20_000, 1)), draws)
     assert (tame.mean(), tame.std()) == (pytest.approx(100.0, rel=1e-3), pytest.approx(10.0, rel=1e-2))
@@ -197,7 +209,7 @@ def test_golden_speeds_are_normal_above_a_tenth_of_the_mean():
 
 
 @pytest.fixture
-def recorded_phones(tmp_path):
+def recorded_phones(tmp_path: Path) -> Phones:
     scores = [{"CPU_F_AI_Score": score} for score in ("100", "200", "400")]
     users = {"u": {"down_u": 2.0, "down_sigma": 0.0, "up_u": 1.0, "up_sigma": 0.0}}
     (tmp_path / "flash_ai_benchmark_333_phones.json").write_text(json.dumps(scores))
@@ -205,7 +217,7 @@ def recorded_phones(tmp_path):
     return Phones(folder=str(tmp_path))
 
 
-def test_golden_phones_are_slow_by_their_score_and_send_at_recorded_speed(recorded_phones):
+def test_golden_phones_are_slow_by_their_score_and_send_at_recorded_speed(recorded_phones: Phones) -> None:
     clock = Deadline(seconds_per_step=1.0, phones=recorded_phones)
     pace = clock.pace(np.arange(10), 2048, view_of(10))
     assert set(pace.seconds_per_step.tolist()) == {2.0, 1.0, 0.5}  # median score 200
@@ -215,7 +227,7 @@ def test_golden_phones_are_slow_by_their_score_and_send_at_recorded_speed(record
 
 
 @pytest.mark.data
-def test_contract_the_recorded_phones_of_flash(data_folder, monkeypatch):
+def test_contract_the_recorded_phones_of_flash(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNOUT_DATA", str(data_folder))
     view, ids = view_of(5000), np.arange(5000)
     slowness = Phones().slowness(ids, view)
@@ -240,12 +252,12 @@ def test_contract_the_recorded_phones_of_flash(data_folder, monkeypatch):
         (lambda: Lognormal(median=0.0), r"median > 0; got 0\.0"),
     ],
 )
-def test_error_settings_that_cannot_be_name_the_setting(make, message):
+def test_error_settings_that_cannot_be_name_the_setting(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
 
 
-def test_error_speeds_for_another_number_of_clients():
+def test_error_speeds_for_another_number_of_clients() -> None:
     (said,) = [
         found.message for found in Deadline(down_bandwidth=(1.0, 2.0)).population_problems(view_of(10).population)
     ]
@@ -256,7 +268,7 @@ def test_error_speeds_for_another_number_of_clients():
         run(blob_task(3), Plan(local=SGD(lr=0.1, steps=1), rounds=1, fleet=Fleet(clock=Deadline(up_bandwidth=(1, 2)))))
 
 
-def test_error_phones_that_are_not_there(tmp_path, monkeypatch):
+def test_error_phones_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"Phones needs flash_ai_benchmark.*Set fleet\.clock\.phones\.folder"):
         timed(Deadline(phones=Phones(folder=str(tmp_path))), [1])
     monkeypatch.delenv("TURNOUT_DATA", raising=False)
@@ -268,7 +280,7 @@ def test_error_phones_that_are_not_there(tmp_path, monkeypatch):
     )
 
 
-def test_contract_a_fleet_where_nobody_ever_comes_ends_normally_and_says_so():
+def test_contract_a_fleet_where_nobody_ever_comes_ends_normally_and_says_so() -> None:
     fleet = Fleet(availability=Bernoulli(prob=0.0), clock=Deadline(idle_seconds=30.0))
     final, records = run(blob_task(3), Plan(local=SGD(lr=0.1, steps=1, batch_size=2), rounds=5, fleet=fleet))
     assert final.world["seconds"] == 150.0

@@ -1,15 +1,22 @@
 """Whole runs over random fleets: only those who are there and up are asked, and the sums are the scheme's."""
 
+import random
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import quadratic_task, run
-from tests.fleet.claims import trace_of, view_of
+from tests.support.fleet_claims import trace_of, view_of
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout import losses
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
-from turnout.coordinator import Plan, Turnover
+from turnout.array_types import Floats
+from turnout.coordinator import Plan, State, Turnover
 from turnout.engine import Sequential
+from turnout.engine.task import Question
 from turnout.fleet import (
     Always,
     Bernoulli,
@@ -31,7 +38,8 @@ from turnout.fleet import (
     Stragglers,
 )
 from turnout.local import SGD
-from turnout.requests import Fit
+from turnout.protocols import Aggregation, Availability, Work
+from turnout.requests import Answer, Fit, Record
 from turnout.selection import Uniform
 from turnout.study import Study
 
@@ -70,7 +78,7 @@ TURNOVER = st.sampled_from([Turnover(reboot="vanilla"), Turnover(reboot="vanilla
 SCHEMES = st.sampled_from([FedAvg(), FedAvg(weighting="mean"), SchemeA(), SchemeB(), SchemeC()])
 
 
-def expected_sum(scheme, record, weights, counted):
+def expected_sum(scheme: Aggregation, record: Record, weights: Floats, counted: int) -> Any:
     """What the coefficients of a round add up to."""
     came = np.isin(record.asked, record.answered)
     done, p = record.local_steps[came], weights[record.asked[came]]
@@ -93,8 +101,17 @@ def expected_sum(scheme, record, weights, counted):
     seed=st.integers(0, 1000),
     cohort=st.none() | st.integers(1, CLIENTS),
 )
-def test_property_a_run_keeps_to_its_fleet(availability, work, clock, membership, turnover, scheme, seed, cohort):
-    fleet = Fleet(availability=availability, work=work, clock=clock, membership=membership)
+def test_property_a_run_keeps_to_its_fleet(
+    availability: Availability,
+    work: Work,
+    clock: Deadline | None,
+    membership: random.Random | None,
+    turnover: Turnover,
+    scheme: Aggregation,
+    seed: int,
+    cohort: int | None,
+) -> None:
+    fleet = Fleet(availability=availability, work=work, clock=clock, membership=membership)  # type: ignore[arg-type]
     cohort = cohort if isinstance(scheme, FedAvg) else None  # the schemes want everyone
     sizes = [1, 4, 2, 3, 5, 2]
     task = quadratic_task([1.0] * CLIENTS, [[float(c)] for c in range(CLIENTS)], sizes)
@@ -132,15 +149,15 @@ def test_property_a_run_keeps_to_its_fleet(availability, work, clock, membership
 class Counting(Sequential):
     """The real engine, with a count of what it did."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.trained = {}
+        self.trained: dict[Any, Any] = {}
 
-    def answer(self, questions):
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
         answers = super().answer(questions)
         for (_, request), answer in zip(questions, answers, strict=True):
             if isinstance(request, Fit):
-                self.trained[request.round] = dict(zip(answer.clients.tolist(), answer.steps.tolist(), strict=True))
+                self.trained[request.round] = dict(zip(answer.clients.tolist(), answer.steps.tolist(), strict=True))  # type: ignore[union-attr]
         return answers
 
 
@@ -155,8 +172,14 @@ class Counting(Sequential):
     cohort=st.none() | st.integers(1, CLIENTS),
 )
 def test_property_the_journals_counts_equal_what_happened(
-    availability, work, clock, membership, turnover, seed, cohort
-):
+    availability: Availability,
+    work: Work,
+    clock: Deadline | None,
+    membership: Any,
+    turnover: Turnover,
+    seed: int,
+    cohort: int | None,
+) -> None:
     sizes, engine = [1, 4, 2, 3, 5, 2], Counting()
     task = quadratic_task([1.0] * CLIENTS, [[float(c), 1.0] for c in range(CLIENTS)], sizes)
     study = Study(
@@ -174,18 +197,18 @@ def test_property_the_journals_counts_equal_what_happened(
     for row in found.rounds[found.rounds["round"] > 0].itertuples():
         did = engine.trained.get(row.round, {})
         clients = found.clients[found.clients["round"] == row.round]
-        up = found.up("study", seed, row.round)
+        up = found.up("study", seed, row.round)  # type: ignore[arg-type]
         assert row.up == len(up)
         assert row.asked == len(clients) == (len(up) if cohort is None else min(cohort, len(up)))
         assert row.answered == len(did) == int(clients["answered"].sum())
         came = clients[clients["answered"].astype(bool)]
         assert dict(zip(came["client"], came["local_steps"], strict=True)) == did
         assert row.gradient_evaluations == sum(steps * sizes[client] for client, steps in did.items())
-        assert (row.bytes_down, row.bytes_up) == (16 * row.asked, 16 * row.answered)
+        assert (row.bytes_down, row.bytes_up) == (16 * row.asked, 16 * row.answered)  # type: ignore[operator]
     assert set(engine.trained) <= set(found.rounds["round"])
 
 
-def follow(fleet, records):
+def follow(fleet: Fleet, records: list[Record]) -> Sequence[list[Any]]:
     """Read the journal's events: who had gone, and who was there at all, before each round."""
     everyone = np.arange(CLIENTS)
     if fleet.membership is None:
@@ -206,7 +229,7 @@ def follow(fleet, records):
     return gone_by, there_by
 
 
-def weights_at_the_end(final, fleet, sizes):
+def weights_at_the_end(final: State, fleet: Fleet, sizes: list[int]) -> tuple[Floats, int]:
     counted = np.ones(CLIENTS, dtype=bool) if fleet.membership is None else final.members["counted"]
     held = np.where(counted, sizes, 0)
     return held / held.sum(), int(counted.sum())

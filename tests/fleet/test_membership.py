@@ -1,7 +1,8 @@
 """Membership: who comes and goes, and what it does to the objective."""
 
-import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,18 +10,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import quadratic_task, run
-from tests.core.test_round import Spy
-from tests.fleet.claims import view_of
+from tests.support.engines import Spy
+from tests.support.fleet_claims import view_of
+from tests.support.optional import present
+from tests.support.runs import run
+from tests.support.saved_states import again
+from tests.support.tasks import quadratic_task
 from turnout.aggregation import SchemeB
 from turnout.coordinator import Cadence, Plan, Turnover
-from turnout.coordinator.saving import restored, saved
 from turnout.coordinator.turnover import arrival_boost, should_exclude, turnover_events
+from turnout.engine import Task
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Deadline, Fleet, Fraction, Random, Scheduled
 from turnout.fleet.membership.random import NEVER, geometric_draws
 from turnout.local import SGD
 from turnout.local.schedule import Inverse
+from turnout.protocols import Work
 from turnout.requests import Evaluate
 from turnout.server import SGD as ServerSGD
 
@@ -28,11 +33,11 @@ GD = SGD(lr=0.1, steps=1, batches="full")
 H, E, N = [1.0, 2.0, 0.5, 1.5], [[1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [-1.0, 1.0]], [1, 3, 2, 4]
 
 
-def task():
+def task() -> Task:
     return quadratic_task(H, E, N)
 
 
-def optimum(clients):
+def optimum(clients: Any) -> Any:
     """argmin Σ n_i F_i over these clients."""
     h, e, n = np.array(H)[clients], np.array(E)[clients], np.array(N, dtype=float)[clients]
     return (n[:, None] * e).sum(0) / (n * h).sum()
@@ -41,12 +46,12 @@ def optimum(clients):
 VANILLA, EXCLUDE = Turnover(reboot="vanilla"), Turnover(on_departure="exclude")
 
 
-def plan_of(membership, rounds=10, turnover=None, **more):
+def plan_of(membership: Any, rounds: int = 10, turnover: Turnover | None = None, **more: Any) -> Plan:
     fleet = Fleet(membership=membership)
     return Plan(local=GD, rounds=rounds, fleet=fleet, turnover=turnover or Turnover(), **more)
 
 
-def test_identity_nobody_comes_or_goes():
+def test_identity_nobody_comes_or_goes() -> None:
     plain, before = run(task(), Plan(local=GD, rounds=5))
     for quiet in (Scheduled(), Random(present=1.0, departure_prob=0.0)):
         final, records = run(task(), plan_of(quiet, 5))
@@ -55,7 +60,7 @@ def test_identity_nobody_comes_or_goes():
         assert all(np.array_equal(a.coefficients, b.coefficients) for a, b in zip(before, records, strict=True))
 
 
-def test_golden_an_arrival_changes_weights_restarts_schedules_and_is_boosted():
+def test_golden_an_arrival_changes_weights_restarts_schedules_and_is_boosted() -> None:
     final, records = run(task(), plan_of(Scheduled(arrivals={3: 4}), 8))
     assert records[3].asked.tolist() == [0, 1, 2]
     assert np.allclose(records[3].coefficients, np.array([1, 3, 2]) / 6)
@@ -67,7 +72,7 @@ def test_golden_an_arrival_changes_weights_restarts_schedules_and_is_boosted():
     assert not any(record.events for record in records if record.round != 4)
 
 
-def test_identity_a_boost_of_one_is_a_vanilla_reboot():
+def test_identity_a_boost_of_one_is_a_vanilla_reboot() -> None:
     fast, _ = run(task(), plan_of(Scheduled(arrivals={3: 3})))
     one, _ = run(task(), plan_of(Scheduled(arrivals={3: 3}), turnover=Turnover(boost_start=1.0)))
     vanilla, _ = run(task(), plan_of(Scheduled(arrivals={3: 3}), turnover=VANILLA))
@@ -77,14 +82,14 @@ def test_identity_a_boost_of_one_is_a_vanilla_reboot():
     assert Turnover().reboots_fast
 
 
-def test_golden_the_boost_by_hand():
+def test_golden_the_boost_by_hand() -> None:
     since = np.array([0, 1, 2, 3, 10])
     assert np.allclose(arrival_boost(since, 3.0, 2.0), [1, 3, 1.5, 1 + 2 / 9, 1.02])
     assert np.allclose(arrival_boost(since, 2.0, 1.0), [1, 2, 1.5, 4 / 3, 1.1])
     assert (VANILLA.boost(since) == 1).all()
 
 
-def test_golden_a_departed_client_stays_in_the_objective_or_leaves_it():
+def test_golden_a_departed_client_stays_in_the_objective_or_leaves_it() -> None:
     _, kept = run(task(), plan_of(Scheduled(departures={3: 3}), 4, aggregation=SchemeB()))
     state, dropped = run(task(), plan_of(Scheduled(departures={3: 3}), 4, EXCLUDE, aggregation=SchemeB()))
     assert np.allclose(kept[2].coefficients, np.array(N) / 10)
@@ -96,18 +101,18 @@ def test_golden_a_departed_client_stays_in_the_objective_or_leaves_it():
 
 
 @pytest.mark.parametrize(("on_departure", "tested"), [("include", [0, 1, 2, 3]), ("exclude", [0, 1, 2])])
-def test_contract_the_test_set_follows_the_objective(on_departure, tested):
+def test_contract_the_test_set_follows_the_objective(on_departure: Any, tested: list[int]) -> None:
     spy = Spy()
     run(task(), plan_of(Scheduled(departures={3: 3}), 4, Turnover(on_departure=on_departure)), engine=spy)
-    measured = {r.round: r.clients.tolist() for r in spy.asked if isinstance(r, Evaluate)}
+    measured = {r.round: present(r.clients).tolist() for r in spy.asked if isinstance(r, Evaluate)}
     assert measured[2] == [0, 1, 2, 3]
     assert measured[3] == tested
 
 
-def test_convergence_to_the_optimum_of_those_who_are_there():
+def test_convergence_to_the_optimum_of_those_who_are_there() -> None:
     local, seldom = SGD(lr=0.5, steps=1, batches="full"), Cadence(every=1000)
     for reboot, near in (("vanilla", 1e-8), ("fast", 1e-3)):  # the boost is 1 + 2/j²: still 5e-4 after 60 rounds
-        plan = plan_of(Scheduled(arrivals={3: 10}), 70, Turnover(reboot=reboot), evaluate=seldom)
+        plan = plan_of(Scheduled(arrivals={3: 10}), 70, Turnover(reboot=reboot), evaluate=seldom)  # type: ignore[arg-type]
         arrived, _ = run(task(), replace(plan, local=local))
         assert np.allclose(arrived.model.numpy(), optimum([0, 1, 2, 3]), atol=near)
     leaving = plan_of(Scheduled(departures={1: 10}), 70, EXCLUDE, evaluate=seldom)
@@ -115,7 +120,7 @@ def test_convergence_to_the_optimum_of_those_who_are_there():
     assert np.allclose(gone.model.numpy(), optimum([0, 2, 3]), atol=1e-8)
 
 
-def test_convergence_the_arrival_of_a_copy_moves_nothing():
+def test_convergence_the_arrival_of_a_copy_moves_nothing() -> None:
     copies = quadratic_task([1.0, 1.0], [[2.0], [2.0]], [5, 5])
     plan = replace(plan_of(Scheduled(arrivals={1: 60}), 65, VANILLA), local=SGD(lr=0.5, steps=1, batches="full"))
     final, records = run(copies, plan)
@@ -125,7 +130,7 @@ def test_convergence_the_arrival_of_a_copy_moves_nothing():
 
 @pytest.mark.parametrize("moving", range(4))
 @pytest.mark.parametrize("way", ["arrival", "departure"])
-def test_convergence_the_optimum_moves_no_further_than_the_bound(way, moving):
+def test_convergence_the_optimum_moves_no_further_than_the_bound(way: str, moving: int) -> None:
     # ‖x* − x̃*‖ ≤ (2√(2L)/µ) · n_l/n · √Γ_l, where n counts l and Γ_l = F_l − min F_l at the optimum without l
     come, go = Scheduled(arrivals={moving: 81}), Scheduled(departures={moving: 81})
     membership, turnover = (come, VANILLA) if way == "arrival" else (go, EXCLUDE)
@@ -142,7 +147,7 @@ def test_convergence_the_optimum_moves_no_further_than_the_bound(way, moving):
     assert np.allclose(without, optimum([c for c in range(4) if c != moving]), atol=1e-8)
 
 
-def test_golden_the_rule_of_departures_by_hand():
+def test_golden_the_rule_of_departures_by_hand() -> None:
     # 49 rounds done, 51 to go: 51 ≥ c·√(Γ·49) = 7c√Γ
     assert should_exclude(50.0, round=50, rounds=100, constant=1.0)  # 49.5
     assert not should_exclude(54.0, round=50, rounds=100, constant=1.0)  # 51.4
@@ -160,7 +165,9 @@ def test_golden_the_rule_of_departures_by_hand():
     rounds=st.integers(1, 300),
     constant=st.floats(0, 10),
 )
-def test_property_the_rule_is_monotone(gap, more, round, later, rounds, constant):
+def test_property_the_rule_is_monotone(
+    gap: float, more: float, round: int, later: int, rounds: int, constant: float
+) -> None:
     excluded = should_exclude(gap, round=round, rounds=rounds, constant=constant)
     if excluded:
         assert should_exclude(gap, round=round, rounds=rounds + later, constant=constant)
@@ -170,7 +177,7 @@ def test_property_the_rule_is_monotone(gap, more, round, later, rounds, constant
 
 
 @pytest.mark.parametrize(("constant", "excluded"), [(1.0, True), (1e3, False)])
-def test_golden_auto_estimates_the_gap_by_what_a_client_would_gain_alone(constant, excluded):
+def test_golden_auto_estimates_the_gap_by_what_a_client_would_gain_alone(constant: float, excluded: bool) -> None:
     # one exact step reaches client 1's own minimum: Γ = (h/2)‖x − e/h‖²
     local = SGD(lr=0.5, steps=1, batches="full")  # h_1 = 2
     membership, turnover = Scheduled(departures={1: 6}), Turnover(on_departure="auto", departure_constant=constant)
@@ -188,7 +195,7 @@ def test_golden_auto_estimates_the_gap_by_what_a_client_would_gain_alone(constan
         assert ("is excluded" in records[6].events[0]) == expected
 
 
-def departures_under(local, fleet_work, left_after, constant=1.0, rounds=400):
+def departures_under(local: SGD, fleet_work: Work, left_after: int, constant: float = 1.0, rounds: int = 400) -> Any:
     """Whether client 1 is excluded when it leaves after so many rounds; the model stays where it starts."""
     turnover = Turnover(on_departure="auto", departure_constant=constant)
     fleet = Fleet(membership=Scheduled(departures={1: left_after + 1}), work=fleet_work)
@@ -203,7 +210,9 @@ FALLING = SGD(lr=0.1, schedule=Inverse(), steps=3, batches="full")
 
 @pytest.mark.parametrize("work", [Complete(), Fraction(fraction=0.4), Fraction(fraction=(1.0, 0.0, 1.0, 1.0))])
 @pytest.mark.parametrize("left_after", [4, 16, 100])
-def test_golden_auto_grows_as_the_root_of_the_rounds_done_under_a_falling_rate_and_cut_work(work, left_after):
+def test_golden_auto_grows_as_the_root_of_the_rounds_done_under_a_falling_rate_and_cut_work(
+    work: Work, left_after: int
+) -> None:
     # x = 0 and F_1 = ‖x‖² − e·x: three steps of 0.1 leave (1 − 0.2)⁶ of the gap Γ = ‖e‖²/(2h) = 1
     gap = 1.0 - 0.8**6
     edge = (400 - left_after) / np.sqrt(gap * left_after)  # T − τ₀ = c·√(Γ̂·τ₀)
@@ -211,7 +220,7 @@ def test_golden_auto_grows_as_the_root_of_the_rounds_done_under_a_falling_rate_a
     assert not departures_under(FALLING, work, left_after, edge * 1.001)
 
 
-def test_contract_the_estimate_costs_two_losses_and_one_whole_local_training():
+def test_contract_the_estimate_costs_two_losses_and_one_whole_local_training() -> None:
     membership = Scheduled(departures={1: 3})
     fleet = Fleet(membership=membership, work=Fraction(fraction=0.4), clock=Deadline(seconds_per_step=2.0))
     _, records = run(task(), Plan(local=FALLING, rounds=4, fleet=fleet, turnover=Turnover(on_departure="auto")))
@@ -222,14 +231,14 @@ def test_contract_the_estimate_costs_two_losses_and_one_whole_local_training():
     assert leaving.sim_seconds == pytest.approx(usual.sim_seconds + 2 * 2.0 + usual.sim_seconds)
 
 
-def test_contract_controls_do_not_pull_the_estimate_to_the_others():
+def test_contract_controls_do_not_pull_the_estimate_to_the_others() -> None:
     local = SGD(lr=0.1, steps=3, batches="full", control="average")
     edge = 350 / np.sqrt((1.0 - 0.8**6) * 50)
     assert departures_under(local, Complete(), 50, edge * 0.999)
     assert not departures_under(local, Complete(), 50, edge * 1.001)
 
 
-def test_contract_the_last_client_stays_in_the_objective():
+def test_contract_the_last_client_stays_in_the_objective() -> None:
     leaving = Scheduled(departures=dict.fromkeys(range(4), 3))
     final, records = run(task(), plan_of(leaving, 5, EXCLUDE))
     assert records[3].events == (
@@ -243,43 +252,42 @@ def test_contract_the_last_client_stays_in_the_objective():
     assert final.members["counted"].tolist() == [False, False, False, True]
 
 
-def test_contract_a_client_may_leave_and_come_back():
+def test_contract_a_client_may_leave_and_come_back() -> None:
     membership = Scheduled(departures=({"client": 1, "round": 3},), arrivals=({"client": 1, "round": 6},))
     _, records = run(task(), plan_of(membership, 8))
     there = [1 in record.asked for record in records[1:]]
     assert there == [True, True, False, False, False, True, True, True]
 
 
-def test_contract_a_round_that_was_left_out_loses_no_change():
+def test_contract_a_round_that_was_left_out_loses_no_change() -> None:
     membership = Scheduled(arrivals={2: 5})
     assert membership.members(view_of(4, 4)).tolist() == [0, 1, 3]
     assert membership.members(view_of(4, 9)).tolist() == [0, 1, 2, 3]
 
 
-def test_contract_many_moves_are_told_as_a_number():
+def test_contract_many_moves_are_told_as_a_number() -> None:
     assert turnover_events([4, 7], "arrived") == ["client 4 arrived", "client 7 arrived"]
     assert turnover_events(range(11), "left and is excluded") == ["11 clients left and are excluded"]
     stay = turnover_events(range(11), "left and stays in the objective")
     assert stay == ["11 clients left and stay in the objective"]
 
 
-def test_contract_a_resumed_run_goes_on_with_the_same_members():
+def test_contract_a_resumed_run_goes_on_with_the_same_members() -> None:
     plan = plan_of(Random(present=0.5, arrival_prob=0.2, departure_prob=0.1), 12, Turnover(on_departure="auto"))
     whole, _ = run(task(), plan, seed=3)
     half, _ = run(task(), replace(plan, rounds=6), seed=3)
-    tensors, rest = saved(half)
-    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
-    final, _ = run(task(), plan, seed=3, state=state)
+    final, _ = run(task(), plan, seed=3, state=again(half))
     assert np.array_equal(final.members["present"], whole.members["present"])
     assert np.array_equal(final.members["arrived"], whole.members["arrived"])
 
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 99), present=st.floats(0.05, 1), arrive=st.floats(0, 1), leave=st.floats(0, 1))
-def test_property_random_members_come_once_and_go_once(seed, present, arrive, leave):
+def test_property_random_members_come_once_and_go_once(seed: int, present: float, arrive: float, leave: float) -> None:
     rule = Random(present=present, arrival_prob=arrive, departure_prob=leave)
     there = set(rule.members(view_of(12, 0, seed=seed)).tolist())
     assert there == set(range(int(np.ceil(present * 12))))
+    left: set[Any]
     came, left = set(there), set()
     for round in range(1, 25):
         now = set(rule.members(view_of(12, round, seed=seed)).tolist())
@@ -290,7 +298,7 @@ def test_property_random_members_come_once_and_go_once(seed, present, arrive, le
         came, left, there = came | arrivals, left | departures, (there | arrivals) - departures
 
 
-def test_property_waiting_times_are_geometric():
+def test_property_waiting_times_are_geometric() -> None:
     draws = (np.arange(100_000) + 0.5) / 100_000
     waits = geometric_draws(draws, 0.2)
     assert waits.min() == 1
@@ -331,6 +339,6 @@ def test_property_waiting_times_are_geometric():
         ),
     ],
 )
-def test_error_settings_that_cannot_be_name_the_setting(make, message):
+def test_error_settings_that_cannot_be_name_the_setting(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()

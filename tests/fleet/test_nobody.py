@@ -1,12 +1,15 @@
 """Fleets in which nobody ever comes, at the command: the run ends normally and says so; and what check refuses."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 import torch
 
+from tests.support.command import Turnout
 from turnout.cli import main
 from turnout.cli.run_study import carry_out
 from turnout.coordinator.records import NOBODY_EVER
@@ -38,11 +41,11 @@ NOBODY = 'availability = { use = "bernoulli", prob = 0.0 }'
 
 
 @pytest.fixture
-def turnout(tmp_path, monkeypatch, capsys):
+def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Call the command with a study of these lines more; return the exit code and what it said."""
     monkeypatch.chdir(tmp_path)
 
-    def call(command, more, study=STUDY):
+    def call(command: str, more: str, study: str = STUDY) -> tuple[int, str, str]:
         (tmp_path / "quiet.toml").write_text(dedent(study) + dedent(more), encoding="utf-8")
         with pytest.raises(SystemExit) as left:
             main([command, "quiet.toml"])
@@ -52,7 +55,7 @@ def turnout(tmp_path, monkeypatch, capsys):
     return call
 
 
-def test_contract_a_run_in_which_nobody_ever_comes_ends_normally_and_says_so(turnout):
+def test_contract_a_run_in_which_nobody_ever_comes_ends_normally_and_says_so(turnout: Turnout) -> None:
     code, out, err = turnout("run", f"[fleet]\n{NOBODY}\n")
     assert (code, err) == (0, "")
     assert "quiet: no client took part in 2 of 2 seeds" in out
@@ -62,7 +65,7 @@ def test_contract_a_run_in_which_nobody_ever_comes_ends_normally_and_says_so(tur
     assert [NOBODY_EVER in events for events in rounds["events"]] == [False, False, False, True] * 2
 
 
-def test_contract_an_arm_to_which_nobody_comes_is_named_beside_the_others(turnout):
+def test_contract_an_arm_to_which_nobody_comes_is_named_beside_the_others(turnout: Turnout) -> None:
     arms = f'[[arm]]\nname = "all"\n[[arm]]\nname = "none"\nfleet = {{ {NOBODY} }}\n'
     code, out, _ = turnout("run", arms)
     assert code == 0
@@ -73,7 +76,9 @@ def test_contract_an_arm_to_which_nobody_comes_is_named_beside_the_others(turnou
 
 
 @pytest.mark.parametrize(("prob", "said"), [(0.0, True), (1.0, False)])
-def test_contract_it_is_said_where_nothing_was_measured_too(prob, said, tmp_path, capsys):
+def test_contract_it_is_said_where_nothing_was_measured_too(
+    prob: float, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = Study(
         data=from_clients([(torch.zeros(2, 3), torch.tensor([0, 1]))] * 4),  # no test set
         model=Softmax(),
@@ -120,7 +125,9 @@ def test_contract_it_is_said_where_nothing_was_measured_too(prob, said, tmp_path
         ('[assist]\nuse = "safari"\nlr = 0.1\n', 6, "Safari needs samples at the server"),
     ],
 )
-def test_error_check_refuses_what_cannot_be_with_the_way_out(more, line, message, turnout, tmp_path):
+def test_error_check_refuses_what_cannot_be_with_the_way_out(
+    more: str, line: int, message: str, turnout: Turnout, tmp_path: Path
+) -> None:
     (tmp_path / "bad.csv").write_text("client,start,end,state\n0,50,60,up\n0,0,10,up\n")
     code, out, err = turnout("check", more)
     assert (code, out) == (2, "")
@@ -129,7 +136,7 @@ def test_error_check_refuses_what_cannot_be_with_the_way_out(more, line, message
     assert len(err.splitlines()) == 1
 
 
-def test_contract_the_fleet_of_the_documentation_is_a_study(turnout, tmp_path):
+def test_contract_the_fleet_of_the_documentation_is_a_study(turnout: Turnout, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "fleets.md").read_text(encoding="utf-8")
     (trace,) = re.findall(r"```text\n(client,start.*?)```", page, re.DOTALL)
     (tmp_path / "phones.csv").write_text(trace)
@@ -142,7 +149,7 @@ def test_contract_the_fleet_of_the_documentation_is_a_study(turnout, tmp_path):
     assert (code, err) == (0, "")
 
 
-def test_error_check_refuses_a_matrix_of_distances_for_a_million_clients(turnout):
+def test_error_check_refuses_a_matrix_of_distances_for_a_million_clients(turnout: Turnout) -> None:
     study = STUDY.replace('use = "digits"\n    clients = 20', 'use = "synthetic-on-demand"\n    clients = 1000000')
     code, _, err = turnout("check", '[selection]\nuse = "divfl"\ncohort_size = 5\n', study)
     assert code == 2

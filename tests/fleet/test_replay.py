@@ -10,14 +10,15 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import Turnout, models_of
-from tests.fleet.claims import recording, view_of
-from tests.journal.records import info, journal, record
+from tests.support.command import Turnout
+from tests.support.fleet_claims import recording, view_of
+from tests.support.journal_records import info, journal, record
+from tests.support.runs import models_of
 from turnout.errors import ConfigError, JournalError, StudyNote
 from turnout.journal import frames as loaded_frames
 from turnout.journal.recorded_run import read_run, recording_in
 from turnout.requests import Outcome, Progress
-from turnout.study import Result, load_study, outlooks, resolved
+from turnout.study import Result, load_study, preview_notes, resolved
 
 CLIENTS, ROUNDS = 12, 9
 SPREAD = to.fleet.Lognormal(median=1.0, sigma=0.7)
@@ -313,7 +314,7 @@ def test_error_a_deadline_needs_recorded_times(tmp_path: Path) -> None:
 def test_contract_rounds_beyond_the_recording_start_again_and_are_noted(tmp_path: Path) -> None:
     study(fleet=to.Fleet(availability=HALF_UP), rounds=3).run(tmp_path / "recorded", engine="sequential")
     longer = study(fleet=to.fleet.replay(run=tmp_path / "recorded"), rounds=7)
-    (line,) = outlooks(longer)
+    (line,) = preview_notes(longer)
     assert "after round 3 of 7 the replay starts again at the first, and all work counts as extrapolated." in line
     with pytest.warns(StudyNote, match="the replay starts again at the first"):
         found = longer.run(engine="sequential").loaded
@@ -330,7 +331,7 @@ def test_contract_an_unfinished_run_and_left_out_clients_are_noted(tmp_path: Pat
         out.write([(run, record(0, asked=()))])
         out.write([(run, record(1))])
     made = study(fleet=to.fleet.replay(run=tmp_path / "cut short"), rounds=1, data=to.data.Synthetic(clients=4))
-    (line,) = outlooks(made)
+    (line,) = preview_notes(made)
     assert "the run did not finish: 1 of its 3 rounds are recorded; of its 5 clients the first 4 are replayed." in line
 
 
@@ -357,4 +358,5 @@ def test_identity_the_resolved_study_is_the_study(tmp_path: Path) -> None:
         '[[arm]]\nname = "long"\nfleet.deadline_seconds = 90.0\n'
     )
     (arm,) = load_study(file).arms
-    assert arm.changes["fleet"] == replace(by_name.fleet, clock=replace(by_name.fleet.clock, deadline_seconds=90.0))
+    clock: Any = by_name.fleet.clock
+    assert arm.changes["fleet"] == replace(by_name.fleet, clock=replace(clock, deadline_seconds=90.0))

@@ -1,12 +1,16 @@
 """Work: how much of what was asked gets done."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, quadratic_task, run
-from tests.fleet.claims import recording, view_of
+from tests.support.fleet_claims import recording, view_of
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import FedAvg, SchemeA, SchemeB, SchemeC
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
@@ -18,7 +22,7 @@ from turnout.fleet.work.ruan_traces import DEVIATIONS, MEANS, NEVER_IDLE, beta_p
 from turnout.local import SGD
 
 PAST = recording([(client, 1 + client % 9, 10, client, 1.0, False) for client in range(10)], rounds=50, clients=20)
-RULES = {
+RULES: dict[str, Any] = {
     "complete": Complete(),
     "fraction": Fraction(fraction=0.6, spread=0.3),
     "journal": ReplayedWork(folder=PAST),
@@ -27,13 +31,15 @@ RULES = {
 }
 
 
-def test_contract_every_model_is_among_these():
+def test_contract_every_model_is_among_these() -> None:
     assert sorted(RULES) == sorted(catalogue("work"))
 
 
 @settings(max_examples=30)
 @given(asked=st.lists(st.integers(0, 30), min_size=1, max_size=20), round=st.integers(1, 50), data=st.data())
-def test_property_nobody_does_more_than_was_asked_or_less_than_nothing(asked, round, data):
+def test_property_nobody_does_more_than_was_asked_or_less_than_nothing(
+    asked: list[int], round: int, data: st.DataObject
+) -> None:
     rule = RULES[data.draw(st.sampled_from(sorted(RULES)))]
     steps = np.array(asked)
     done = rule.done(steps, np.arange(len(steps)), view_of(20, round))
@@ -43,7 +49,7 @@ def test_property_nobody_does_more_than_was_asked_or_less_than_nothing(asked, ro
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_property_a_clients_work_does_not_depend_on_who_else_is_asked(name):
+def test_property_a_clients_work_does_not_depend_on_who_else_is_asked(name: str) -> None:
     asked = np.full(20, 10)
     for round in (1, 5):
         whole = RULES[name].done(asked, np.arange(20), view_of(20, round))
@@ -51,14 +57,14 @@ def test_property_a_clients_work_does_not_depend_on_who_else_is_asked(name):
         assert np.array_equal(part, whole[[2, 9, 17]])
 
 
-def test_identity_nothing_in_the_way_is_complete_work():
+def test_identity_nothing_in_the_way_is_complete_work() -> None:
     asked = np.arange(1, 11)
     for rule in (Fraction(fraction=1.0), RuanTraces(traces=1), Stragglers(prob=0.0)):
         assert np.array_equal(rule.done(asked, np.arange(10), view_of(10)), asked)
     assert not Fraction(fraction=0.0).done(asked, np.arange(10), view_of(10)).any()
 
 
-def test_identity_complete_traces_make_the_schemes_fedavg():
+def test_identity_complete_traces_make_the_schemes_fedavg() -> None:
     task, local = blob_task(6), SGD(lr=0.1, steps=3, batch_size=4)
     fleet = Fleet(work=RuanTraces(traces=1))
     expected, _ = run(task, Plan(local=local, rounds=3, aggregation=FedAvg()))
@@ -67,7 +73,7 @@ def test_identity_complete_traces_make_the_schemes_fedavg():
         assert (final.model - expected.model).abs().max() < 1e-12
 
 
-def test_identity_nobody_does_anything_and_nothing_changes():
+def test_identity_nobody_does_anything_and_nothing_changes() -> None:
     task, local = blob_task(6), SGD(lr=0.1, steps=3, batch_size=4)
     for scheme in (SchemeA(), SchemeB(), SchemeC()):
         plan = Plan(local=local, rounds=2, aggregation=scheme, fleet=Fleet(work=Fraction(fraction=0.0)))
@@ -76,7 +82,7 @@ def test_identity_nobody_does_anything_and_nothing_changes():
         assert [record.events for record in records[1:]] == [("nobody answered",), ("nobody answered", NOBODY_EVER)]
 
 
-def test_golden_the_beta_of_each_trace():
+def test_golden_the_beta_of_each_trace() -> None:
     # a and b of Beta with mean m and deviation d, as published with two decimals
     published = [(5.64, 1.85), (10.93, 5.33), (9.66, 7.23), (5.76, 4.47), (1.37, 0.29), (2.12, 0.74), (3.31, 3.15)]
     for which, expected in enumerate(published, 1):
@@ -84,7 +90,7 @@ def test_golden_the_beta_of_each_trace():
 
 
 @pytest.mark.parametrize("which", range(1, 8))
-def test_golden_idling_keeps_the_mean_and_the_deviation(which):
+def test_golden_idling_keeps_the_mean_and_the_deviation(which: int) -> None:
     idle = 0.05
     a, b = beta_parameters(MEANS[which], DEVIATIONS[which], idle)
     mean, second = a / (a + b), a * (a + 1) / ((a + b) * (a + b + 1))
@@ -92,7 +98,7 @@ def test_golden_idling_keeps_the_mean_and_the_deviation(which):
     assert (1 - idle) * second == pytest.approx(MEANS[which] ** 2 + DEVIATIONS[which] ** 2)
 
 
-def test_property_devices_follow_their_trace():
+def test_property_devices_follow_their_trace() -> None:
     rule, ids = RuanTraces(), np.arange(800)
     trace = rule.assigned(ids, view_of(800))
     assert np.allclose(np.bincount(trace, minlength=8) / 800, 1 / 8, atol=0.04)
@@ -105,19 +111,19 @@ def test_property_devices_follow_their_trace():
         assert (mine == 0).mean() == pytest.approx(0.05 if which >= NEVER_IDLE else 0.0, abs=0.01)
 
 
-def test_golden_rounding_is_to_the_nearest_half_up_within_bounds():
+def test_golden_rounding_is_to_the_nearest_half_up_within_bounds() -> None:
     share, asked = np.array([0.0, 0.04, 0.1, 0.5, 0.99, 1.0, 0.3]), np.array([5, 5, 5, 5, 5, 5, 0])
     assert rounded(share, asked, 1).tolist() == [1, 1, 1, 3, 5, 5, 0]
     assert rounded(share, asked, 0).tolist() == [0, 0, 1, 3, 5, 5, 0]
 
 
-def test_contract_the_first_five_traces_are_never_idle():
+def test_contract_the_first_five_traces_are_never_idle() -> None:
     for round in range(1, 60):
         done = RuanTraces(traces=5).done(np.full(200, 2), np.arange(200), view_of(200, round))
         assert (done >= 1).all()
 
 
-def epochs_done(sizes, rounds=20):
+def epochs_done(sizes: list[int], rounds: int = 20) -> Any:
     """How many epochs of five, in whole and in part, clients of these sizes complete in each round."""
     task = quadratic_task([1.0] * len(sizes), [[1.0]] * len(sizes), sizes)
     local = SGD(lr=0.01, batch_size=4, epochs=5)
@@ -126,7 +132,7 @@ def epochs_done(sizes, rounds=20):
     return np.stack([record.local_steps for record in records[1:]]) / -(-np.array(sizes) // 4)
 
 
-def test_golden_whole_epochs_are_completed_and_the_share_does_not_depend_on_how_much_data_there_is():
+def test_golden_whole_epochs_are_completed_and_the_share_does_not_depend_on_how_much_data_there_is() -> None:
     few, many = epochs_done([3, 8, 30, 21, 4, 11]), epochs_done([90, 1, 2, 55, 40, 17])
     assert np.array_equal(few, many)
     assert np.array_equal(few, np.floor(few))
@@ -137,7 +143,7 @@ def test_golden_whole_epochs_are_completed_and_the_share_does_not_depend_on_how_
     assert np.array_equal(few, np.maximum(by_hand, least))
 
 
-def test_identity_an_epoch_of_one_step_makes_no_difference():
+def test_identity_an_epoch_of_one_step_makes_no_difference() -> None:
     task, local = quadratic_task([1.0] * 4, [[1.0]] * 4, [3, 1, 4, 2]), SGD(lr=0.1, batch_size=4, epochs=7)
     steps, epochs = (
         run(task, Plan(local=local, rounds=5, fleet=Fleet(work=RuanTraces(unit=unit)))) for unit in ("steps", "epochs")
@@ -146,7 +152,7 @@ def test_identity_an_epoch_of_one_step_makes_no_difference():
     assert all(np.array_equal(a.local_steps, b.local_steps) for a, b in zip(steps[1], epochs[1], strict=True))
 
 
-def test_error_epochs_cannot_be_counted_where_steps_are_asked():
+def test_error_epochs_cannot_be_counted_where_steps_are_asked() -> None:
     plan = Plan(local=SGD(lr=0.1, steps=5), rounds=1, fleet=Fleet(work=RuanTraces(unit="epochs")))
     (said,) = [found.message for found in problems(plan)]
     assert said == (
@@ -155,13 +161,13 @@ def test_error_epochs_cannot_be_counted_where_steps_are_asked():
     )
 
 
-def test_golden_fractions_by_hand():
+def test_golden_fractions_by_hand() -> None:
     rule = Fraction(fraction=(0.0, 0.25, 0.5, 1.0))
     assert rule.done(np.array([10, 10, 5, 7]), np.arange(4), view_of(4)).tolist() == [0, 3, 3, 7]
     assert rule.done(np.array([10, 7]), np.array([2, 3]), view_of(4)).tolist() == [5, 7]
 
 
-def test_property_a_spread_fraction_varies_evenly_within_its_bounds():
+def test_property_a_spread_fraction_varies_evenly_within_its_bounds() -> None:
     done = np.stack(
         [Fraction(fraction=0.8, spread=0.4).done(np.full(50, 100), np.arange(50), view_of(50, r)) for r in range(40)]
     )
@@ -169,7 +175,7 @@ def test_property_a_spread_fraction_varies_evenly_within_its_bounds():
     assert done.mean() == pytest.approx(70, abs=1.5)  # even on [0.4, 1]
 
 
-def test_property_stragglers_stop_evenly_between_one_step_and_all_but_one():
+def test_property_stragglers_stop_evenly_between_one_step_and_all_but_one() -> None:
     asked, ids = np.full(4000, 5), np.arange(4000)
     kept = Stragglers(prob=0.6).done(asked, ids, view_of(4000))
     counts = np.bincount(kept, minlength=6) / 4000
@@ -191,12 +197,12 @@ def test_property_stragglers_stop_evenly_between_one_step_and_all_but_one():
         (lambda: Stragglers(prob=1.5), r"prob in \[0, 1\]; got 1\.5\. Change fleet\.work\.prob"),
     ],
 )
-def test_error_settings_that_cannot_be_name_the_setting(make, message):
+def test_error_settings_that_cannot_be_name_the_setting(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
 
 
-def test_error_fractions_for_another_number_of_clients():
+def test_error_fractions_for_another_number_of_clients() -> None:
     (said,) = [found.message for found in Fraction(fraction=(0.1, 0.2)).population_problems(view_of(4).population)]
     assert said == ("Fraction needs one fraction, or one per client; got 2 for 4 clients. Change fleet.work.fraction.")
     with pytest.raises(ConfigError, match="got 2 for 6 clients"):

@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from tests.conftest import Turnout
-from tests.report.journals import write as write_journal
+from tests.support.command import Turnout
+from tests.support.report_journals import write as write_journal
 from turnout.catalogue import find, loss_named, rule_named
 from turnout.errors import ConfigError
 from turnout.losses import cross_entropy

@@ -13,9 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import Turnout
-from tests.hostile.crafted import study_text
-from tests.hostile.readers import GOOD, PACKED, WANTED, read_archive, read_arrays, read_csv, read_leaf, read_phones
+from tests.support.command import Turnout
+from tests.support.crafted_folders import study_text
+from tests.support.untrusted_readers import (
+    GOOD,
+    PACKED,
+    WANTED,
+    read_archive,
+    read_arrays,
+    read_csv,
+    read_leaf,
+    read_phones,
+)
 from turnout.data.files import File, read
 from turnout.data.hapt import read_raw
 from turnout.data.idx import parse_idx
@@ -89,7 +98,7 @@ def test_error_what_is_no_file_is_not_read(tmp_path: Path) -> None:
 
 def test_error_a_parquet_file_that_says_it_is_endless(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from pyarrow import parquet
+    from pyarrow import parquet  # type: ignore[import-untyped]
 
     column = arrow.array(np.zeros(1_000_000, dtype=np.int8))
     with parquet.ParquetWriter(tmp_path / "t.parquet", arrow.schema([("client", arrow.int8())])) as out:

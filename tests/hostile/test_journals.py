@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Turnout
-from tests.hostile.readers import PLACES, change_cells, journal_folder, pages_of
-from tests.report.journals import change, held, write
+from tests.support.command import Turnout
+from tests.support.report_journals import change, held, write
+from tests.support.untrusted_readers import PLACES, change_cells, journal_folder, pages_of
 from turnout.errors import JournalError
 from turnout.journal import load
 from turnout.journal.codec import MOST_CLIENTS, ZIPPED, decode_clients, decode_counts, decode_floats, decode_ids, pack

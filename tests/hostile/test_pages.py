@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.report.journals import data_of, write
+from tests.support.report_journals import data_of, write
 from turnout.report import write_report
 from turnout.report.contents import contents
 from turnout.report.figures import drawings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Turnout
-from tests.hostile.crafted import CRAFTED, STUDIES, everything, half_done, study_text, users_files
+from tests.support.command import Turnout
+from tests.support.crafted_folders import CRAFTED, STUDIES, everything, half_done, study_text, users_files
 from turnout.errors import JournalError, TurnoutError
 from turnout.journal import load
 from turnout.journal.locking import Lock
@@ -160,7 +160,12 @@ def test_error_a_folder_with_a_rollback_journal_is_refused_before_any_database_i
     folder = Path(shutil.copytree(half, sandbox / "theirs"))
     ROLLBACKS[kind](folder / f"{FILE}-journal")
     opened: list[object] = []
-    monkeypatch.setattr(sqlite3, "connect", lambda target, *_, **__: opened.append(target) or pytest.fail("opened"))
+
+    def connect(target: object, *_: object, **__: object) -> None:
+        opened.append(target)
+        pytest.fail("opened")
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
     with held_lock(folder) if is_written else nullcontext():
         before = everything(sandbox)
         assert "holds journal.sqlite-journal, a rollback journal" in said_of(turnout, folder, action)

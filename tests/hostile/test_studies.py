@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.conftest import Turnout
+from tests.support.command import Turnout
 from turnout.errors import ConfigError
 from turnout.study import load_study
 from turnout.study.file_limits import MOST_ARMS, MOST_BYTES, MOST_LEVELS, is_too_deep

@@ -1,9 +1,11 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.journal.records import record
+from tests.support.journal_records import record
 from turnout.errors import JournalError
 from turnout.journal.codec import (
     BITMAP,
@@ -58,7 +60,11 @@ def test_property_ids_of_any_size_survive_the_round_trip_of_clients(ids: list[in
         seconds=rng.random(len(ids)),
         cut_off=rng.random(len(ids)) < 0.5,
     )
-    facts = {"coefficients": rng.normal(size=len(ids)), "losses": rng.random(len(ids)), "progress": progress}
+    facts: dict[str, Any] = {
+        "coefficients": rng.normal(size=len(ids)),
+        "losses": rng.random(len(ids)),
+        "progress": progress,
+    }
     sent = record(1, asked=asked, **facts)
     blob = encode_clients(sent)
     if not ids:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 import turnout as to
-from tests.journal.records import info, journal
+from tests.support.journal_records import info, journal
 from turnout.errors import JournalError
 from turnout.journal import ClientFacts, RunInfo, frames, load
 from turnout.journal.codec import decode_counts, encode_counts
@@ -17,7 +17,7 @@ from turnout.streams import Streams
 
 
 def held(first: int = 3, **changes: np.ndarray) -> ClientFacts:
-    return ClientFacts(sizes=np.array([first, 300, 7]), **changes)
+    return ClientFacts(sizes=np.array([first, 300, 7]), **changes)  # type: ignore[arg-type]
 
 
 def begun(arm: str, seed: int, holdings: ClientFacts | None) -> RunInfo:
@@ -78,7 +78,7 @@ def test_contract_a_study_tells_the_journal_what_its_clients_hold() -> None:
         np.testing.assert_array_equal(plain.label_counts, federation.label_counts())
         assert plain.seconds_per_step is None
         draws = Streams(seed).uniforms("device seconds_per_step", 0, np.arange(federation.num_clients))[:, 0]
-        np.testing.assert_allclose(timed.seconds_per_step, 0.2 * np.exp(ndtri(draws)))
+        np.testing.assert_allclose(timed.seconds_per_step, 0.2 * np.exp(ndtri(draws)))  # type: ignore[arg-type]
 
 
 def test_error_a_run_that_is_not_there_names_what_is() -> None:

@@ -1,12 +1,13 @@
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.journal.records import add_run, info, journal, record
+from tests.support.journal_records import add_run, info, journal, record
 from turnout.checkpoint import CheckpointStore, LastModel
 from turnout.coordinator import State
 from turnout.errors import JournalError
@@ -68,6 +69,7 @@ def test_contract_facts_go_with_each_run() -> None:
 
 
 def test_contract_only_a_round_with_a_checkpoint_is_synced(tmp_path: Path) -> None:
+    said: list[Any]
     state, said = State(model=torch.zeros(2)), []
     with journal(tmp_path) as out:
         run, keeper = out.begin(info()), CheckpointStore(tmp_path, 0)
@@ -250,7 +252,7 @@ def test_contract_a_damaged_journal_is_closed_at_once(tmp_path: Path, monkeypatc
     opened: list[sqlite3.Connection] = []
     monkeypatch.setattr(
         "turnout.journal.open_database.open_unwritten",
-        lambda folder: opened.append(open_unwritten(folder)) or opened[-1],
+        lambda folder: opened.append(open_unwritten(folder)) or opened[-1],  # type: ignore[func-returns-value]
     )
     with pytest.raises(JournalError, match="turnout did not write") as held:
         Journal.open(tmp_path)

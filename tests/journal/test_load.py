@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.journal.records import add_run, info, journal, record
+from tests.support.journal_records import add_run, info, journal, record
 from turnout.errors import JournalError
 from turnout.journal import Journal, frames, load
 from turnout.requests import Costs

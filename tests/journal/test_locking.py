@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.records import add_run, journal
+from tests.support.journal_records import add_run, journal
 from turnout.errors import JournalError
 from turnout.journal import load
 from turnout.journal.locking import LOCK, Lock, is_being_written, nobody_writing
@@ -53,7 +53,7 @@ def test_contract_a_writer_waits_for_readers(tmp_path: Path) -> None:
     reader.start()
     reading.wait()
     with journal(tmp_path):
-        order.append("written")
+        order.append("written")  # type: ignore[arg-type]
     reader.join()
     assert order == [True, "written"]
 

@@ -5,10 +5,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.journal.records import journal
+from tests.support.journal_records import journal
 from turnout.errors import JournalError
 from turnout.journal import load
 
@@ -16,7 +17,7 @@ WRITER = """
 import sys
 from itertools import count
 from pathlib import Path
-from tests.journal.records import info, journal, record
+from tests.support.journal_records import info, journal, record
 out = journal(Path(sys.argv[1]))
 runs = [out.begin(info(seed=seed)) for seed in range(2)]
 for round in count():
@@ -51,7 +52,7 @@ def test_contract_a_writer_is_read_refuses_others_and_leaves_whole_rounds_when_k
     writer: tuple[Path, "subprocess.Popen[str]"],
 ) -> None:
     folder, process = writer
-    lengths = set()
+    lengths: set[Any] = set()
     while len(lengths) < 3:  # it goes on writing between two readings
         assert process.poll() is None
         loaded = load(folder)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.conftest import blob_task, quadratic_task, run
+from tests.support.runs import run
+from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import Median
 from turnout.coordinator import Plan, State
 from turnout.coordinator.saving import restored, saved, tables_of
@@ -33,7 +34,7 @@ def test_identity_one_client_with_one_step_a_round_is_momentum_sgd_without_round
     optimiser = torch.optim.SGD([point], lr=0.1, momentum=0.5)
     for _ in range(6):
         optimiser.zero_grad()
-        (point.square() - 4.0 * point).sum().backward()
+        (point.square() - 4.0 * point).sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     assert torch.allclose(final.model, point.detach(), rtol=0, atol=1e-14)
     reset, _ = run(task, Plan(local=replace(NEVER, momentum_reset="round"), rounds=6))
@@ -71,7 +72,7 @@ class Spoiled(EngineWrapper):
         self.what = what
 
     def answer(self, questions: Any) -> Any:
-        answers = super().answer(questions)
+        answers: Any = super().answer(questions)
         for (_, request), answer in zip(questions, answers, strict=True):
             if getattr(request, "kept", None) and request.round == 1 and 0 in request.clients:
                 rows = answer.kept["velocity"] if self.what == "state" else answer.delta

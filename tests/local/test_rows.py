@@ -1,13 +1,15 @@
 """Rows of one stacked call have settings of their own, and end as they would alone."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import blob_task, run
-from tests.local.claims import NEVER, together
+from tests.support.local_claims import NEVER, together
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.aggregation import FedAvg, Joint
 from turnout.coordinator import Plan
 from turnout.engine import Vectorised
@@ -17,11 +19,11 @@ from turnout.local.schedule import Constant, Inverse
 from turnout.selection import Uniform
 
 
-def settings_by_client(solver):
+def settings_by_client(solver: type[Any]) -> type[Any]:
     """Return a solver whose numbers differ from client to client."""
 
-    class Own(solver):
-        def settings(self, clients, view):
+    class Own(solver):  # type: ignore[misc]
+        def settings(self, clients: Any, view: Any) -> Any:
             spread = 1 + (clients % 3) / 4
             return {name: values / spread for name, values in solver.settings(self, clients, view).items()}
 
@@ -30,7 +32,7 @@ def settings_by_client(solver):
 
 SGDS = SGD(lr=0.1, batch_size=5, steps=(1, 6), momentum=0.9, prox_strength=0.5, weight_decay=0.02, lr_decay=0.9)
 ADAMS = Adam(lr=0.05, batch_size=5, steps=(1, 6), initial_accumulator=0.1, clip_norm=1.0, correction="joint")
-FAMILIES = {
+FAMILIES: dict[str, Any] = {
     "plain": [SGD(lr=lr, batch_size=5, steps=(1, 6)) for lr in (0.1, 0.02)],
     "sgd": [
         SGDS,
@@ -51,9 +53,11 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_engine_rows_with_settings_of_their_own_end_as_they_would_alone(name, monkeypatch):
+def test_engine_rows_with_settings_of_their_own_end_as_they_would_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
-    monkeypatch.setattr(vectorised, "train_block", lambda *a: calls.append(len(a[2])) or train_block(*a))
+    monkeypatch.setattr(vectorised, "train_block", lambda *a: calls.append(len(a[2])) or train_block(*a))  # type: ignore[func-returns-value]
     task = blob_task(6)
     jobs = []
     for local in FAMILIES[name]:
@@ -68,10 +72,10 @@ def test_engine_rows_with_settings_of_their_own_end_as_they_would_alone(name, mo
     assert len({tuple(np.round(model.numpy(), 6)) for model in models}) == len(models)
 
 
-train_block = vectorised.train_block
+train_block = vectorised.train_block  # type: ignore[attr-defined]
 
 
-def test_contract_rows_that_differ_in_what_is_switched_on_are_not_stacked():
+def test_contract_rows_that_differ_in_what_is_switched_on_are_not_stacked() -> None:
     features = [
         SGD(lr=1, steps=1).features,
         SGD(lr=1, steps=1, momentum=0.5).features,

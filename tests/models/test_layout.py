@@ -1,5 +1,7 @@
 """The flat vector: every model goes in and comes out unchanged."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from turnout import models
+from turnout.models import MLP
 from turnout.models.layout import Layout
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -32,7 +35,7 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def inputs(rule: models.ModelRule, shape: tuple[int, ...]) -> Tensor:
+def inputs(rule: models.ModelRule, shape: Any) -> Tensor:
     if isinstance(rule, models.CharLSTM):
         return torch.randint(10, (2, *shape), generator=seeded(1))
     return torch.randn(2, *shape, generator=seeded(1))
@@ -45,12 +48,12 @@ def with_statistics() -> nn.Sequential:
     return module
 
 
-def test_contract_every_model_is_tested_here():
+def test_contract_every_model_is_tested_here() -> None:
     assert {type(rule).__name__ for rule, _ in RULES} == set(models.__all__)
 
 
 @every_rule
-def test_property_flatten_then_load_gives_the_same_module(rule, shape):
+def test_property_flatten_then_load_gives_the_same_module(rule: Any | MLP, shape: tuple[int, ...]) -> None:
     source, target = rule.build(shape, 10, seeded(0)), rule.build(shape, 10, seeded(1))
     with torch.no_grad():
         for parameter in target.parameters():
@@ -67,7 +70,7 @@ def test_property_flatten_then_load_gives_the_same_module(rule, shape):
 
 
 @every_rule
-def test_property_slots_tile_the_vector(rule, shape):
+def test_property_slots_tile_the_vector(rule: Any | MLP, shape: tuple[int, ...]) -> None:
     module = rule.build(shape, 10, seeded(0))
     layout = Layout.of(module)
     assert [slot.name for slot in layout.slots] == [name for name, _ in module.named_parameters()]
@@ -77,7 +80,7 @@ def test_property_slots_tile_the_vector(rule, shape):
 
 
 @every_rule
-def test_identity_a_module_called_through_views_is_the_module(rule, shape):
+def test_identity_a_module_called_through_views_is_the_module(rule: Any | MLP, shape: tuple[int, ...]) -> None:
     module = rule.build(shape, 10, seeded(0)).eval()
     layout = Layout.of(module)
     x = inputs(rule, shape)
@@ -87,7 +90,7 @@ def test_identity_a_module_called_through_views_is_the_module(rule, shape):
 
 
 @every_rule
-def test_property_the_vector_is_a_copy(rule, shape):
+def test_property_the_vector_is_a_copy(rule: Any | MLP, shape: tuple[int, ...]) -> None:
     module = rule.build(shape, 10, seeded(0))
     layout = Layout.of(module)
     before = [p.detach().clone() for p in module.parameters()]
@@ -99,7 +102,7 @@ def test_property_the_vector_is_a_copy(rule, shape):
 
 
 @every_rule
-def test_property_views_and_vector_see_each_other(rule, shape):
+def test_property_views_and_vector_see_each_other(rule: Any | MLP, shape: tuple[int, ...]) -> None:
     layout = Layout.of(rule.build(shape, 10, seeded(0)))
     flat = torch.zeros(layout.size)
     views = layout.views(flat)
@@ -111,7 +114,7 @@ def test_property_views_and_vector_see_each_other(rule, shape):
     assert (flat == 2.0).all()
 
 
-def test_golden_weight_matrices_lie_transposed():
+def test_golden_weight_matrices_lie_transposed() -> None:
     linear = nn.Linear(2, 16)
     with torch.no_grad():
         linear.weight.copy_(torch.arange(32.0).view(16, 2))
@@ -124,14 +127,14 @@ def test_golden_weight_matrices_lie_transposed():
     assert weight.view(layout.flatten(linear)).tolist() == linear.weight.tolist()
 
 
-def test_golden_narrow_layers_lie_as_they_are():
+def test_golden_narrow_layers_lie_as_they_are() -> None:
     linear = nn.Linear(2, 15)
     weight = Layout.of(linear).slots[0]
     assert (weight.shape, weight.stored_shape, weight.transposed) == ((15, 2), (15, 2), False)
     assert Layout.of(linear).flatten(linear)[:30].tolist() == linear.weight.flatten().tolist()
 
 
-def test_golden_linear_and_recurrent_matrices_are_transposed_and_no_others():
+def test_golden_linear_and_recurrent_matrices_are_transposed_and_no_others() -> None:
     module = nn.ModuleDict(
         {
             "convolution": nn.Conv2d(2, 3, 3),
@@ -143,17 +146,17 @@ def test_golden_linear_and_recurrent_matrices_are_transposed_and_no_others():
     assert swapped == {"text.lstm.weight_ih_l0", "text.lstm.weight_hh_l0", "text.head.weight"}
 
 
-def test_golden_buffers_are_the_floating_point_ones():
+def test_golden_buffers_are_the_floating_point_ones() -> None:
     module = with_statistics()
     layout = Layout.of(module)
     assert [slot.name for slot in layout.buffers] == ["1.running_mean", "1.running_var"]
     assert layout.buffer_size == 6
-    expected = torch.cat([module[1].running_mean, module[1].running_var])
+    expected = torch.cat([module[1].running_mean, module[1].running_var])  # type: ignore[list-item]
     assert torch.equal(layout.flatten_buffers(module), expected)
     assert layout.size == sum(p.numel() for p in module.parameters())
 
 
-def test_property_buffers_round_trip_and_counters_stay():
+def test_property_buffers_round_trip_and_counters_stay() -> None:
     source = with_statistics()
     target = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
     layout = Layout.of(source)
@@ -164,15 +167,15 @@ def test_property_buffers_round_trip_and_counters_stay():
     assert target[1].num_batches_tracked == 0
 
 
-def test_golden_loading_without_buffers_leaves_them_alone():
+def test_golden_loading_without_buffers_leaves_them_alone() -> None:
     source, target = with_statistics(), nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
     layout = Layout.of(source)
     layout.load(target, layout.flatten(source))
-    assert target[1].running_mean.tolist() == [0, 0, 0]
-    assert target[1].running_var.tolist() == [1, 1, 1]
+    assert target[1].running_mean.tolist() == [0, 0, 0]  # type: ignore[operator]
+    assert target[1].running_var.tolist() == [1, 1, 1]  # type: ignore[operator]
 
 
-def test_property_flattened_buffers_are_a_copy():
+def test_property_flattened_buffers_are_a_copy() -> None:
     module = with_statistics()
     layout = Layout.of(module)
     before = layout.flatten_buffers(module)
@@ -183,13 +186,13 @@ def test_property_flattened_buffers_are_a_copy():
     assert torch.equal(layout.flatten_buffers(module), before)
 
 
-def test_golden_a_module_without_parameters_is_an_empty_vector():
+def test_golden_a_module_without_parameters_is_an_empty_vector() -> None:
     layout = Layout.of(nn.Flatten())
     assert (layout.size, layout.buffer_size) == (0, 0)
     assert layout.flatten(nn.Flatten()).shape == layout.flatten_buffers(nn.Flatten()).shape == (0,)
 
 
-def test_golden_a_shared_parameter_is_held_once():
+def test_golden_a_shared_parameter_is_held_once() -> None:
     module = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     module[1].weight = module[0].weight
     layout = Layout.of(module)
@@ -201,7 +204,7 @@ def test_golden_a_shared_parameter_is_held_once():
 
 @settings(max_examples=30)
 @given(widths=st.lists(st.integers(1, 7), min_size=2, max_size=5), seed=st.integers(0, 99))
-def test_property_any_vector_survives_the_module(widths, seed):
+def test_property_any_vector_survives_the_module(widths: list[int], seed: int) -> None:
     first, *hidden, last = widths
     module = models.MLP(hidden=tuple(hidden)).build((first,), last, seeded(0))
     layout = Layout.of(module)

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.report.browser import Browser, Tab, browser_path
-from tests.report.journals import held, write
+from tests.support.browser import Browser, Tab, browser_path
+from tests.support.optional import present
+from tests.support.report_journals import held, write
 from turnout.report import write_report
 
 PATH = browser_path()
@@ -28,7 +30,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with everything on it."""
     there = tmp_path_factory.mktemp("report")
     arms = ("FedAvg", NASTY, "FedNova")
-    changes = {"events": ("client 3 arrived",), "client_accuracy": np.linspace(0, 1, 12)}
+    changes: dict[str, Any] = {"events": ("client 3 arrived",), "client_accuracy": np.linspace(0, 1, 12)}
     folder = write(there / "phones", study="phones", arms=arms, holdings=held(), **changes)
     return write_report([folder], there / "page.html")
 
@@ -107,7 +109,7 @@ def test_contract_the_map_follows_its_lists(browser: Browser, page: Path) -> Non
 def test_contract_clients_stand_in_the_order_asked_for(browser: Browser, page: Path) -> None:
     tab = browser.open(page)
     wanted = {"sizes": np.argsort(-held()(1).sizes, kind="stable"), "id": np.arange(12)}
-    wanted["speed"] = np.argsort(held()(1).seconds_per_step, kind="stable")  # the fastest first
+    wanted["speed"] = np.argsort(present(held()(1).seconds_per_step), kind="stable")  # the fastest first
     for by, order in wanted.items():
         found = tab.run(f"JSON.stringify(orderOf(data.maps.runs.find(r => r.arm === 0 && r.seed === 1), '{by}'))")
         assert json.loads(found) == order.tolist()
@@ -177,6 +179,6 @@ def test_contract_many_clients_are_binned(browser: Browser, tmp_path: Path) -> N
 def test_contract_a_page_where_nobody_came_is_quiet(browser: Browser, tmp_path: Path) -> None:
     nobody = {name: np.zeros(0, dtype=np.int64) for name in ("up", "asked", "multiplicity", "answered")}
     nobody |= {"asked_steps": nobody["up"], "local_steps": nobody["up"]}
-    floats = {"coefficients": np.zeros(0), "losses": np.zeros(0)}
-    folder = write(tmp_path / "phones", **nobody, **floats)
+    floats: dict[str, Any] = {"coefficients": np.zeros(0), "losses": np.zeros(0)}
+    folder = write(tmp_path / "phones", **nobody, **floats)  # type: ignore[arg-type]
     assert is_quiet(browser.open(write_report([folder], tmp_path / "page.html")))

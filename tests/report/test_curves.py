@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame
 
 from turnout.report.curves import AXES, curve
 
@@ -9,7 +10,7 @@ NAN, INF = np.nan, np.inf
 COSTS = [axis for axis in AXES if axis != "round"]
 
 
-def frame(rows, cost=None):
+def frame(rows: list[tuple[int, int, float]], cost: list[float] | None = None) -> DataFrame:
     """A table of (seed, round, value), in any order; costs are 10 times the round plus the seed, or as given."""
     table = pd.DataFrame(rows, columns=["seed", "round", "value"])
     for axis in COSTS:
@@ -17,7 +18,7 @@ def frame(rows, cost=None):
     return table.sample(frac=1.0, random_state=0)
 
 
-def test_golden_three_seeds_of_which_one_ends_early():
+def test_golden_three_seeds_of_which_one_ends_early() -> None:
     found = curve(frame([(0, 0, 1.0), (1, 0, 3.0), (2, 0, 8.0), (0, 2, -5.0), (2, 2, -1.0), (2, 4, 7.0)]))
     assert found.round.tolist() == [0, 2, 4]
     assert found.seeds.tolist() == [3, 2, 1]
@@ -28,7 +29,7 @@ def test_golden_three_seeds_of_which_one_ends_early():
     assert all(found.costs[axis].tolist() == [1.0, 21.0, 42.0] for axis in COSTS)
 
 
-def test_contract_a_value_that_is_not_finite_spoils_its_round_alone():
+def test_contract_a_value_that_is_not_finite_spoils_its_round_alone() -> None:
     for bad in (NAN, INF, -INF):
         found = curve(frame([(0, 0, 1.0), (1, 0, 3.0), (0, 1, bad), (1, 1, 2.0)]))
         for values, good in ((found.mean, 2.0), (found.std, 2**0.5), (found.low, 1.0), (found.high, 3.0)):
@@ -37,13 +38,13 @@ def test_contract_a_value_that_is_not_finite_spoils_its_round_alone():
         assert found.seeds.tolist() == [2, 2]
 
 
-def test_contract_values_too_large_to_square_are_no_warning():
+def test_contract_values_too_large_to_square_are_no_warning() -> None:
     found = curve(frame([(0, 0, 1e300), (1, 0, -1e300)]))
     assert (found.mean[0], found.low[0], found.high[0]) == (0.0, -1e300, 1e300)
     assert found.std[0] == INF
 
 
-def test_contract_a_cost_that_is_not_known_is_left_out():
+def test_contract_a_cost_that_is_not_known_is_left_out() -> None:
     rows = [(0, 0, 1.0), (1, 0, 1.0), (0, 1, 1.0)]
     found = curve(frame(rows, cost=[2.0, NAN, NAN]))
     assert all(np.array_equal(found.costs[axis], [2.0, NAN], equal_nan=True) for axis in COSTS)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.report.journals import write
+from tests.support.report_journals import write
 from turnout.analysis.compare import compare
 from turnout.journal import load
 from turnout.report import figures, write_all
@@ -26,7 +26,7 @@ SPACE = "{http://www.w3.org/2000/svg}"
 def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in for a machine with nothing that draws."""
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
-    monkeypatch.setattr(figures.shutil, "which", lambda name: None)
+    monkeypatch.setattr(figures.shutil, "which", lambda name: None)  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("no_png")

@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.report.journals import CONFIG, FACTS, ask, change, data_of, unpacked, write
+from tests.support.report_journals import CONFIG, FACTS, ask, change, data_of, unpacked, write
 from turnout.journal import Journal, RunInfo, load
 from turnout.report import write_report
 from turnout.report.contents import contents
@@ -70,7 +71,7 @@ def by_hand(clients: pd.DataFrame, loaded: object, arm: str, seed: int) -> np.nd
     for round in range(1, 5):
         table[round - 1, loaded.up(arm, seed, round)] = NOT_ASKED  # type: ignore[attr-defined]
     for row in clients[(clients["arm"] == arm) & (clients["seed"] == seed)].itertuples():
-        table[row.round - 1, row.client] = STATES.index(row.outcome)
+        table[row.round - 1, row.client] = STATES.index(row.outcome)  # type: ignore[index, operator]
     return table
 
 
@@ -101,10 +102,10 @@ def test_contract_the_ledger_is_the_sum_of_all_rounds(folder: Path) -> None:
 def test_golden_a_server_that_does_not_wait_leaves_clients_asked(tmp_path: Path) -> None:
     facts = {"up": [0, 1], "asked": [0, 1, 2], "multiplicity": [1, 1, 1], "answered": [1], "asked_steps": [0, 4, 4]}
     facts |= {"local_steps": [0, 4, 0], "outcomes": [Outcome.AT_WORK, Outcome.COMPLETE, Outcome.REJECTED]}
-    facts |= {"rejected": {2: "not finite"}}
-    changes = {name: value if name == "rejected" else np.array(value) for name, value in facts.items()}
+    facts |= {"rejected": {2: "not finite"}}  # type: ignore[dict-item]
+    changes: dict[str, Any] = {name: value if name == "rejected" else np.array(value) for name, value in facts.items()}
     floats = {"coefficients": np.array([0.0, 1.0, 0.0]), "losses": np.array([np.nan, 1.0, np.nan])}
-    folder = write(tmp_path / "phones", arms=("A",), seeds=1, rounds=1, num_clients=4, **changes, **floats)
+    folder = write(tmp_path / "phones", arms=("A",), seeds=1, rounds=1, num_clients=4, **changes, **floats)  # type: ignore[arg-type]
     run = contents(gather([folder])).first_runs["A"]
     assert states(run)[:, 0].tolist() == [
         STATE_OF[Outcome.AT_WORK],
@@ -118,14 +119,14 @@ def test_golden_jobs_are_counted_by_outcome_and_one_that_spans_rounds_once(tmp_p
     """Client 0 is late in every round. Client 1 starts a job in round 1 that ends in round 2, and one in round 3."""
     folder, nothing = tmp_path / "phones", np.zeros(2, dtype=np.int64)
     ends = [(Outcome.LATE, Outcome.AT_WORK), (Outcome.LATE, Outcome.PARTIAL), (Outcome.LATE, Outcome.AT_WORK)]
-    asked = {"up": np.arange(2), "asked": np.arange(2), "multiplicity": np.ones(2, dtype=np.int64)}
+    asked: dict[str, Any] = {"up": np.arange(2), "asked": np.arange(2), "multiplicity": np.ones(2, dtype=np.int64)}
     facts = {"answered": nothing[:0], "asked_steps": nothing + 4, "local_steps": nothing}
     numbers = {"coefficients": np.zeros(2), "losses": np.full(2, np.nan)}
     with Journal.create(folder, study="phones", config=CONFIG, facts=FACTS) as journal:
         run = journal.begin(RunInfo(arm="A", seed=0, rounds=3, config=CONFIG))
         for round, end in enumerate(ends, 1):
             outcomes = {"outcomes": np.array(end), "metrics": {"loss": 1.0}}
-            journal.write([(run, Record(round=round, num_clients=3, **asked, **facts, **numbers, **outcomes))])
+            journal.write([(run, Record(round=round, num_clients=3, **asked, **facts, **numbers, **outcomes))])  # type: ignore[arg-type]
         journal.finish(run)
     table = contents(gather([folder])).table("outcomes")
     assert table is not None
@@ -181,9 +182,9 @@ def test_contract_filter_acceptance_is_kept_over_considered_else_over_up(tmp_pat
     up = np.arange(8)
     common = {"arms": ("A",), "seeds": 1, "rounds": 2, "up": up, "asked": up[:0], "multiplicity": up[:0]}
     nobody = dict.fromkeys(("answered", "asked_steps", "local_steps"), up[:0])
-    floats = {"coefficients": np.zeros(0), "losses": np.zeros(0)}
+    floats: dict[str, Any] = {"coefficients": np.zeros(0), "losses": np.zeros(0)}
     for metrics, wanted in (({"filter_kept": 2.0}, 0.25), ({"filter_kept": 2.0, "filter_considered": 4.0}, 0.5)):
-        folder = write(tmp_path / str(wanted), metrics={"loss": 1.0, **metrics}, **common, **nobody, **floats)
+        folder = write(tmp_path / str(wanted), metrics={"loss": 1.0, **metrics}, **common, **nobody, **floats)  # type: ignore[arg-type]
         found = contents(gather([folder])).curves["filter_acceptance"]["A"]
         assert found.mean.tolist() == [wanted, wanted]
 

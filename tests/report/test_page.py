@@ -5,11 +5,12 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.report.journals import change, data_of, held, unpacked, write
+from tests.support.report_journals import change, data_of, held, unpacked, write
 from turnout.analysis.compare import compare
 from turnout.analysis.comparison import NOBODY
 from turnout.cli.report import report
@@ -21,7 +22,12 @@ from turnout.report.tables import latex_text
 
 NASTY = "<script>alert(1)</script>"
 NO_ONE = {name: np.zeros(0, dtype=np.int64) for name in ("up", "asked", "multiplicity", "answered", "asked_steps")}
-NOBODY_AT_ALL = {**NO_ONE, "local_steps": NO_ONE["up"], "coefficients": np.zeros(0), "losses": np.zeros(0)}
+NOBODY_AT_ALL: dict[str, Any] = {
+    **NO_ONE,
+    "local_steps": NO_ONE["up"],
+    "coefficients": np.zeros(0),
+    "losses": np.zeros(0),
+}
 
 
 def page_of(folder: Path) -> str:
@@ -59,7 +65,7 @@ def test_contract_the_target_of_the_study_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["study", "arm", "event", "fact"])
 def test_contract_markup_stays_text(tmp_path: Path, where: str) -> None:
     study, arms = (NASTY if where == "study" else "phones"), (("A", NASTY) if where == "arm" else ("A", "B"))
-    folder = write(tmp_path / "phones", study=study, arms=arms, **({"events": (NASTY,)} if where == "event" else {}))
+    folder = write(tmp_path / "phones", study=study, arms=arms, **({"events": (NASTY,)} if where == "event" else {}))  # type: ignore[arg-type]
     if where == "fact":
         change(folder, "UPDATE study SET facts = ?", json.dumps({"engine": NASTY}))
     page = page_of(folder)
@@ -201,9 +207,9 @@ def test_contract_who_holds_what_is_in_the_journal(tmp_path: Path) -> None:
     for seed in range(3):
         wanted = held()(seed)
         np.testing.assert_array_equal(unpacked(found["holdings"][seed]["sizes"]), wanted.sizes)
-        np.testing.assert_allclose(unpacked(found["holdings"][seed]["seconds"]), wanted.seconds_per_step, rtol=1e-6)
+        np.testing.assert_allclose(unpacked(found["holdings"][seed]["seconds"]), wanted.seconds_per_step, rtol=1e-6)  # type: ignore[arg-type]
         labels = unpacked(found["holdings"][seed]["labels"]).reshape(12, 3) / 255
-        np.testing.assert_allclose(labels, wanted.label_counts / wanted.sizes[:, None], atol=1 / 500)
+        np.testing.assert_allclose(labels, wanted.label_counts / wanted.sizes[:, None], atol=1 / 500)  # type: ignore[operator]
 
 
 def test_contract_a_journal_that_was_not_told_who_holds_what_says_so(tmp_path: Path) -> None:

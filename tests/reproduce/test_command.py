@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import Turnout
+from tests.support.command import Turnout
 from turnout.cli import reproduce as command
 from turnout.errors import ConfigError
 from turnout.journal.load import Loaded

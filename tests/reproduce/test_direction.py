@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import models_of
+from tests.support.runs import models_of
 from turnout.aggregation import ClusterFedVARP, FedAvg, FedVARP
 from turnout.array_types import Floats
 from turnout.errors import ConfigError

@@ -157,7 +157,7 @@ def test_golden_a_pooled_pixel_is_the_mean_of_its_block() -> None:
 
 def test_error_settings_that_cannot_be_met_are_named() -> None:
     with pytest.raises(ConfigError, match=r"block to be one of 1, 2, 4, 8; got 3. Change data.block"):
-        PooledCifar10(block=3)
+        PooledCifar10(block=3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"window in \[1, 80\]; got 81. Change data.window"):
         RolesAndProse(window=81)
 

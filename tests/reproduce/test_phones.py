@@ -89,6 +89,7 @@ def test_golden_those_asked_least_often_go_first() -> None:
 
 
 def test_property_everyone_is_asked_once_before_anyone_is_asked_twice() -> None:
+    memory: dict[str, Any]
     rule, memory, asked = LeastAsked(cohort_size=3), {}, np.zeros(12, dtype=np.int64)
     for round in range(1, 5):
         choice = rule.choose(np.arange(12), view(12, round=round, memory=memory), ASK)
@@ -107,6 +108,7 @@ def test_golden_being_up_counts_as_part_of_being_asked() -> None:
 
 
 def test_identity_when_everyone_is_always_up_it_is_uniform() -> None:
+    memory: dict[str, Any]
     pool, memory = np.arange(6), {}
     for round in (1, 2, 3):
         seen = view(6, round=round, memory=memory)
@@ -122,6 +124,7 @@ def test_identity_when_everyone_is_always_up_it_is_uniform() -> None:
 
 def test_property_over_many_rounds_ht_weights_add_up_to_everyones_share() -> None:
     """Client 0 is up in every second round, the others always: with π over time each gets its p_i in the mean."""
+    memory: dict[str, Any]
     rule, memory, totals, rounds = UniformOverTime(cohort_size=2), {}, np.zeros(4), 4000
     for round in range(1, rounds + 1):
         pool = np.arange(round % 2, 4)

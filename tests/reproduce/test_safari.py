@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import models_of
+from tests.support.runs import models_of
 from turnout.errors import ConfigError
 from turnout.reproduce import shipped
 from turnout.reproduce.reading import loss_gap

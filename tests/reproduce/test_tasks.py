@@ -1,5 +1,8 @@
 """Data that only one paper needs."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +90,6 @@ def test_contract_regions_do_not_overlap_and_one_linear_model_is_right() -> None
         (lambda: Regions(dim=0), "needs dim >= 1"),
     ],
 )
-def test_error_an_impossible_setting_is_named(make, message) -> None:  # type: ignore[no-untyped-def]
+def test_error_an_impossible_setting_is_named(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()

@@ -1,7 +1,9 @@
 """What every selection rule does, whoever is up."""
 
 import copy
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,52 +11,32 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import blob_task, run
-from tests.core.test_saving import again
-from tests.selection.asking import Desk, chosen, next_round, view
+from tests.support.runs import run
+from tests.support.saved_states import again
+from tests.support.selection_asking import Desk, chosen, next_round, view
+from tests.support.selection_rules import RULES
+from tests.support.tasks import blob_task
 from turnout.aggregation import FedAvg
+from turnout.array_types import Ids
 from turnout.catalogue import catalogue
 from turnout.coordinator import Cadence, Plan
+from turnout.engine import Engine
 from turnout.fleet import Bernoulli, Deadline, Fleet, Lognormal
 from turnout.local import SGD
-from turnout.selection import AFL, DivFL, LowLoss, Oort, Optimal, Poisson, PowerOfChoice, Uniform, Weighted
+from turnout.protocols import Choice, Selection, View
+from turnout.selection import Optimal, Poisson
 from turnout.streams import Streams
 
-RULES = {
-    "uniform": Uniform(cohort_size=3),
-    "uniform, everyone": Uniform(),
-    "uniform, replaced": Uniform(cohort_size=3, replacement=True),
-    "poisson": Poisson(prob=0.4),
-    "weighted": Weighted(cohort_size=3),
-    "weighted, once": Weighted(cohort_size=3, replacement=False),
-    "pow-d": PowerOfChoice(cohort_size=3, pool_size=5),
-    "cpow-d": PowerOfChoice(cohort_size=3, pool_size=5, estimate="batch", batch_size=2),
-    "rpow-d": PowerOfChoice(cohort_size=3, pool_size=5, estimate="last"),
-    "adapow-d": PowerOfChoice(cohort_size=3, pool_size=12, schedule="halve", every=2),
-    "low-loss": LowLoss(cohort_size=3, pool_size=5),
-    "low-loss, last": LowLoss(cohort_size=3, pool_size=5, estimate="last"),
-    "afl": AFL(cohort_size=3),
-    "afl, scaled": AFL(cohort_size=3, scaled=True, exploration=0.5, kept_share=0.6),
-    "divfl": DivFL(cohort_size=3),
-    "divfl, full": DivFL(cohort_size=3, refresh="full", greedy="lazy"),
-    "divfl, stochastic": DivFL(cohort_size=3, greedy="stochastic", candidates_share=0.5),
-    "divfl, represent": DivFL(cohort_size=3, represent=True),
-    "optimal": Optimal(cohort_size=3, pool_size=6),
-    "optimal, iterative": Optimal(cohort_size=2, pool_size=4, probabilities="iterative"),
-    "oort": Oort(cohort_size=3),
-    "oort, by speed": Oort(cohort_size=3, preferred_seconds=2.0),
-    "oort, greedy": Oort(cohort_size=3, exploration=0.0, least_exploration=0.0),
-}
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 
 
-def most_asked(rule):
+def most_asked(rule: Any) -> int | None:
     """The largest number of different clients a rule may ask."""
     return rule.pool_size if isinstance(rule, Optimal) else rule.cohort_size
 
 
 @st.composite
-def rounds(draw):
+def rounds(draw: st.DrawFn) -> tuple[Ids, View, Desk]:
     """Sizes, who is up, who has been heard from, and answers to whatever is asked."""
     sizes = draw(st.lists(st.integers(1, 50), min_size=1, max_size=14))
     n = len(sizes)
@@ -68,14 +50,16 @@ def rounds(draw):
     return up, here, Desk(loss=loss, gradient=rows, delta=rows)
 
 
-def test_contract_every_rule_of_the_catalogue_is_here():
+def test_contract_every_rule_of_the_catalogue_is_here() -> None:
     assert {type(rule) for rule in RULES.values()} == set(catalogue("selection").values())
 
 
 @every_rule
 @settings(max_examples=30)
 @given(case=rounds())
-def test_contract_only_the_pool_is_asked_ascending_each_once_and_never_too_many(rule, case):
+def test_contract_only_the_pool_is_asked_ascending_each_once_and_never_too_many(
+    rule: Any, case: tuple[Ids, View, Desk]
+) -> None:
     up, here, desk = case
     choice = chosen(rule, up, here, desk)
     for question in desk.asked:
@@ -87,7 +71,7 @@ def test_contract_only_the_pool_is_asked_ascending_each_once_and_never_too_many(
     assert len(choice.multiplicity) == len(choice.clients)
     assert (choice.multiplicity >= 1).all()
     if most_asked(rule) is not None:
-        assert len(choice.clients) <= most_asked(rule)
+        assert len(choice.clients) <= most_asked(rule)  # type: ignore[operator]
     if choice.inclusion_prob is not None:
         assert len(choice.inclusion_prob) == len(choice.clients)
         assert (choice.inclusion_prob > 0).all()
@@ -95,14 +79,14 @@ def test_contract_only_the_pool_is_asked_ascending_each_once_and_never_too_many(
 
 
 @every_rule
-def test_contract_an_empty_pool_gives_an_empty_choice_and_asks_nothing(rule):
+def test_contract_an_empty_pool_gives_an_empty_choice_and_asks_nothing(rule: Any) -> None:
     desk = Desk(loss=np.ones(4), gradient=torch.ones(4, 2), delta=torch.ones(4, 2))
     choice = chosen(rule, [], view([1, 2, 3, 4], last=[1.0, 2.0, np.nan, 1.0], round=2), desk)
     assert len(choice.clients) == len(choice.multiplicity) == 0
     assert not desk.asked
 
 
-def as_many_as_wanted(rule, choice, up):
+def as_many_as_wanted(rule: Any, choice: Choice, up: Ids) -> bool:
     """Whether the cohort is as large as who is up allows."""
     drawn, wanted = int(choice.multiplicity.sum()), min(rule.cohort_size or len(up), len(up))
     if isinstance(rule, Optimal | Poisson):  # coins
@@ -117,7 +101,9 @@ def as_many_as_wanted(rule, choice, up):
 @every_rule
 @settings(max_examples=12)
 @given(case=rounds())
-def test_contract_a_choice_is_a_function_of_seed_and_round_whatever_array_the_pool_is(rule, case):
+def test_contract_a_choice_is_a_function_of_seed_and_round_whatever_array_the_pool_is(
+    rule: Any, case: tuple[Ids, View, Desk]
+) -> None:
     up, here, desk = case
     first = chosen(rule, up, here, desk)
     backwards = np.ascontiguousarray(up[::-1])[::-1]  # the same set, laid out the other way in memory
@@ -130,7 +116,7 @@ def test_contract_a_choice_is_a_function_of_seed_and_round_whatever_array_the_po
 
 
 @every_rule
-def test_contract_what_a_rule_is_given_is_not_changed(rule):
+def test_contract_what_a_rule_is_given_is_not_changed(rule: Any) -> None:
     up, last = np.arange(0, 12, 2), np.array([np.nan, 1.0, 2.0] * 4)
     here = view(range(1, 13), last=last.copy(), round=3)
     rows = torch.tensor(np.random.default_rng(0).normal(size=(12, 2)))
@@ -145,13 +131,13 @@ SEEDED = {name: rule for name, rule in RULES.items() if name not in ("uniform, e
 
 
 @pytest.mark.parametrize("name", sorted(set(SEEDED) - {"divfl, represent"}))
-def test_contract_another_seed_or_round_is_another_draw(name):
+def test_contract_another_seed_or_round_is_another_draw(name: str) -> None:
     n = 40
     rng = np.random.default_rng(0)
     desk = Desk(loss=rng.random(n), gradient=torch.tensor(rng.normal(size=(n, 2))), delta=torch.ones(n, 2))
     here = view([2] * n, last=rng.random(n) + 1)
 
-    def draws(at):
+    def draws(at: Iterator[Any]) -> list[list[int]]:
         return [chosen(SEEDED[name], np.arange(n), view_, desk).clients.tolist() for view_ in at]
 
     by_seed = draws(replace(here, streams=Streams(s)) for s in range(6))
@@ -161,7 +147,7 @@ def test_contract_another_seed_or_round_is_another_draw(name):
 
 
 @pytest.mark.parametrize("name", ["divfl", "oort"])
-def test_contract_what_is_remembered_is_not_changed_in_place(name):
+def test_contract_what_is_remembered_is_not_changed_in_place(name: str) -> None:
     rows = torch.tensor(np.random.default_rng(0).normal(size=(12, 2)))
     here, desk = view([1] * 12, last=np.ones(12)), Desk(gradient=rows)
     here = next_round(here, chosen(RULES[name], np.arange(12), here, desk))
@@ -172,20 +158,20 @@ def test_contract_what_is_remembered_is_not_changed_in_place(name):
         assert not np.array_equal(after[key], value)
 
 
-def plan_of(rule, rounds=5):
+def plan_of(rule: Any, rounds: int = 5) -> Plan:
     weighting = "ht" if isinstance(rule, Optimal) else "mean"
     return Plan(
         local=SGD(lr=0.1, batch_size=4, epochs=1),
         rounds=rounds,
         fleet=Fleet(availability=Bernoulli(prob=0.6), clock=Deadline(seconds_per_step=Lognormal(median=1.0))),
         selection=rule,
-        aggregation=FedAvg(weighting=weighting),
+        aggregation=FedAvg(weighting=weighting),  # type: ignore[arg-type]
         evaluate=Cadence(every=10**9),
     )
 
 
 @every_rule
-def test_contract_a_run_asks_only_those_who_are_up(rule):
+def test_contract_a_run_asks_only_those_who_are_up(rule: Any) -> None:
     task = blob_task(12)
     final, records = run(task, plan_of(rule))
     assert all(np.isin(r.asked, r.up).all() for r in records)
@@ -197,7 +183,7 @@ REMEMBERS = ["rpow-d", "low-loss, last", "afl", "divfl", "divfl, represent", "oo
 
 
 @pytest.mark.parametrize("rule", [RULES[name] for name in REMEMBERS], ids=REMEMBERS)
-def test_contract_a_run_saved_and_restored_half_way_ends_the_same(rule):
+def test_contract_a_run_saved_and_restored_half_way_ends_the_same(rule: Selection) -> None:
     task = blob_task(9)
     plan = plan_of(rule, rounds=5)
     whole, _ = run(task, plan)
@@ -207,7 +193,7 @@ def test_contract_a_run_saved_and_restored_half_way_ends_the_same(rule):
 
 
 @pytest.mark.parametrize("name", ["cpow-d", "divfl, full", "optimal"])
-def test_engine_every_engine_chooses_the_same(name, any_engine):
+def test_engine_every_engine_chooses_the_same(name: str, any_engine: Callable[[], Engine]) -> None:
     task = blob_task(9)
     expected, before = run(task, plan_of(RULES[name], rounds=3))
     final, after = run(task, plan_of(RULES[name], rounds=3), engine=any_engine())

@@ -1,6 +1,8 @@
 """FedExP: the identities of the rate, its weights and ε, what is measured, and an over-parameterised fit."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,21 +11,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.conftest import blob_task, run
-from tests.core.test_saving import again
-from tests.server.steps import close, step_of
+from tests.support.optional import present
+from tests.support.runs import run
+from tests.support.saved_states import again
+from tests.support.server_checks import (
+    assert_orthogonal_changes_are_stretched_by_half_their_number,
+    assert_rate_is_at_least_one,
+    assert_the_mean_of_two_iterates_is_measured,
+    rate,
+)
+from tests.support.server_steps import close, step_of
+from tests.support.tasks import blob_task, train_of
 from turnout import losses
 from turnout.aggregation import FedAvg, Median
+from turnout.array_types import Ids
 from turnout.assist import Safari
 from turnout.coordinator import Cadence, Plan
 from turnout.coordinator.compatibility import problems
 from turnout.data.federation import Samples, from_clients
-from turnout.engine import Sequential, Task
+from turnout.engine import Engine, Sequential, Task
+from turnout.engine.task import Question
 from turnout.errors import ConfigError, UpdateError
 from turnout.fleet import Fleet
 from turnout.local import SGD
-from turnout.protocols import Population
-from turnout.requests import Evaluate
+from turnout.protocols import Population, View
+from turnout.requests import Answer, Evaluate
 from turnout.server import SGD as ServerSGD
 from turnout.server import FedExP
 from turnout.server.fedexp import extrapolation
@@ -35,56 +47,32 @@ matrices = st.integers(1, 5).flatmap(
 )
 
 
-def rate(rule, delta, **step):
-    """Return the rate the rule finds for these changes."""
-    made = step_of(delta, **step)
-    return rule.advance(torch.zeros_like(made.direction), made, {}).metrics["server_lr"]
-
-
-def assert_rate_is_at_least_one(rule):
-    """Changes that agree, more or less, are never shortened."""
-    for delta in ([[1.0, 0.0], [1.0, 0.1]], [[3.0], [3.0]], [[2.0, 1.0]], [[0.0, 0.0]]):
-        assert rate(rule, delta) >= 1
-
-
-def assert_orthogonal_changes_are_stretched_by_half_their_number(rule):
-    """M orthogonal changes of one length: Σ‖Δ_i‖² / (2M‖Δ̄‖²) = M/2."""
-    for clients in (4, 7):
-        assert rate(rule, 3.0 * np.eye(clients)) == pytest.approx(clients / 2, rel=1e-12)
-
-
-def assert_the_mean_of_two_iterates_is_measured(rule):
-    """Not the last iterate, though training goes on from that one."""
-    start = torch.ones(4, dtype=torch.float64)
-    moved = rule.advance(start, step_of(np.eye(4)), {})
-    assert moved.model.tolist() == pytest.approx([0.5] * 4)  # 1 − (4/2)·¼
-    assert moved.evaluate.tolist() == pytest.approx([0.75] * 4)
-
-
-def test_golden_the_mean_of_two_iterates_is_measured():
+def test_golden_the_mean_of_two_iterates_is_measured() -> None:
     assert_the_mean_of_two_iterates_is_measured(FedExP(eps=0))
 
 
-def test_identity_orthogonal_changes_are_stretched_by_half_their_number():
+def test_identity_orthogonal_changes_are_stretched_by_half_their_number() -> None:
     assert_orthogonal_changes_are_stretched_by_half_their_number(FedExP(eps=0))
 
 
-def test_identity_the_rate_is_at_least_one():
+def test_identity_the_rate_is_at_least_one() -> None:
     assert_rate_is_at_least_one(FedExP(eps=0))
 
 
 @given(matrices, st.floats(0, 1))
-def test_property_the_rate_is_at_least_one(delta, eps):
+def test_property_the_rate_is_at_least_one(delta: list[list[float]], eps: float) -> None:
     assert rate(FedExP(eps=eps), delta) >= 1
 
 
 @given(st.lists(st.floats(-5, 5), min_size=3, max_size=3), st.integers(1, 6), st.floats(0, 1))
-def test_identity_equal_changes_and_a_single_client_have_a_rate_of_one(row, clients, eps):
+def test_identity_equal_changes_and_a_single_client_have_a_rate_of_one(
+    row: list[float], clients: int, eps: float
+) -> None:
     assert rate(FedExP(eps=eps), [row] * clients) == 1
 
 
 @given(matrices, st.floats(1e-2, 1e2))
-def test_identity_the_scale_of_the_changes_does_not_matter_without_eps(delta, scale):
+def test_identity_the_scale_of_the_changes_does_not_matter_without_eps(delta: list[list[float]], scale: float) -> None:
     mean = np.mean(delta, axis=0)
     if np.abs(mean).max() < 0.1:  # changes that cancel leave nothing but rounding
         return
@@ -92,13 +80,13 @@ def test_identity_the_scale_of_the_changes_does_not_matter_without_eps(delta, sc
     assert rate(rule, scale * np.array(delta)) == pytest.approx(rate(rule, delta), rel=1e-12)
 
 
-def test_identity_a_huge_eps_is_server_sgd():
+def test_identity_a_huge_eps_is_server_sgd() -> None:
     step, model = step_of(np.eye(4)), torch.zeros(4, dtype=torch.float64)
     huge, plain = FedExP(eps=1e12).advance(model, step, {}), ServerSGD().advance(model, step, {})
     assert torch.equal(huge.model, plain.model)
 
 
-def test_golden_two_clients_with_weights():
+def test_golden_two_clients_with_weights() -> None:
     # w = (¼, ¾), Δ = (4, 0), (0, 8): u = (1, 6), ‖u‖² = 37, Σ w‖Δ‖² = 4 + 48 = 52; ε = ½: 52/75 → 1
     assert rate(FedExP(eps=0.5), [[4.0, 0.0], [0.0, 8.0]], coefficients=[0.25, 0.75]) == 1
     # w = (½, ½), Δ = (4, 0), (−2, 2): u = (1, 1), ‖u‖² = 2, Σ w‖Δ‖² = 8 + 4 = 12; ε = 1: 12/6 = 2
@@ -106,18 +94,19 @@ def test_golden_two_clients_with_weights():
     moved = FedExP(eps=1.0).advance(torch.zeros(2, dtype=torch.float64), step, {})
     assert moved.metrics == {"server_lr": 2.0}
     assert moved.model.tolist() == [-2.0, -2.0]
-    assert moved.evaluate.tolist() == [-1.0, -1.0]
+    assert present(moved.evaluate).tolist() == [-1.0, -1.0]
 
 
-def test_golden_eps_times_the_number_of_draws():
+def test_golden_eps_times_the_number_of_draws() -> None:
     # as above with ε = ½ and M = 4 draws (3 + 1): 12 / (2·(2 + 4·½)) = 3/2; unscaled 12 / (2·2½) = 2.4
     delta, draws = [[4.0, 0.0], [-2.0, 2.0]], {"multiplicity": [3, 1]}
     assert rate(FedExP(eps=0.5, eps_scale="participants"), delta, **draws) == pytest.approx(1.5)
     assert rate(FedExP(eps=0.5), delta, **draws) == pytest.approx(2.4)
 
 
-def test_golden_eps_decays_before_every_step():
+def test_golden_eps_decays_before_every_step() -> None:
     # ε = 4, halved before each step: 2, then 1: 12/(2·4) = 1½, then 12/(2·3) = 2
+    memory: dict[str, Any]
     rule, step, memory = FedExP(eps=4.0, eps_decay=0.5), step_of([[4.0, 0.0], [-2.0, 2.0]]), {}
     found = []
     for _ in range(2):
@@ -127,13 +116,13 @@ def test_golden_eps_decays_before_every_step():
     assert found == [1.5, 2.0]
 
 
-def test_golden_weights_that_do_not_sum_to_one_are_taken_as_they_are():
+def test_golden_weights_that_do_not_sum_to_one_are_taken_as_they_are() -> None:
     # identical Δ = (2,) with w = (⅛, ⅛): u = ½, Σ w‖Δ‖² = 1, ‖u‖² = ¼: η_g = 1/(2·¼) = 2
     assert rate(FedExP(eps=0), [[2.0], [2.0]], coefficients=[0.125, 0.125]) == pytest.approx(2.0)
 
 
 @given(matrices)
-def test_property_no_client_is_taken_further_from_a_point_than_it_came(delta):
+def test_property_no_client_is_taken_further_from_a_point_than_it_came(delta: list[list[float]]) -> None:
     # exact projections on a common point x*: ⟨Δ_i, x − x*⟩ ≥ ½‖Δ_i‖²; then η_g never takes x further from it
     rows = np.array(delta)
     start = np.array([1.0, -2.0, 3.0])  # x − x*
@@ -144,7 +133,11 @@ def test_property_no_client_is_taken_further_from_a_point_than_it_came(delta):
     assert float(moved.model.norm()) <= np.linalg.norm(start) * (1 + 1e-9)
 
 
-def one_equation_each(clients, sizes=None, targets=None):
+def one_equation_each(
+    clients: int,
+    sizes: tuple[int, int, int, int] | None = None,
+    targets: tuple[float, float, float, float] | None = None,
+) -> Task:
     """Client i knows the i-th coordinate of x* alone: an over-parameterised fit with orthogonal changes."""
     eye = torch.eye(clients, dtype=torch.float64)
     pairs = [
@@ -156,7 +149,7 @@ def one_equation_each(clients, sizes=None, targets=None):
     return Task(federation=from_clients(pairs), module=module, loss=losses.squared_error)
 
 
-def test_convergence_follows_the_closed_form_of_an_over_parameterised_fit(any_engine):
+def test_convergence_follows_the_closed_form_of_an_over_parameterised_fit(any_engine: Callable[[], Engine]) -> None:
     clients, rounds = 6, 8
     task, local = one_equation_each(clients), SGD(lr=0.1, steps=3, batches="full")
     plan = Plan(local=local, rounds=rounds, evaluate=Cadence(every=10**9))
@@ -173,17 +166,19 @@ def test_convergence_follows_the_closed_form_of_an_over_parameterised_fit(any_en
 class Watcher(Sequential):
     """The real engine, with a note of what was measured."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.measured = []
+        self.measured: list[Any] = []
 
-    def answer(self, questions):
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
         self.measured += [request.model for _, request in questions if isinstance(request, Evaluate)]
         return super().answer(questions)
 
 
 @pytest.mark.parametrize("evaluates_average", [True, False])
-def test_contract_the_mean_of_the_last_two_iterates_is_measured_and_training_goes_on_from_the_last(evaluates_average):
+def test_contract_the_mean_of_the_last_two_iterates_is_measured_and_training_goes_on_from_the_last(
+    evaluates_average: bool,
+) -> None:
     task, watcher = blob_task(6), Watcher()
     server = FedExP(evaluates_average=evaluates_average)
     plan = Plan(local=SGD(lr=0.1, batch_size=4, epochs=1), rounds=3, server=server)
@@ -200,11 +195,11 @@ class Absent:
 
     rounds: tuple[int, ...]
 
-    def up(self, view):
+    def up(self, view: View) -> Ids:
         return view.population.everyone[: 0 if view.round in self.rounds else None]
 
 
-def test_contract_a_round_in_which_nobody_answers_measures_the_same_mean_again():
+def test_contract_a_round_in_which_nobody_answers_measures_the_same_mean_again() -> None:
     task, watcher = blob_task(6), Watcher()
     local = SGD(lr=0.1, batch_size=4, epochs=1)
     plan = Plan(local=local, rounds=4, server=FedExP(), fleet=Fleet(availability=Absent((1, 3, 4))))
@@ -217,7 +212,7 @@ def test_contract_a_round_in_which_nobody_answers_measures_the_same_mean_again()
     assert records[2].metrics["loss"] == records[3].metrics["loss"] == records[4].metrics["loss"]
 
 
-def test_contract_a_run_taken_up_after_such_a_round_measures_that_mean():
+def test_contract_a_run_taken_up_after_such_a_round_measures_that_mean() -> None:
     task, plan = blob_task(6), Plan(local=SGD(lr=0.1, batch_size=4, epochs=1), rounds=2, server=FedExP())
     half, _ = run(task, plan)
     watcher, population = Watcher(), Population.of(task.federation.sizes)
@@ -228,11 +223,13 @@ def test_contract_a_run_taken_up_after_such_a_round_measures_that_mean():
     assert close(watcher.measured[0], (before + half.model) / 2)
 
 
-def test_contract_a_step_of_the_servers_own_is_measured_as_it_is():
+def test_contract_a_step_of_the_servers_own_is_measured_as_it_is() -> None:
     task, watcher = blob_task(6), Watcher()
-    other = blob_task(1, seed=9).federation.train
+    other = train_of(blob_task(1, seed=9).federation)
     helped = Task(
-        federation=replace(task.federation, server=Samples(other.x, other.y)), module=task.module, loss=task.loss
+        federation=replace(task.federation, server=Samples(other.x, other.y)),
+        module=task.module,
+        loss=task.loss,
     )
     plan = Plan(
         local=SGD(lr=0.1, batch_size=4, epochs=1),
@@ -253,7 +250,7 @@ def test_contract_a_step_of_the_servers_own_is_measured_as_it_is():
     assert close(watcher.measured[9], watcher.measured[8])  # nobody is up: as before, whoever moved it last
 
 
-def test_engine_each_norm_meets_its_own_weight(any_engine):
+def test_engine_each_norm_meets_its_own_weight(any_engine: Callable[[], Engine]) -> None:
     sizes, targets = (1, 2, 4, 9), (8.0, 1.0, -4.0, 2.0)
     task = one_equation_each(4, sizes, targets)
     local = SGD(lr=0.1, steps=2, batches="full")
@@ -264,24 +261,24 @@ def test_engine_each_norm_meets_its_own_weight(any_engine):
     assert (w @ squares) / (2 * (w**2 @ squares)) > 1.2
 
 
-def test_golden_extrapolation_of_nothing_is_one():
+def test_golden_extrapolation_of_nothing_is_one() -> None:
     assert extrapolation(np.ones(2), np.zeros(2), 0.0, 0.0) == 1
 
 
-def test_error_settings_that_cannot_be_name_the_setting():
+def test_error_settings_that_cannot_be_name_the_setting() -> None:
     with pytest.raises(ConfigError, match=r"FedExP needs eps >= 0; got -1\. Change server\.eps"):
         FedExP(eps=-1)
     with pytest.raises(ConfigError, match=r"eps_decay in \(0, 1\]; got 0\. Change server\.eps_decay"):
         FedExP(eps_decay=0)
 
 
-def test_error_an_engine_without_norms_is_told_so():
+def test_error_an_engine_without_norms_is_told_so() -> None:
     step = replace(step_of([[1.0]]), square_norms=None)
     with pytest.raises(UpdateError, match=r"FedExP needs the squared norm of every update.*wants_norms"):
         FedExP().advance(torch.zeros(1, dtype=torch.float64), step, {})
 
 
-def test_error_a_direction_that_is_no_weighted_sum_is_refused():
+def test_error_a_direction_that_is_no_weighted_sum_is_refused() -> None:
     plan = Plan(local=SGD(lr=0.1, epochs=1), rounds=1, server=FedExP(), aggregation=Median())
     (problem,) = [found.message for found in problems(plan)]
     assert problem.startswith("FedExP on server: its learning rate needs a direction that is a weighted sum")

@@ -3,14 +3,15 @@
 import pytest
 import torch
 
-from tests.conftest import blob_task, run
+from tests.support.runs import run
+from tests.support.tasks import blob_task
 from turnout.coordinator import Cadence, Plan
 from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.server import SGD as ServerSGD
 
 
-def test_identity_rate_one_is_the_average_of_the_models():
+def test_identity_rate_one_is_the_average_of_the_models() -> None:
     task = blob_task(3)
     local = SGD(lr=0.1, batch_size=4, epochs=1)
     final, _ = run(task, Plan(local=local, rounds=1, evaluate=Cadence(every=10**9)))
@@ -38,10 +39,10 @@ def test_identity_rate_one_is_the_average_of_the_models():
     worker, slab = Worker(task), task.federation.train.fetch(clients)
     models = [start - worker.train(request, i, slab).delta for i in range(3)]
     average = sum(float(p) * m for p, m in zip(population.weights, models, strict=True))
-    assert torch.allclose(final.model, average, rtol=0, atol=1e-12)
+    assert torch.allclose(final.model, average, rtol=0, atol=1e-12)  # type: ignore[arg-type]
 
 
-def test_golden_half_the_rate_goes_half_the_way():
+def test_golden_half_the_rate_goes_half_the_way() -> None:
     task = blob_task(3)
     local, start = SGD(lr=0.1, batch_size=4, epochs=1), task.layout.flatten(task.module)
     whole, _ = run(task, Plan(local=local, rounds=1))
@@ -49,6 +50,6 @@ def test_golden_half_the_rate_goes_half_the_way():
     assert torch.allclose(half.model - start, 0.5 * (whole.model - start), rtol=0, atol=1e-12)
 
 
-def test_error_a_rate_of_nothing_is_refused():
+def test_error_a_rate_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"lr > 0; got 0\. Change server\.lr"):
         ServerSGD(lr=0)

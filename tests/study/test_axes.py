@@ -4,7 +4,8 @@ from dataclasses import MISSING, fields
 
 import pytest
 
-from turnout.axes import AXES, PLAN_SECTIONS, REQUIRED_SECTIONS, RULE_SECTIONS, STUDY_SECTIONS, TABLES, at
+from tests.support.optional import present
+from turnout.axes import AXES, PLAN_SECTIONS, REQUIRED_SECTIONS, RULE_SECTIONS, STUDY_SECTIONS, TABLES, Axis, at
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan
 from turnout.fleet import Fleet
@@ -21,10 +22,10 @@ def default_of(owner: type, name: str) -> object:
 
 
 @pytest.mark.parametrize("axis", AXES.values(), ids=lambda axis: axis.name)
-def test_contract_an_axis_leads_to_its_protocol_and_its_default(axis) -> None:
+def test_contract_an_axis_leads_to_its_protocol_and_its_default(axis: Axis) -> None:
     assert at(axis.protocol) is not None
     if axis.default is not None:
-        assert catalogue(axis.name)[axis.default_use] is at(axis.default)
+        assert catalogue(axis.name)[present(axis.default_use)] is at(axis.default)
 
 
 @pytest.mark.parametrize("owner", [Plan, Study])
@@ -43,7 +44,7 @@ def test_contract_a_study_and_its_plan_have_the_sections_and_defaults_of_the_tab
 
 
 @pytest.mark.parametrize("axis", [axis for axis in AXES.values() if axis.section.partition(".")[0] in HOLDERS])
-def test_contract_an_axis_inside_a_section_has_the_default_of_the_table(axis) -> None:
+def test_contract_an_axis_inside_a_section_has_the_default_of_the_table(axis: Axis) -> None:
     holder, _, name = axis.section.partition(".")
     if name:
         default = default_of(HOLDERS[holder], name)

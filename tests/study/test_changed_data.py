@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import Turnout
+from tests.support.command import Turnout
 from turnout.data.digest import federation_digest
 from turnout.data.federation import Federation, Held
 from turnout.data.relabelled import relabelled
@@ -85,7 +85,8 @@ def whole() -> Federation:
 
 
 def held(shares: Any, **changes: Any) -> Held:
-    return replace(shares, **changes)
+    result: Held = replace(shares, **changes)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_error_a_run_cannot_go_on_with_other_clients(stopped: Turnout) -> None:
 
 def test_error_a_federation_made_in_python_is_held_to_the_same(tmp_path: Path) -> None:
     def study(data: Federation) -> to.Study:
-        return to.Study(data=data, model="softmax", local={"lr": 0.1, "steps": 1}, rounds=3, name="mine")
+        return to.Study(data=data, model="softmax", local={"lr": 0.1, "steps": 1}, rounds=3, name="mine")  # type: ignore[arg-type]
 
     with pytest.raises(KeyboardInterrupt):
         study(whole()).run(tmp_path / "out", engine="sequential", on_progress=stop_at(0, 1))

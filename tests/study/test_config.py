@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.study_texts import GOOD
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence
 from turnout.data.digits import Digits
@@ -19,48 +20,6 @@ from turnout.models import MLP
 from turnout.selection import Uniform, Weighted
 from turnout.server import SGD as ServerSGD
 from turnout.study import Study, arm, load_study, resolved_settings, shipped_studies, to_toml
-
-GOOD = """\
-name   = "phones"
-rounds = 20
-seeds  = 3
-target = { accuracy = 0.9 }
-
-[data]
-use       = "digits"
-clients   = 40
-partition = { use = "dirichlet", concentration = 0.1 }
-
-[model]
-use    = "mlp"
-hidden = [64]
-
-[fleet]
-availability = { use = "bernoulli", prob = 0.6 }
-
-[selection]
-cohort_size = 10
-
-[local]
-lr         = 0.1
-batch_size = 10
-epochs     = [2, 5]
-
-[[arm]]
-name   = "FedAvg"
-recipe = "fedavg"
-
-[[arm]]
-name   = "FedProx"
-recipe = "fedprox"
-
-[[arm]]
-name      = "drawn by size"
-selection = { use = "weighted", cohort_size = 5 }
-local     = { epochs = "none", steps = 4 }
-fleet     = { availability = "always" }
-data      = { partition = "iid", seed = 3 }
-"""
 
 Write = Callable[..., Path]
 

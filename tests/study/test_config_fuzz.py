@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.study.test_config import GOOD
+from tests.support.study_texts import GOOD
 from turnout.aggregation import FedAvg
 from turnout.data.digits import Digits
 from turnout.errors import ConfigError

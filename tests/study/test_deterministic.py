@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import Turnout
-from tests.faults.harness import contents, differences
+from tests.support.command import Turnout
+from tests.support.fault_injection import contents, differences
 from turnout.engine import Vectorised
 from turnout.errors import ConfigError
 from turnout.journal import Journal, load

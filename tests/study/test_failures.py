@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import Turnout
-from tests.faults.harness import contents, differences
+from tests.support.command import Turnout
+from tests.support.fault_injection import contents, differences
 from turnout import load
 from turnout.aggregation import FedAvg, FedVARP
 from turnout.checkpoint import Checkpoint

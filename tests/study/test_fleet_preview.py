@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import turnout as to
-from tests.conftest import Turnout
+from tests.support.command import Turnout
 from turnout.errors import ConfigError, StudyNote
 from turnout.fleet.traces import UP, Intervals, Trace
 from turnout.study import preview_notes

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.conftest import blob_federation, blob_task, run
-from tests.journal.records import add_run, journal
+from tests.support.journal_records import add_run, journal
+from tests.support.runs import run
+from tests.support.tasks import blob_federation, blob_task
 from turnout.aggregation import FedAvg
 from turnout.asynchrony import FedBuff
 from turnout.coordinator import Cadence, Plan
@@ -129,7 +130,7 @@ def test_golden_metrics_can_be_named() -> None:
 
 def test_error_metrics_that_are_not_there_or_contradict() -> None:
     with pytest.raises(ConfigError, match=r'needs metrics to be a list, each one of "loss", "accuracy"; got \["f1"\]'):
-        Cadence(metrics=("f1",))
+        Cadence(metrics=("f1",))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"evaluate.clients_every measures the accuracy of every client"):
         Cadence(clients_every=2, metrics=("loss",))
 

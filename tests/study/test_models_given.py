@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 import turnout as to
-from tests.conftest import Turnout, models_of
+from tests.support.command import Turnout
+from tests.support.own_models import Net, study
+from tests.support.runs import models_of
 from turnout.errors import ConfigError, JournalError
 from turnout.journal import Journal
 from turnout.journal.open_database import open_for_writing
@@ -27,20 +29,6 @@ from turnout.report import write_report
 from turnout.study import Study, resolved_settings
 
 NOTE = "every seed starts from the weights of the given module; pass model=Net or model=lambda: Net(...) to draw new"
-
-
-class Net(nn.Module):
-    """Draws with PyTorch, with numpy and with Python, and initialises a layer in its own way."""
-
-    def __init__(self, width: int = 5, slope: float = 0.0) -> None:
-        super().__init__()
-        self.first, self.head, self.slope = nn.Linear(4, width), nn.Linear(width, 3), slope
-        nn.init.constant_(self.head.bias, 0.25)
-        self.scale = nn.Parameter(torch.rand(1) + np.random.rand() + random.random())  # noqa: NPY002
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.head(nn.functional.leaky_relu(self.first(x), self.slope)) * self.scale
-        return scores
 
 
 class RandomFeatures(nn.Module):
@@ -54,13 +42,6 @@ class RandomFeatures(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scores: Tensor = self.head(torch.relu(self.features(x) + self.shift))
         return scores
-
-
-def study(**more: Any) -> Study:
-    generator = torch.Generator().manual_seed(1)
-    pairs = [(torch.randn(n, 4, generator=generator), torch.arange(n) % 3) for n in (5, 8, 13)]
-    given = {"data": to.data.from_clients(pairs, test=pairs[0]), "model": Net, "rounds": 1, "seeds": 2}
-    return Study(**{**given, "local": to.local.SGD(lr=0.1, batch_size=4, epochs=1), **more})
 
 
 def starts(found: Study) -> list[float]:
@@ -90,7 +71,7 @@ class Drawn(nn.Module):
 )
 def test_contract_every_global_generator_is_keyed(draw: Callable[[], float]) -> None:
     def number(seed: int) -> float:
-        return made(lambda: Drawn(draw), "Drawn", torch.Generator().manual_seed(seed)).number.item()  # type: ignore[operator, union-attr]
+        return made(lambda: Drawn(draw), "Drawn", torch.Generator().manual_seed(seed)).number.item()  # type: ignore[operator]
 
     assert number(3) == number(3) != number(4)
 
@@ -106,7 +87,7 @@ def test_contract_the_users_own_initialisation_is_kept() -> None:
 
 def test_contract_the_global_generators_are_left_alone() -> None:
     def positions() -> tuple[Any, ...]:
-        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index] # noqa: NPY002
 
     before = positions()
     study().run()
@@ -160,7 +141,7 @@ def test_contract_the_given_module_is_not_touched() -> None:
 PROCESS = """
     import torch
     import turnout as to
-    from tests.study.test_models_given import Net, study
+    from tests.support.own_models import Net, study
     torch.rand({draws})
     for model in (Net, lambda: Net(7)):
         print(sum(float(value.double().sum()) for value in study(model=model).run().state_dict("study", 1).values()))
@@ -184,7 +165,7 @@ def test_contract_another_process_ends_at_the_same_model() -> None:
 
 
 def test_contract_a_class_is_named_and_a_function_is_told_by_what_it_makes() -> None:
-    assert resolved_settings(study(model=Net))["model"] == {"use": f"{__name__}:Net"}
+    assert resolved_settings(study(model=Net))["model"] == {"use": f"{Net.__module__}:Net"}
 
     class Local(Net):
         """One that no file can name."""

@@ -1,135 +1,139 @@
 """A rule is any class with its axis's method: one with only that method works in a study, on every axis."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.random import Generator
 from torch import nn
 
 from turnout import Fleet, Study
+from turnout.array_types import Ids
 from turnout.attacks.attack import drawn_attackers
 from turnout.axes import AXES
 from turnout.coordinator import Plan
-from turnout.data import Digits
+from turnout.data import Digits, Federation
 from turnout.errors import ConfigError
 from turnout.fleet import Deadline
 from turnout.local import SGD
 from turnout.models import Softmax
 from turnout.own_rules import completed
-from turnout.protocols import Choice, Combined, Kept, Moved, Timing
+from turnout.protocols import Choice, Combined, Kept, Moved, SlotUpdate, Timing
 from turnout.selection import Uniform
+from turnout.streams import Streams
 
 DATA = Digits(clients=6)
 
 
 class OnlyBuildData:
-    def build(self, streams):
+    def build(self, streams: Streams) -> Federation:
         return DATA.build(streams)
 
 
 class OnlyBuildModel:
-    def build(self, example_shape, num_outputs, generator):
+    def build(self, example_shape: Any, num_outputs: Any, generator: Any) -> nn.Module:
         return nn.Linear(example_shape[0], num_outputs)
 
 
 class OnlySplit:
-    def split(self, labels, num_clients, rng):
+    def split(self, labels: Ids, num_clients: int, rng: Generator) -> list[Ids]:
         return np.array_split(np.arange(len(labels)), num_clients)
 
 
 class OnlyUp:
-    def up(self, view):
+    def up(self, view: Any) -> Any:
         return view.population.everyone[view.round % 2 :]
 
 
 class OnlyDone:
-    def done(self, asked, clients, view):
+    def done(self, asked: Any, clients: Any, view: Any) -> Any:
         return np.maximum(asked // 2, 1)
 
 
 class OnlyRun:
-    def run(self, clients, steps, model_bytes, view):
+    def run(self, clients: Any, steps: Any, model_bytes: Any, view: Any) -> Any:
         return Timing(done=steps, late=np.zeros(len(clients), dtype=bool), round_seconds=float(len(clients)))
 
 
 class OnlyMembers:
-    def members(self, view):
+    def members(self, view: Any) -> Any:
         return np.arange(view.population.num_clients)[: 4 + view.round]
 
 
 class OnlyKeep:
-    def keep(self, pool, view, ask):
+    def keep(self, pool: Any, view: Any, ask: Any) -> Any:
         return Kept(clients=pool[1:])
 
 
 class OnlyChoose:
-    def choose(self, pool, view, ask):
+    def choose(self, pool: Any, view: Any, ask: Any) -> Any:
         return Choice.of(pool[:2])
 
 
 class OnlyUpdate:
-    def update(self, slot):
+    def update(self, slot: SlotUpdate) -> None:
         slot.param.sub_(slot.grad * 0.1)
 
 
 class OnlyFactor:
-    def factor(self, round):
+    def factor(self, round: Any) -> Any:
         return 1 / round
 
 
 class OnlySteps:
-    def steps(self, clients, view, per_epoch):
+    def steps(self, clients: Any, view: Any, per_epoch: Any) -> Any:
         return np.full(len(clients), 2, dtype=np.int64)
 
 
 class OnlyCoefficients:
-    def coefficients(self, facts):
+    def coefficients(self, facts: Any) -> Any:
         return facts.weights / facts.weights.sum()
 
 
 class OnlyCombine:
-    def combine(self, rows, memory, view, ask):
+    def combine(self, rows: Any, memory: Any, view: Any, ask: Any) -> Any:
         coefficients = np.full(len(rows.facts), 1 / len(rows.facts))
         return Combined(direction=rows.delta.mean(0), coefficients=coefficients)
 
 
 class OnlyAdvance:
-    def advance(self, model, step, memory):
+    def advance(self, model: Any, step: Any, memory: Any) -> Any:
         return Moved(model - step.direction)
 
 
 class OnlyTakes:
     lr = 0.1
 
-    def takes(self, view):
+    def takes(self, view: Any) -> Any:
         return view.round == 2
 
 
 class OnlyWeight:
     buffer_size, concurrency = 2, 3
 
-    def weight(self, staleness):
+    def weight(self, staleness: Any) -> Any:
         return np.ones(len(staleness))
 
 
 class OnlyForge:
-    def attackers(self, num_clients, streams):
+    def attackers(self, num_clients: Any, streams: Any) -> Any:
         return drawn_attackers(streams.seed, num_clients, 0.5)
 
-    def forge(self, seen):
+    def forge(self, seen: Any) -> Any:
         return -seen.own
 
 
 class OnlyRelabel:
-    def attackers(self, num_clients, streams):
+    def attackers(self, num_clients: Any, streams: Any) -> Any:
         return drawn_attackers(streams.seed, num_clients, 0.5)
 
-    def relabel(self, labels, num_classes):
+    def relabel(self, labels: Any, num_classes: Any) -> Any:
         return num_classes - 1 - labels
 
 
-def solver(**changes):
+def solver(**changes: Any) -> SGD:
     return SGD(**({"lr": 0.1, "batch_size": 8, "epochs": 1} | changes))
 
 
@@ -139,8 +143,8 @@ MINIMAL = [
     ("models", {"model": OnlyBuildModel()}),
     ("availability", {"fleet": Fleet(availability=OnlyUp())}),
     ("work", {"fleet": Fleet(work=OnlyDone())}),
-    ("clock", {"fleet": Fleet(clock=OnlyRun())}),
-    ("clock", {"fleet": Fleet(clock=OnlyRun()), "asynchrony": OnlyWeight()}),
+    ("clock", {"fleet": Fleet(clock=OnlyRun())}),  # type: ignore[arg-type]
+    ("clock", {"fleet": Fleet(clock=OnlyRun()), "asynchrony": OnlyWeight()}),  # type: ignore[arg-type]
     ("membership", {"fleet": Fleet(membership=OnlyMembers())}),
     ("filtering", {"filtering": OnlyKeep()}),
     ("selection", {"selection": OnlyChoose()}),
@@ -159,8 +163,8 @@ MINIMAL = [
 
 @pytest.mark.parametrize("engine", ["vectorised", "sequential"])
 @pytest.mark.parametrize(("axis", "changes"), MINIMAL, ids=lambda value: value if isinstance(value, str) else "")
-def test_contract_a_class_with_only_the_axis_method_is_a_rule(axis: str, changes, engine: str) -> None:
-    given = {"data": DATA, "model": Softmax(), "local": solver(), "rounds": 3} | changes
+def test_contract_a_class_with_only_the_axis_method_is_a_rule(axis: str, changes: dict[str, Any], engine: str) -> None:
+    given: dict[str, Any] = {"data": DATA, "model": Softmax(), "local": solver(), "rounds": 3} | changes
     result = Study(**given).run(engine=engine, progress=False)
     losses = result.loaded.rounds["loss"].to_numpy()
     assert np.isfinite(losses).all()
@@ -179,7 +183,7 @@ def test_contract_a_rule_that_has_everything_stays_as_it_is() -> None:
 
 
 def test_contract_a_completed_rule_keeps_its_name_and_can_be_sent_to_another_process() -> None:
-    plan = Plan(local=OnlyUpdate(), rounds=1, selection=OnlyChoose())
+    plan = Plan(local=OnlyUpdate(), rounds=1, selection=OnlyChoose())  # type: ignore[arg-type]
     again = pickle.loads(pickle.dumps(plan.local))
     assert type(again).__name__ == type(plan.local).__name__ == "OnlyUpdate"
     assert again.settings(np.arange(2), None)["lr"].tolist() == [1.0, 1.0]
@@ -187,8 +191,8 @@ def test_contract_a_completed_rule_keeps_its_name_and_can_be_sent_to_another_pro
 
 
 def test_identity_a_step_alone_is_sgd_with_one_full_batch() -> None:
-    given = {"data": DATA, "model": Softmax(), "rounds": 3}
-    own = Study(**given, local=OnlyUpdate()).run(progress=False)
+    given: dict[str, Any] = {"data": DATA, "model": Softmax(), "rounds": 3}
+    own = Study(**given, local=OnlyUpdate()).run(progress=False)  # type: ignore[arg-type]
     sgd = Study(**given, local=SGD(lr=0.1, epochs=1)).run(progress=False)
     torch.testing.assert_close(
         torch.tensor(own.loaded.rounds["loss"].to_numpy()), torch.tensor(sgd.loaded.rounds["loss"].to_numpy())
@@ -196,27 +200,27 @@ def test_identity_a_step_alone_is_sgd_with_one_full_batch() -> None:
 
 
 class NoSizes:
-    def weight(self, staleness):
+    def weight(self, staleness: Any) -> Any:
         return np.ones(len(staleness))
 
 
 class FewArguments:
-    def choose(self, pool):
+    def choose(self, pool: Any) -> Any:
         return Choice.of(pool)
 
 
 class SizeIsMethod:
-    def cohort_size(self):
+    def cohort_size(self) -> Any:
         return 2
 
-    def choose(self, pool, view, ask):
+    def choose(self, pool: Any, view: Any, ask: Any) -> Any:
         return Choice.of(pool)
 
 
 class NoFlag:
     knows_inclusion_prob = "yes"
 
-    def choose(self, pool, view, ask):
+    def choose(self, pool: Any, view: Any, ask: Any) -> Any:
         return Choice.of(pool)
 
 
@@ -230,7 +234,7 @@ class NoFlag:
         ({"selection": object()}, r"selection needs a rule with the method choose; got <object"),
     ],
 )
-def test_error_a_rule_that_lacks_something_is_told_what(changes, message: str) -> None:
+def test_error_a_rule_that_lacks_something_is_told_what(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Plan(local=solver(), rounds=1, **changes)
     with pytest.raises(ConfigError, match=message):

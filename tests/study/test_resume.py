@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from tests.conftest import models_of
-from tests.faults.harness import contents, differences
+from tests.support.fault_injection import contents, differences
+from tests.support.runs import models_of
 from turnout import load
 from turnout.aggregation import FedAvg, FedVARP
 from turnout.checkpoint import Checkpoint

@@ -1,5 +1,6 @@
 """A study as a value, and what running it promises."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.conftest import models_of
+from tests.support.runs import models_of
 from turnout import losses
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Turnover
@@ -87,7 +88,7 @@ def test_contract_seeds_are_counted_from_zero_or_given() -> None:
 def test_contract_data_is_redrawn_with_each_seed_unless_it_has_its_own() -> None:
     def asked(study: Study) -> dict[int, dict[int, int]]:
         frame = study.run().loaded.clients
-        return {seed: dict(zip(f["client"], f["asked_steps"], strict=True)) for seed, f in frame.groupby("seed")}
+        return {seed: dict(zip(f["client"], f["asked_steps"], strict=True)) for seed, f in frame.groupby("seed")}  # type: ignore[misc]
 
     everyone = {**SMALL, "selection": Uniform(), "fleet": Fleet(), "rounds": 1, "seeds": 2}
     redrawn, fixed = asked(Study(**everyone)), asked(Study(**everyone, data_seed=0))
@@ -237,7 +238,7 @@ def test_error_turnover_without_members_that_change_is_refused_unless_an_arm_has
     given = Turnover(on_departure="exclude")
     for changes in ({"turnover": given}, {"arms": (arm("a"), arm("b", turnover=given))}):
         with pytest.raises(ConfigError, match=r"turnover has an effect only if clients arrive and depart, and no arm"):
-            Study(**{**SMALL, **changes})  # type: ignore[arg-type]
+            Study(**{**SMALL, **changes})
     Study(**SMALL, turnover=given, arms=(arm("fixed"), arm("changing", **leaves)))
     Study(**{**SMALL, **leaves}, arms=(arm("a", turnover=given),))
 
@@ -249,7 +250,7 @@ def test_error_an_arm_changes_sections_that_exist() -> None:
 
 def test_contract_data_and_modules_made_in_python_are_told_apart() -> None:
     federation, other = from_clients(own_clients()), from_clients(own_clients()[::-1])
-    make = lambda data, model: Study(**{**SMALL, "data": data, "model": model})  # noqa: E731
+    make: Callable[..., Any] = lambda data, model: Study(**{**SMALL, "data": data, "model": model})  # noqa: E731
     net = Net()
     plain = resolved_settings(make(federation, net))
     assert plain == resolved_settings(make(from_clients(own_clients()), net))

@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 
 import turnout as to
-from tests.conftest import Turnout
-from tests.journal.records import record
+from tests.support.command import Turnout
+from tests.support.journal_records import record
+from tests.support.optional import present
 from turnout.errors import ConfigError
 from turnout.journal import load
 from turnout.study import resolved_settings, study_of
@@ -140,7 +141,7 @@ def mlflow_runs(folder: Path) -> tuple[Any, list[Any]]:
 
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.sqlite'}")
     experiment = client.get_experiment_by_name("phones")
-    return client, list(client.search_runs([experiment.experiment_id]))
+    return client, list(client.search_runs([present(experiment).experiment_id]))
 
 
 @needs("mlflow")
@@ -185,7 +186,7 @@ def offline_run(file: Path) -> dict[str, Any]:
 
     told: dict[str, Any] = {"config": {}, "history": []}
     for data in entries(file.read_bytes()):
-        entry = wandb_internal_pb2.Record()
+        entry = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
         entry.ParseFromString(data)
         if entry.HasField("run"):
             told["config"] |= {item.key: json.loads(item.value_json) for item in entry.run.config.update}

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.report.browser import Browser, Tab, browser_path
-from tests.report.journals import write
-from tests.ui.serving import ask, asked_for, is_ready, linked, rows, run, serving, start, visit, wait_for
+from tests.support.browser import Browser, Tab, browser_path
+from tests.support.report_journals import write
+from tests.support.ui_serving import ask, asked_for, is_ready, linked, rows, run, serving, start, visit, wait_for
 from turnout.ui import Server
 
 PATH = browser_path()
@@ -179,7 +179,7 @@ def test_contract_a_page_that_is_not_looked_at_does_not_listen(browser: Browser,
     for is_hidden, viewers in (("true", 0), ("false", 1)):
         tab.run(f"Object.defineProperty(document, 'hidden', {{ get: () => {is_hidden}, configurable: true }})")
         tab.run("document.dispatchEvent(new Event('visibilitychange'))")
-        wait_for(lambda wanted=viewers: server.watcher.viewers == wanted)
+        wait_for(lambda wanted=viewers: server.watcher.viewers == wanted)  # type: ignore[misc]
     assert is_quiet(browser, tab, server)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.report.journals import CONFIG, FACTS, record
-from tests.report.journals import ask as ask_journal
-from tests.ui.serving import ask, serving
+from tests.support.report_journals import CONFIG, FACTS, record
+from tests.support.report_journals import ask as ask_journal
+from tests.support.ui_serving import ask, serving
 from turnout.errors import JournalError
 from turnout.journal import Journal, RunInfo
 from turnout.journal.schema import FILE
@@ -129,7 +129,7 @@ def test_contract_a_page_hears_each_round_and_the_end(study: Study) -> None:
         events = events_of(server, "phones")
         assert next(events)[1]["done"] == 0
         assert next(events)[0] == "look"
-        seen = []
+        seen: list[Any] = []
         for expected in (0, 4, 8):  # four runs advance together; round 0 trains nobody
             study.go_on()
             while not seen or seen[-1] != expected:
@@ -204,6 +204,6 @@ def test_contract_nobody_is_watched_for_and_connections_are_let_go(study: Study)
         while next(events)[0] != "progress":
             pass
         assert len(server.watcher.connections) == 1
-        events.close()
+        events.close()  # type: ignore[attr-defined]
         while server.watcher.connections:
             pass

@@ -14,8 +14,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.report.journals import write
-from tests.ui.serving import COMMAND, ask, linked, rows, serving, start, wait_for
+from tests.support.report_journals import write
+from tests.support.ui_serving import COMMAND, ask, linked, rows, serving, start, wait_for
 from turnout.cli import main
 from turnout.errors import ConfigError
 from turnout.journal.schema import FILE

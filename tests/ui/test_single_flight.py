@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.journals import write
-from tests.ui.serving import ask, rows, serving
+from tests.support.report_journals import write
+from tests.support.ui_serving import ask, rows, serving
 from turnout.ui.single_flight import Once
 
 
@@ -54,7 +54,7 @@ def test_error_a_page_that_cannot_be_made_is_a_message_and_the_others_go_on(
     write(tmp_path / "huge", study="huge")
     from turnout.ui import server as module
 
-    real = module.report_page
+    real = module.report_page  # type: ignore[attr-defined]
 
     def make(folders: list[Path]) -> object:
         if folders[0].name == "huge":

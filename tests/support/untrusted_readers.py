@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.report.journals import held, write
+from tests.support.report_journals import held, write
 from turnout.analysis.compare import compare
 from turnout.checkpoint import CheckpointStore, LastModel, Stored, read_model
 from turnout.coordinator import State
@@ -109,9 +109,9 @@ def read_blob(data: bytes, folder: Path) -> object:
         except Exception as error:
             found.append(error)
     errors = [each for each in found if isinstance(each, Exception)]
-    for error in errors:
-        if type(error).__name__ != "JournalError":
-            raise error
+    for error in errors:  # type: ignore[misc]
+        if type(error).__name__ != "JournalError":  # type: ignore[misc]
+            raise error  # type: ignore[misc]
     return found
 
 

@@ -1,25 +1,29 @@
 """Claims about a local solver, checked of ours in its tests and of broken copies in the mutants' tests."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from tests.conftest import quadratic_task, run
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
 from turnout.coordinator import Cadence, Plan, State
-from turnout.engine import Vectorised
-from turnout.protocols import Population, View
+from turnout.engine import Engine, Task, Vectorised
+from turnout.protocols import Local, Population, View
 from turnout.streams import Streams
 from turnout.study.driver import Run, drive
 
 NEVER = Cadence(every=10**9)
 
 
-def moved(task, local, rounds=1, engine=None, **plan):
+def moved(task: Task, local: Local, rounds: int = 1, engine: Engine | None = None, **plan: Any) -> Tensor:
     """Return the model after some rounds."""
     return run(task, Plan(local=local, rounds=rounds, evaluate=NEVER, **plan), engine=engine)[0].model
 
 
-def together(jobs, engine=None):
+def together(jobs: list[tuple[Task, Plan, int]], engine: Vectorised | None = None) -> list[Tensor]:
     """Return the last models of several (task, plan, seed), answered in one drive."""
     runs = []
     for index, (task, plan, seed) in enumerate(jobs):
@@ -29,7 +33,15 @@ def together(jobs, engine=None):
     return [state.model for state in drive(runs, engine or Vectorised("cpu", block=1000), lambda _: None)]
 
 
-def view(round=1, *, clients=1, size=10, restart=0, memory=None, seed=0):
+def view(
+    round: int = 1,
+    *,
+    clients: int = 1,
+    size: int = 10,
+    restart: int = 0,
+    memory: dict[str, float] | None = None,
+    seed: int = 0,
+) -> View:
     """Return what a solver sees in a round."""
     return View(
         round=round,
@@ -42,14 +54,14 @@ def view(round=1, *, clients=1, size=10, restart=0, memory=None, seed=0):
     )
 
 
-def claim_the_pull_meets_the_proximal_point(solver):
+def claim_the_pull_meets_the_proximal_point(solver: type[Any]) -> None:
     # argmin ½h x² − e x + ½μ(x − x₀)² = (e + μ x₀) / (h + μ), from x₀ = 0
     task = quadratic_task([2.0], [[3.0]], [1])
     final = moved(task, solver(lr=0.05, steps=2000, batches="full", prox_strength=1.0))
     assert float(final) == pytest.approx(3.0 / (2.0 + 1.0), abs=1e-8)
 
 
-def claim_the_pull_stays_out_of_the_momentum(solver, engine=None):
+def claim_the_pull_stays_out_of_the_momentum(solver: type[Any], engine: Engine | None = None) -> None:
     # h = 1, e = 1, η = ½, ρ = ½, μ = 1, from 0.
     # k=0: g = −1, v = −1, x = ½;  k=1: g = −½, v = −1, pull ½, x = ½ − ½(−1 + ½) = ¾
     # k=2: g = −¼, v = −¾, pull ¾, x = ¾ − ½(−¾ + ¾) = ¾     (a pull that leaked into v would give another number)
@@ -58,7 +70,7 @@ def claim_the_pull_stays_out_of_the_momentum(solver, engine=None):
     assert float(moved(task, local, engine=engine)) == pytest.approx(0.75, abs=1e-12)
 
 
-def claim_work_is_the_displacement_under_a_constant_gradient(solver, **extra):
+def claim_work_is_the_displacement_under_a_constant_gradient(solver: type[Any], **extra: Any) -> None:
     # F = −x has gradient −1 everywhere, so the displacement is η_l‖a‖₁
     task = quadratic_task([0.0], [[1.0]], [1])
     local = solver(lr=0.1, steps=5, batches="full", **extra)
@@ -67,14 +79,14 @@ def claim_work_is_the_displacement_under_a_constant_gradient(solver, **extra):
     assert expected != pytest.approx(0.5)
 
 
-def claim_momentum_starts_afresh_every_round(solver):
+def claim_momentum_starts_afresh_every_round(solver: type[Any]) -> None:
     # F = −x: two steps of ρ = ½ move by 1 + 1.5 units of η, and the next round by as much again
     task = quadratic_task([0.0], [[1.0]], [1])
     local = solver(lr=0.1, steps=2, batches="full", momentum=0.5)
     assert float(moved(task, local, rounds=3)) == pytest.approx(3 * 0.1 * 2.5, abs=1e-12)
 
 
-def claim_clipping_bounds_the_data_alone(solver, engine=None):
+def claim_clipping_bounds_the_data_alone(solver: type[Any], engine: Engine | None = None) -> None:
     # F = −10 x, η = ½, μ = 1, clipped to 1.  k=0: g = −1, x = ½;  k=1: g = −1, pull ½, x = ½ + ½·½ = ¾
     # (clipping what is left of −10 + ½ would give x = 1)
     task = quadratic_task([0.0], [[10.0]], [1])

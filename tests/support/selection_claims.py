@@ -1,13 +1,17 @@
 """Claims about selection rules, each one assertion; the mutants are held against the same ones."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from tests.conftest import quadratic_task
-from tests.selection.asking import Desk, chosen, view
+from tests.support.engine_requests import answered
+from tests.support.selection_asking import Desk, chosen, view
+from tests.support.tasks import quadratic_task
+from turnout.array_types import Floats
 from turnout.engine import Sequential, Task
 from turnout.requests import Probe
 from turnout.streams import Streams
@@ -15,7 +19,7 @@ from turnout.streams import Streams
 UP = np.array([1, 3, 4, 8, 9, 12, 15, 17])  # ids are not places in the pool
 
 
-def claim_the_hardest_candidates_are_chosen(rule):
+def claim_the_hardest_candidates_are_chosen(rule: Any) -> None:
     """Of those asked for a loss, the cohort_size with the largest are chosen."""
     for seed in range(20):
         loss = np.random.default_rng(seed).permutation(18) * 1.0
@@ -32,18 +36,15 @@ def unlike_clients() -> Task:
     return quadratic_task([1.0] * 5, [[2.0], [5.0], [-3.0], [7.0], [1.0]], [3, 9, 4, 1, 12])
 
 
-def claim_batch_losses_are_the_clients_own(task: Task):
+def claim_batch_losses_are_the_clients_own(task: Task) -> None:
     """With samples alike, a mini-batch's loss is the client's loss, whatever was drawn."""
-    full, batch = (
-        Sequential().answer([(task, probe(batch_size))])[0].loss  # type: ignore[union-attr]
-        for batch_size in (None, 2)
-    )
+    full, batch = (answered(Sequential(), task, probe(batch_size)).loss for batch_size in (None, 2))
     own = 0.5 - np.array([2.0, 5.0, -3.0, 7.0, 1.0])  # ½x² − e x at x = 1
     assert np.allclose(full, own)
     assert np.allclose(batch, own)
 
 
-def probe(batch_size) -> Probe:
+def probe(batch_size: int | None) -> Probe:
     return Probe(
         round=1,
         streams=Streams(0),
@@ -55,7 +56,7 @@ def probe(batch_size) -> Probe:
     )
 
 
-def claim_one_of_each_group_is_chosen(greedy):
+def claim_one_of_each_group_is_chosen(greedy: Callable[..., Any]) -> None:
     """Clients in K groups of equal gradients: one of each is chosen and everyone is represented exactly."""
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -67,7 +68,7 @@ def claim_one_of_each_group_is_chosen(greedy):
         assert apart[picked].min(0).sum() == 0
 
 
-def claim_sending_is_unbiased(rule, draws=1500):
+def claim_sending_is_unbiased(rule: Any, draws: int = 1500) -> None:
     """The mean of Σ (p_i / π_i) Δ_i over draws is Σ p_i Δ_i."""
     sizes = np.array([1, 2, 3, 4, 5, 5])
     delta = torch.tensor([[8.0, 1.0], [0.5, -1.0], [-4.0, 3.0], [0.1, 0.1], [2.0, 2.0], [-1.0, 6.0]]).double()
@@ -75,13 +76,14 @@ def claim_sending_is_unbiased(rule, draws=1500):
     steps = []
     for seed in range(draws):
         choice = chosen(rule, np.arange(6), replace(here, streams=Streams(seed)), Desk(delta=delta))
+        assert choice.inclusion_prob is not None
         weights = here.weights[choice.clients] / choice.inclusion_prob
         steps.append(weights @ delta.numpy()[choice.clients])
     expected = here.weights @ delta.numpy()
     assert (np.abs(np.mean(steps, 0) - expected) < 4 * np.std(steps, 0) / np.sqrt(draws) + 1e-12).all()
 
 
-def best_subset(apart, size):
+def best_subset(apart: Floats, size: int) -> float:
     """The smallest G over all subsets of this size."""
     places = range(len(apart))
-    return min(apart[list(s)].min(0).sum() for s in itertools.combinations(places, size))
+    return min(float(apart[list(s)].min(0).sum()) for s in itertools.combinations(places, size))

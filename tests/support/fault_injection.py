@@ -87,7 +87,7 @@ def turnouts(folder: Path) -> Iterator[Turnout]:
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment["TURNOUT_CACHE"] = str(folder / "cache")  # the same choices in every process
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.forking"],
+        [sys.executable, "-m", "tests.support.forking_server"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -231,7 +231,7 @@ def _copy(database: Path) -> Iterator[Path]:
 
 
 @dataclass(slots=True)
-class LossAccumulator:
+class KillCounts:
     """What a series of kills came to."""
 
     kills: int = 0
@@ -241,7 +241,7 @@ class LossAccumulator:
     lost: Sequence[str] = ()  # what differed from a study that was never touched
 
 
-def torture(turnout: Turnout, study: Path, kills: int, rng: random.Random, power: float = 0.5) -> LossAccumulator:
+def torture(turnout: Turnout, study: Path, kills: int, rng: random.Random, power: float = 0.5) -> KillCounts:
     """Run a study untouched, then kill it so many times at random points, resume it, and compare.
 
     Args:
@@ -251,7 +251,7 @@ def torture(turnout: Turnout, study: Path, kills: int, rng: random.Random, power
         rng: draws the points.
         power: how often the power is cut, too.
     """
-    whole, tally = turnout.folder / f"{study.stem}-whole", LossAccumulator()
+    whole, tally = turnout.folder / f"{study.stem}-whole", KillCounts()
     run = ("run", study, "--allow-code", "--out")
     begun = time.monotonic()
     ended = turnout.run(*run, whole)

@@ -1,15 +1,31 @@
 """Answers made up by hand, for rules that are called without a round around them."""
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
 
+from turnout.array_types import Ids
 from turnout.protocols import Combined, Population, View
 from turnout.rows import Facts, Rows
 from turnout.streams import Streams
 from turnout.traits import AggregationTraits, traits_of
 
 
-def facts(clients, *, weights=None, steps=None, asked=None, work=None, times=None, prob=None, lr=0.1, total=None):
+def facts(
+    clients: Any,
+    *,
+    weights: ArrayLike | None = None,
+    steps: Any = None,
+    asked: ArrayLike | None = None,
+    work: ArrayLike | None = None,
+    times: ArrayLike | None = None,
+    prob: ArrayLike | None = None,
+    lr: ArrayLike = 0.1,
+    total: int | None = None,
+) -> Facts:
     """Facts of these clients; equal weights over `total` clients, one step and one draw each unless said."""
     clients = np.asarray(clients, dtype=np.int64)
     n, total = len(clients), total or int(clients.max(initial=0)) + 1
@@ -28,7 +44,16 @@ def facts(clients, *, weights=None, steps=None, asked=None, work=None, times=Non
     )
 
 
-def view(sizes, dim, *, round=1, counted=None, label_counts=None, seed=0, budget=1 << 30):
+def view(
+    sizes: Any,
+    dim: int,
+    *,
+    round: int = 1,
+    counted: Any = None,
+    label_counts: Ids | None = None,
+    seed: int = 0,
+    budget: int = 1 << 30,
+) -> View:
     """A round's view of clients with these sizes, at the model 1, 1, …"""
     sizes = np.asarray(sizes, dtype=np.int64)
     population = Population.of(sizes, label_counts)
@@ -42,12 +67,20 @@ def view(sizes, dim, *, round=1, counted=None, label_counts=None, seed=0, budget
     return View(round=round, rounds=100, streams=Streams(seed), population=population, model=model, table_budget=budget)
 
 
-def combined(rule, given: Facts, delta, here: View, memory=None, extra=None) -> Combined:
+def combined(
+    rule: Any,
+    given: Facts,
+    delta: Any,
+    here: View,
+    memory: dict[str, Any] | None = None,
+    extra: Tensor | None = None,
+) -> Combined:
     """What a rule, linear or not, makes of these changes."""
     delta = torch.as_tensor(np.asarray(delta, dtype=float))
     if delta.dim() == 1:
         delta = delta[:, None]
     if traits_of(AggregationTraits, rule).is_rowwise:
-        return rule.combine(Rows(given, delta, extra), memory or {}, here, None)
+        result: Combined = rule.combine(Rows(given, delta, extra), memory or {}, here, None)
+        return result
     coefficients = rule.coefficients(given)
     return Combined(direction=torch.as_tensor(coefficients) @ delta, coefficients=coefficients, memory=memory or {})

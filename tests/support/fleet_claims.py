@@ -1,23 +1,38 @@
 """What every fleet must do, as assertions that the tests make of our rules and the mutants must fail."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
-from tests.conftest import quadratic_task, run
+from tests.support.runs import run
+from tests.support.tasks import quadratic_task
+from turnout.array_types import Ids
 from turnout.coordinator import Plan
-from turnout.fleet import Deadline, Fleet, Recorded, Trace
+from turnout.fleet import Deadline, Fleet, HalfAndHalf, Recorded, Trace
 from turnout.fleet.replay import Jobs, Recording
 from turnout.fleet.traces import UP, Intervals
 from turnout.local import SGD
 from turnout.protocols import Population, View
+from turnout.requests import Record
 from turnout.streams import Streams
 
 GD = SGD(lr=0.1, steps=2, batches="full")
 
 
-def view_of(clients, round=1, *, seed=0, labels=None, there=None, seconds=0.0, rounds=1000):
+def view_of(
+    clients: int,
+    round: int = 1,
+    *,
+    seed: int = 0,
+    labels: Ids | None = None,
+    there: ArrayLike | None = None,
+    seconds: float = 0.0,
+    rounds: int = 1000,
+) -> Any:
     """What a rule sees of so many clients of one sample each."""
     population = Population.of(np.ones(clients, dtype=np.int64), label_counts=labels)
     if there is not None:
@@ -32,14 +47,14 @@ def view_of(clients, round=1, *, seed=0, labels=None, there=None, seconds=0.0, r
     )
 
 
-def trace_of(*rows, clients=None):
+def trace_of(*rows: Any, clients: None = None) -> Trace:
     """A trace of (client, start, end) rows in which clients are up."""
     client, start, end = (np.array(column) for column in zip(*rows, strict=True))
     states = np.full(len(rows), UP, dtype=np.int8)
     return Trace.of(Intervals(client.astype(np.int64), start.astype(float), end.astype(float), states), clients)
 
 
-def recording(rows, *, rounds=4, clients=4, up=None):
+def recording(rows: Sequence[tuple[Any, ...]], *, rounds: int = 4, clients: int = 4, up: Any = None) -> Recording:
     """A recorded run of (client, round, asked, progress, seconds, cut off); `up`, a row per round, is everyone."""
     columns = [np.array(column) for column in zip(*sorted(rows), strict=True)]
     names = ("clients", "rounds", "asked", "progress", "seconds", "cut_off")
@@ -49,7 +64,7 @@ def recording(rows, *, rounds=4, clients=4, up=None):
     return Recording(name="a run", num_clients=clients, planned_rounds=rounds, up=packed, members=None, jobs=jobs)
 
 
-def assert_replays(make, trace, times):
+def assert_replays(make: Callable[..., Any] | type[Any], trace: Trace, times: list[int]) -> None:
     """A recorded fleet has up exactly whom the trace has up at that time, however often and in what order it is asked.
 
     `make(trace)` returns the rule with a round of ten seconds.
@@ -63,9 +78,9 @@ def assert_replays(make, trace, times):
             assert np.array_equal(got, np.unique(owner[now])), f"at {time} s"
 
 
-def assert_halves_lose_the_same(rule, clients=20, rounds=8):
+def assert_halves_lose_the_same(rule: HalfAndHalf, clients: int = 20, rounds: int = 8) -> None:
     """Each half comes in its turn, and both lose the same share, drawn anew each round."""
-    absentees = {1: set(), 0: set()}
+    absentees: Any = {1: set(), 0: set()}
     for round in range(1, rounds + 1):
         half = np.arange(clients // 2) + (0 if round % 2 == 1 else clients // 2)
         up = rule.up(view_of(clients, round))
@@ -75,7 +90,7 @@ def assert_halves_lose_the_same(rule, clients=20, rounds=8):
     assert all(len(ids) > 2 for ids in absentees.values())
 
 
-def assert_time_goes_on(clock, *, comes_after=500.0, rounds=40):
+def assert_time_goes_on(clock: Any, *, comes_after: float = 500.0, rounds: int = 40) -> list[Record]:
     """When nobody is up, rounds pass, time passes, and those who come later are asked."""
     fleet = Fleet(availability=Recorded(trace=trace_of((1, comes_after, 1e9)), repeat=False), clock=clock)
     task = quadratic_task([1.0, 1.0], [[1.0], [2.0]], [1, 1])
@@ -88,7 +103,7 @@ def assert_time_goes_on(clock, *, comes_after=500.0, rounds=40):
     return records
 
 
-def assert_asks_who_is_up_now(wrap=lambda rule: rule):
+def assert_asks_who_is_up_now(wrap: Callable[..., Any] | type[Any] = lambda rule: rule) -> None:
     """With too few up, those who are up are asked, and the shortage is recorded."""
     from turnout.selection import Uniform
 

@@ -1,16 +1,31 @@
 """FilFL as its paper writes it, with sets: every average is made anew, and every value is asked for again."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
+from torch import Tensor
+
+from turnout.array_types import Floats, Ids
 
 
-def filtered(deltas, order, loss, coins, *, mode="deterministic", offset=10.0):
+def filtered(
+    deltas: Tensor,
+    order: list[int],
+    loss: Callable[..., Any],
+    coins: Floats,
+    *,
+    mode: str = "deterministic",
+    offset: float = 10.0,
+) -> Ids:
     """Return who is kept, having checked at every step that X is a part of Y."""
 
-    def reward(members):  # R(∅) = 0, as in the authors' code
+    def reward(members: set[int]) -> float:  # R(∅) = 0, as in the authors' code
         return offset - loss(-deltas[torch.tensor(sorted(members))].mean(0)) if members else 0.0
 
-    inside, outside = set(), set(order)
+    inside: set[int] = set()
+    outside = set(order)
     for client, coin in zip(order, coins, strict=True):
         a = reward(inside | {client}) - reward(inside)
         b = reward(outside - {client}) - reward(outside)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.protocols import Memory
 from turnout.rows import Facts, Step
 
 
@@ -49,7 +50,9 @@ def step_of(delta: Any, coefficients: Any = None, **facts: Any) -> Step:
 
 def followed(rule: Any, directions: Iterable[Any], *, start: Any = None, **facts: Any) -> list[Tensor]:
     """Return the models after each of these directions, one client each."""
-    model, memory, models = None if start is None else torch.as_tensor(start, dtype=torch.float64), {}, []
+    model = None if start is None else torch.as_tensor(start, dtype=torch.float64)
+    memory: Memory = {}
+    models: list[Tensor] = []
     for direction in directions:
         step = step_of([direction], **facts)
         moved = rule.advance(torch.zeros_like(step.direction) if model is None else model, step, memory)

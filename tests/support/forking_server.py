@@ -6,9 +6,12 @@ system function: that is how a kill lands inside the writing of a checkpoint.
 
 import json
 import os
+import pkgutil
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +67,21 @@ def child(order: dict[str, Any]) -> None:
         os._exit(1)
 
 
+def import_everything() -> None:
+    """Import what any command imports when it needs it, so that no process has to."""
+    import sklearn.datasets  # noqa: F401
+
+    import turnout
+
+    for module in pkgutil.walk_packages(turnout.__path__, "turnout."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    assert threading.active_count() == 1, "a process with threads cannot be forked safely"
+
+
 def serve() -> None:
     """Fork a process for each line of standard input; tell its id, and how it ended."""
-    import turnout.cli  # noqa: F401
-
+    import_everything()
     print("ready", flush=True)
     for line in sys.stdin:
         process = os.fork()

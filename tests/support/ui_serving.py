@@ -12,35 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import dedent
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.report.browser import Browser, Tab
+from tests.support.browser import Browser, Tab
+from tests.support.study_texts import SMALL
 from turnout.journal.schema import FILE
 from turnout.ui import Server
 
 PATIENCE_SECONDS = 120
 COMMAND = (sys.executable, "-c", "from turnout.cli import main; main()")
-STUDY = """\
-    name   = "small"
-    rounds = 3
-    seeds  = 2
-    data   = { use = "digits", clients = 12 }
-    model  = "softmax"
-    fleet  = { availability = { use = "bernoulli", prob = 0.8 } }
-    local  = { lr = 0.2, batch_size = 16, epochs = 1 }
-
-    [selection]
-    cohort_size = 4
-
-    [[arm]]
-    name = "FedAvg"
-
-    [[arm]]
-    name   = "<script>alert(1)</script>"
-    recipe = "fedprox"
-    """
 
 
 class Answer(NamedTuple):
@@ -85,7 +66,7 @@ def rows(answer: Answer) -> dict[str, dict[str, Any]]:
 def start(folder: Path, out: Path, *settings: str) -> "subprocess.Popen[str]":
     """Start the small study, with other settings, in another process."""
     file = folder / "small.toml"
-    file.write_text(dedent(STUDY), encoding="utf-8")
+    file.write_text(SMALL.replace("FedProx", "<script>alert(1)</script>"), encoding="utf-8")
     changes = [part for setting in settings for part in ("--set", setting)]
     return subprocess.Popen(
         [*COMMAND, "run", str(file), "--out", str(out), *changes],

@@ -94,7 +94,7 @@ CLOCKS = """
 BUFFERS = """
     [[arm]]
     name = "BatchNorm"
-    model = { use = "tests.faults.studies:Normed" }
+    model = { use = "tests.support.fault_studies:Normed" }
     """
 
 STUDIES = {"memories": MEMORIES, "choices": CHOICES, "servers": SERVERS, "clocks": CLOCKS, "buffers": BUFFERS}

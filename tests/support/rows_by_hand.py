@@ -6,26 +6,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from tests.conftest import quadratic_task
-from turnout.coordinator import Plan, State
+from tests.support.tasks import quadratic_task, train_of
 from turnout.coordinator.generators import settle
 from turnout.data.federation import from_clients
-from turnout.engine import Engine, Sequential, Task
+from turnout.engine import Task
 from turnout.protocols import Combined, Population, View
-from turnout.requests import Record, Trained
+from turnout.requests import Trained
 from turnout.rows import Facts, Rows
 from turnout.streams import SERVER, Streams
-from turnout.study.driver import Run, drive
 from turnout.traits import AggregationTraits, traits_of
 
 
 def rows_of(
     delta: Any,
     *,
-    sizes: Sequence[int] | None = None,
-    multiplicity: Sequence[int] | None = None,
+    sizes: ArrayLike | None = None,
+    multiplicity: ArrayLike | None = None,
     with_extra: bool = True,
 ) -> Rows:
     """Return rows of clients 0 … n−1, all of whom took part and did two steps; the extra rows are ones."""
@@ -73,13 +72,14 @@ def combined(rule: Any, rows: Rows, memory: Any = None, *, root: Any = None, **v
     if not traits_of(AggregationTraits, rule).is_rowwise:
         coefficients = rule.coefficients(rows.facts)
         return Combined(direction=torch.from_numpy(coefficients) @ rows.delta, coefficients=coefficients)
-    steps = settle(rule.combine(rows, {} if memory is None else memory, view_of(rows, **view), ByHand(root)))
+    steps: Any = settle(rule.combine(rows, {} if memory is None else memory, view_of(rows, **view), ByHand(root)))
     answer: Any = None
     while True:
         try:
             assert steps.send(answer) == "train on server"
         except StopIteration as stop:
-            return stop.value
+            result: Combined = stop.value
+            return result
         own = rows.delta.mean(0) if root is None else torch.as_tensor(root, dtype=rows.delta.dtype)
         answer = Trained(
             clients=np.array([SERVER]),
@@ -100,16 +100,7 @@ def rooted_task(minima: Sequence[Sequence[float]], root: Sequence[float], sizes:
     """Return quadratics of curvature one with these minima, and one more at the server."""
     task = quadratic_task([1.0] * len(minima), minima, sizes or [1] * len(minima))
     target = torch.tensor([[1.0, *root]], dtype=torch.float64)
-    train = task.federation.train
+    train = train_of(task.federation)
     clients = [train.of(i) for i in range(len(minima))]
     federation = from_clients(clients, server=(torch.zeros(1, 1, dtype=torch.float64), target))
     return replace(task, federation=federation)
-
-
-def run_rooted(task: Task, plan: Plan, engine: Engine | None = None) -> tuple[State, list[Record]]:
-    """Run one plan on a task whose server has samples."""
-    population = Population.of(task.federation.sizes, server_size=len(task.federation.server or ()))
-    state, records = State.start(task.layout.flatten(task.module), population), []
-    job = Run(index=0, task=task, plan=plan, state=state, streams=Streams(0), population=population)
-    (final,) = drive([job], engine or Sequential(), lambda batch: records.extend(r for _, r in batch))
-    return final, records

@@ -1,7 +1,10 @@
 """What attackers see, made up by hand; and every attack with settings that suit any case."""
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from turnout.attacks import (
     FreeRider,
@@ -17,7 +20,7 @@ from turnout.attacks import (
 from turnout.attacks.attack import Seen
 from turnout.streams import Streams
 
-FORGERS = {
+FORGERS: dict[str, type[Any]] = {
     "sign-flip": SignFlip,
     "scaled-update": ScaledUpdate,
     "gaussian": Gaussian,
@@ -27,18 +30,25 @@ FORGERS = {
     "inner-product": InnerProduct,
     "little-is-enough": LittleIsEnough,
 }
-ATTACKS = {**FORGERS, "label-flip": LabelFlip}
+ATTACKS: dict[str, type[Any]] = {**FORGERS, "label-flip": LabelFlip}
 
 
-def scene(delta, hostile, *, clients=None, model=None, round=1, seed=0) -> Seen:
+def scene(
+    delta: ArrayLike,
+    hostile: ArrayLike,
+    *,
+    clients: ArrayLike | None = None,
+    model: list[float] | None = None,
+    round: int = 1,
+    seed: int = 0,
+) -> Seen:
     """Return what attackers see of these rows; `hostile` says which are theirs."""
     rows = torch.as_tensor(np.array(delta, dtype=float))
-    hostile = np.asarray(hostile, dtype=bool)
     return Seen(
         round=round,
         streams=Streams(seed),
         model=torch.ones(rows.shape[1], dtype=rows.dtype) if model is None else torch.tensor(model, dtype=rows.dtype),
         clients=np.arange(len(rows)) if clients is None else np.asarray(clients),
-        hostile=hostile,
+        hostile=np.asarray(hostile, dtype=bool),
         delta=rows,
     )

@@ -1,15 +1,17 @@
 """Claims about FilFL's filter; the tests make them of ours, and the mutants must fail them."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
-from tests.filtering.reference import filtered
-from tests.filtering.test_greedy import Ear, distance_to
+from tests.support.filtering_asking import Ear, distance_to
+from tests.support.filtering_reference import filtered
 from turnout.filtering import Greedy
 from turnout.streams import Streams
 
 
-def claim_decides_as_written(most=None, clients=9, seeds=range(25)):
+def claim_decides_as_written(most: int | None = None, clients: int = 9, seeds: range = range(25)) -> None:
     """Running sums and remembered values decide as sets averaged anew do, with two evaluations a client and two."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -26,7 +28,7 @@ def claim_decides_as_written(most=None, clients=9, seeds=range(25)):
             assert spared == int(sum(len(models) == 1 for models in ear.models)) <= 1
 
 
-def claim_equal_gains_are_a_fair_coin(accepts):
+def claim_equal_gains_are_a_fair_coin(accepts: Any) -> None:
     """With a⁺ = b⁺ > 0 the probability is ½, whatever came before."""
     for before in ((5.0, 0.0), (0.0, 5.0)):
         accepts(*before, "randomised", 0.3)
