@@ -18,7 +18,7 @@ from turnout.errors import ConfigError, JournalError, StudyNote
 from turnout.journal import frames as loaded_frames
 from turnout.journal.recorded_run import read_run, recording_in
 from turnout.requests import Outcome, Progress
-from turnout.study import Result, load_study, preview_notes, resolved
+from turnout.study import Result, load_study, preview_notes, resolved_settings
 
 CLIENTS, ROUNDS = 12, 9
 SPREAD = to.fleet.Lognormal(median=1.0, sigma=0.7)
@@ -349,8 +349,8 @@ def test_identity_the_resolved_study_is_the_study(tmp_path: Path) -> None:
     study(fleet=fleet, **changes).run(tmp_path / "recorded", engine="sequential")
     by_name = study(fleet={"use": "journal", "run": str(tmp_path / "recorded"), **ending})
     by_function = study(fleet=to.fleet.replay(run=str(tmp_path / "recorded"), **ending))
-    assert resolved(by_name) == resolved(by_function)
-    assert resolved(by_name)["fleet"]["clock"]["use"] == "journal"
+    assert resolved_settings(by_name) == resolved_settings(by_function)
+    assert resolved_settings(by_name)["fleet"]["clock"]["use"] == "journal"
     file = tmp_path / "study.toml"
     file.write_text(
         'rounds = 9\nmodel = "softmax"\nlocal = { lr = 0.1, steps = 1 }\ndata = { use = "synthetic", clients = 12 }\n'
