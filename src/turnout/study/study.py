@@ -154,7 +154,7 @@ class Study:
 
         Args:
             out: the folder to keep it in; None keeps it in memory.
-            engine: "vectorised", "sequential", or an engine of your own.
+            engine: "vectorised", "sequential", "ray", or an engine, such as `turnout.engine.Ray(address=…)`.
             on_progress: called with (arm, seed, record) after every round of every run.
             together: how many runs advance in step; None chooses by the size of the model.
             progress: whether to show on standard error how far a run of more than two seconds is.
