@@ -135,7 +135,7 @@ def test_error_a_folder_that_holds_another_study_is_left_alone(turnout: Turnout)
         ),
         (
             ("run", "small.toml", "--address", "head:6379"),
-            "Only the engine ray has an address; got 'head:6379' for vec",
+            "Only the engine ray has an address; got 'head:6379'",
         ),
         (("run", "small.toml", "--seeds", "0"), "--seeds"),
         (("check", "bad.toml"), "bad.toml:2: This is not valid TOML"),

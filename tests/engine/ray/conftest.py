@@ -6,13 +6,17 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import blob_task
 from turnout.engine import EngineWrapper, Ray
 from turnout.engine.ray import blocks
+from turnout.engine.ray.cluster import library
+from turnout.requests import Evaluate
 
 CLONE_NEWNET = 0x40000000
 MARK = f"turnout-test-{uuid.uuid4().hex}"  # in the environment of every process that these tests start
@@ -28,7 +32,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="package")
 def network() -> Iterator[None]:
     """Leave the machine's network for one that has only loopback, for these tests and what they start."""
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'turnout[ray]'")
+    if find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install 'turnout[ray]'")
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/self/ns/net", os.O_RDONLY) if Path("/proc/self/ns/net").exists() else -1
     if before < 0 or libc.unshare(CLONE_NEWNET):
@@ -78,6 +83,7 @@ def wait_until(is_so: Callable[[], Any], seconds: float = 60.0) -> None:
 
 def new_cluster(*cores: int) -> Any:
     """Return a cluster with so many nodes; the first is the head."""
+    library()  # sets Ray up before it is imported
     from ray.cluster_utils import Cluster
 
     how: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 100 << 20}
@@ -98,8 +104,19 @@ def cluster(network: None) -> Iterator[Any]:
 class KeptOpen(EngineWrapper):
     """The real engine, which a study does not close: workers take seconds to start."""
 
+    inside: Ray
+
     def close(self) -> None:
         pass
+
+    def man(self) -> Any:
+        """Wait until all three workers are ready, and return the connection."""
+        if self.inside.opened is None:
+            task = blob_task()
+            self.answer([(task, Evaluate(round=0, model=task.layout.flatten(task.module), buffers=None))])
+        cluster = self.inside.opened[0]
+        wait_until(lambda: cluster.finished([]) == [] and [w.is_ready for w in cluster.workers] == [True] * 3)
+        return cluster
 
 
 @pytest.fixture(scope="package")
@@ -113,5 +130,5 @@ def on_three(cluster: Any) -> Iterator[KeptOpen]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small studies into many blocks."""
-    monkeypatch.setattr(blocks, "BLOCK_WORK", 5e4)
+    monkeypatch.setattr(blocks, "BLOCK_WORK", 2e4)
     monkeypatch.setattr(blocks, "BLOCK_SAMPLES", 10)

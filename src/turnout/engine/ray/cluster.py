@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -34,7 +35,12 @@ ANSWER_SECONDS = 5.0  # that the head may take to answer at first
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"  # with which a gRPC client begins
 SETTINGS_FRAME = 4  # the kind of frame with which a gRPC server begins
 SAME_VERSIONS = ("python", "turnout", "torch", "numpy")
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "error", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
+SETTINGS = {  # of Ray, where the user has not set them
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "error",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what it would say of dead workers amid a study's own output
+}
 RESUME = (
     "The study's folder has all rounds up to the last checkpoint: resume it with turnout resume, on this machine or, "
     "with --address, on another cluster."
@@ -68,6 +74,7 @@ class Cluster:
         self.head = (host.strip("[]"), int(port))
         self.remote = self.ray.remote(Worker)
         self.workers: list[Remote] = []
+        self.warned: set[str] = set()  # what workers warned of: each of them would, and is told of once
         self.looked_at = time.monotonic()
         self.silent_since: float | None = None  # when the head was first found not to answer
         self.unmanned_since: float | None = None  # when no worker was first found ready
@@ -183,10 +190,10 @@ class Cluster:
 
 
 def library() -> Any:
-    """Return Ray, imported when it is first needed; set up not to send usage statistics, nor to print logs."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    """Return Ray, imported when it is first needed; set up to ask for a token, and not to send or print anything."""
+    if "ray" not in sys.modules:  # it reads them once; imported by others, it protects a cluster of our own by itself
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:

@@ -35,7 +35,6 @@ class Dispatch:
         self.merged = 0  # blocks, in their order
         self.deaths: Counter[int] = Counter()
         self.shared: dict[Any, tuple[torch.Tensor, Any]] = {}  # tensors of this call in the object store
-        self.warned: set[str] = set()
 
     def answers(self) -> list[Answer]:
         """Return the answers when all blocks are done; raise Interrupted if the watch asks for it."""
@@ -103,15 +102,16 @@ class Dispatch:
             said = str(error).strip().partition("\n")[0]
             raise EngineError(
                 f"Workers need enough memory for a block; {MOST_DEATHS} in a row died with a block of round "
-                f"{request.round} ({type(task.module).__name__}): {said} Use fewer workers on each node, or a smaller local.batch_size."
+                f"{request.round} ({type(task.module).__name__}): {said} "
+                "Use fewer workers on each node, or a smaller local.batch_size."
             )
 
     def _merge(self, arrived: list[Any]) -> None:
         """Add the block whose turn it is."""
         outcome, told = arrived
         for message in told:
-            if message not in self.warned:
-                self.warned.add(message)
+            if message not in self.cluster.warned:
+                self.cluster.warned.add(message)
                 warnings.warn(message, stacklevel=2)
         if isinstance(outcome, Exception):
             raise outcome
