@@ -73,12 +73,12 @@ def wait_until_gone(but: frozenset[int] = frozenset(), seconds: float = 20.0) ->
     wait_until(lambda: not set(marked()) - but, seconds)
 
 
-def wait_until(is_so: Callable[[], Any], seconds: float = 60.0) -> None:
+def wait_until(is_so: Callable[[], Any], seconds: float = 120.0, every: float = 0.05) -> None:
     """Raise unless something becomes true in time."""
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def new_cluster(*cores: int) -> Any:

@@ -16,7 +16,7 @@ class Slow(nn.Module):
         self.folder, self.seconds = folder, seconds
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and self.folder:
+        if float(x.detach().abs().sum()) >= 0 and self.training and self.folder:  # no tracer follows that
             Path(self.folder, str(os.getpid())).touch()
             time.sleep(self.seconds)
         return self.layer(x)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +44,16 @@ def small(tmp_path: Path) -> Path:
     return file
 
 
-def start(small: Path, *arguments: str) -> "subprocess.Popen[str]":
+@contextmanager
+def started(small: Path, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
     """Start the command as a process of its own, in the folder of the study file."""
     command = [sys.executable, "-m", "turnout", *arguments]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=small.parent, text=True, **pipes)
+    with subprocess.Popen(command, cwd=small.parent, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def has_rounds(folder: Path, count: int) -> bool:
@@ -63,17 +70,17 @@ def test_contract_ctrl_c_leaves_nothing_running_and_resume_ends_with_the_same_bi
     small: Path, on_three: KeptOpen
 ) -> None:
     others = frozenset(marked())
-    process = start(small, "run", "small.toml", "--engine", "ray")
-    wait_until(lambda: has_rounds(small.parent / "runs" / "small", 2))
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    with started(small, "run", "small.toml", "--engine", "ray") as process:
+        wait_until(lambda: has_rounds(small.parent / "runs" / "small", 2), every=0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     note, said = err.splitlines()
     assert note.startswith("note: stopping: a round that ends within 1 s is saved")
     assert said.startswith("stopped: round ")
     wait_until_gone(but=others)
-    process = start(small, "resume", "runs/small")
-    out, err = process.communicate(timeout=120)
+    with started(small, "resume", "runs/small") as process:
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
     assert out.startswith("small   1 arm x 2 seeds   120 rounds   ray   runs/small\n")
     wait_until_gone(but=others)
@@ -92,10 +99,10 @@ def whole_on_three(small: Path, on_three: KeptOpen) -> dict[int, dict[str, torch
 @pytest.mark.slow
 def test_contract_a_study_outlives_its_cluster(small: Path, on_three: KeptOpen) -> None:
     lost, folder = new_cluster(1), small.parent / "runs" / "small"
-    process = start(small, "run", "small.toml", "--engine", "ray", "--address", lost.address)
-    wait_until(lambda: has_rounds(folder, 2))
-    lost.remove_node(lost.head_node, allow_graceful=False)
-    _, err = process.communicate(timeout=90)
+    with started(small, "run", "small.toml", "--engine", "ray", "--address", lost.address) as process:
+        wait_until(lambda: has_rounds(folder, 2), every=0.5)
+        lost.remove_node(lost.head_node, allow_graceful=False)
+        _, err = process.communicate(timeout=90)
     assert process.returncode == 1
     first, last = err.splitlines()
     assert first.startswith("The Ray cluster is lost: ")
