@@ -357,7 +357,7 @@ def test_contract_a_page_has_no_placeholder_left(page: Path) -> None:
     assert [line for line in lines if re.fullmatch(r"[A-Z]{3,}|TODO.*|FIXME.*", line.strip())] == []
 
 
-@pytest.mark.parametrize("name", ["attacks", "live", "privacy", "reliability"])
+@pytest.mark.parametrize("name", ["attacks", "cluster", "live", "privacy", "reliability"])
 def test_contract_every_test_that_a_page_names_is_there(name: str) -> None:
     page = (ROOT / "docs" / f"{name}.md").read_text()
     tests = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))

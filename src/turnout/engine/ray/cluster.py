@@ -28,6 +28,7 @@ from turnout.engine.vectorised.autotune import cores
 from turnout.errors import ConfigError, EngineError
 
 LOCAL = "local"
+SHORT = "/tmp" if os.path.isdir("/tmp") else None  # sockets lie in it, and the path of a socket is short
 POLL_SECONDS = 0.2  # between two looks at whether the study was asked to stop
 GROW_SECONDS = 1.0  # between two looks at who is there
 LOST_SECONDS = 5.0  # without an answer of the cluster's head
@@ -64,7 +65,7 @@ class Cluster:
 
     def __init__(self, address: str, workers: int | None, store_bytes: int, patience_seconds: float) -> None:
         self.ray, self.address, self.wanted, self.patience = library(), address, workers, patience_seconds
-        self.folder = tempfile.TemporaryDirectory(prefix="turnout-ray-", dir="/tmp", ignore_cleanup_errors=True)
+        self.folder = tempfile.TemporaryDirectory(prefix="turnout-ray-", dir=SHORT, ignore_cleanup_errors=True)
         try:
             self._connect(store_bytes)
         except BaseException:
