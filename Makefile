@@ -6,7 +6,7 @@ SUPPORTED := import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] < 
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
-.PHONY: install demo test lint bench bench-peers digests interoperability docs
+.PHONY: install demo test lint bench bench-peers bench-ray digests interoperability docs
 .NOTPARALLEL:
 
 install: $(VENV)/.installed-dev
@@ -46,6 +46,9 @@ bench: $(VENV)/.installed-dev
 
 bench-peers: $(VENV)/.installed-dev
 	@mkdir -p runs/bench; $(BIN)/python -m benchmarks.peers.run --json runs/bench/peers.json
+
+bench-ray: $(VENV)/.installed-dev $(VENV)/.installed-ray
+	@mkdir -p runs/bench; $(BIN)/python -m benchmarks.ray --json runs/bench/ray.json
 
 # Has any number changed since it was last recorded? The table says which, and why where a change was meant.
 digests: $(VENV)/.installed-dev

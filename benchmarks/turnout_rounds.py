@@ -18,7 +18,7 @@ from turnout import losses
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence, Plan, State
 from turnout.data.federation import from_clients
-from turnout.engine import Task, Vectorised
+from turnout.engine import Engine, Task, Vectorised
 from turnout.journal import Journal, RunInfo
 from turnout.local import SGD
 from turnout.protocols import Population
@@ -33,7 +33,7 @@ FOREVER = 10**9  # rounds, and rounds between measurements: only training is tim
 class TurnoutRounds:
     """One or several runs of a plan on a task, advanced one round at a time."""
 
-    def __init__(self, task: Task, plan: Plan, seeds: Sequence[int] = (0,), engine: Vectorised | None = None) -> None:
+    def __init__(self, task: Task, plan: Plan, seeds: Sequence[int] = (0,), engine: Engine | None = None) -> None:
         self.task = task
         self.folder = tempfile.TemporaryDirectory(prefix="turnout-bench-")
         os.environ["TURNOUT_CACHE"] = f"{self.folder.name}/cache"  # block size and threads are measured afresh

@@ -37,7 +37,7 @@ class ElsewhereEngine(to.engine.EngineWrapper):
         return pickle.loads(self.pipe.recv_bytes())
 
     def close(self):
-        """End the other process."""
+        """End the other process; a study calls this when it is done."""
         self.pipe.close()
         self.process.join()
 
@@ -56,9 +56,5 @@ study = to.Study(
 )
 
 if __name__ == "__main__":
-    engine = ElsewhereEngine()
-    try:
-        print(study.run(engine=engine).table())
-    finally:
-        engine.close()
+    print(study.run(engine=ElsewhereEngine()).table())
 # --8<-- [end:study]

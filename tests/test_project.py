@@ -399,7 +399,9 @@ def test_contract_a_page_has_no_placeholder_left(page: Path) -> None:
 
 
 def test_contract_pages_of_promises_name_tests() -> None:
-    pages = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("attacks", "live", "privacy", "reliability")]
+    pages = [
+        (ROOT / "docs" / f"{name}.md").read_text() for name in ("attacks", "cluster", "live", "privacy", "reliability")
+    ]
     assert all(re.search(r"`(test_\w+|tests/[\w/.]+)`", page) for page in pages)
 
 

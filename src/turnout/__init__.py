@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported
         asynchrony,
         attacks,
         data,
+        engine,
         filtering,
         fleet,
         local,

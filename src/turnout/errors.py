@@ -43,6 +43,10 @@ class UpdateError(TurnoutError):
     """An aggregation rule cannot combine the updates of a round."""
 
 
+class EngineError(TurnoutError):
+    """An engine cannot work at all, such as a cluster that is lost; no run is to blame."""
+
+
 class RunsFailed(UserWarning):
     """Some runs of a study failed; the others are finished."""
 

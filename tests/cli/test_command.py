@@ -45,10 +45,10 @@ def test_contract_the_flags_are_frozen() -> None:
     assert sorted(o for p in command.params for o in p.opts) == ["--version"]
     assert flags == {
         "run": [
-            *("--accept-changed-data", "--allow-code", "--allow-network", "--deterministic", "--engine"),
-            *("--out", "--seeds", "--set", "--track", "study"),
+            *("--accept-changed-data", "--address", "--allow-code", "--allow-network", "--deterministic"),
+            *("--engine", "--out", "--seeds", "--set", "--track", "study"),
         ],
-        "resume": [*GIVEN, "run"],
+        "resume": ["--accept-changed-data", "--address", *GIVEN[1:], "run"],
         "check": ["--allow-code", "--json", "study"],
         "ls": ["--json", "axis"],
         "show": ["--json", "name"],
@@ -111,7 +111,14 @@ def test_error_a_folder_that_holds_another_study_is_left_alone(turnout: Turnout)
             "Uniform needs cohort_size <= the number of clients",
         ),
         (("run", "small.toml", "--set", "data.clients=9999"), "9999"),
-        (("run", "small.toml", "--engine", "fast"), "There is no engine 'fast'. There are vectorised and sequential."),
+        (
+            ("run", "small.toml", "--engine", "fast"),
+            "There is no engine 'fast'. There are vectorised, sequential and ray.",
+        ),
+        (
+            ("run", "small.toml", "--address", "head:6379"),
+            "Only the engine ray has an address; got 'head:6379'",
+        ),
         (("run", "small.toml", "--seeds", "0"), "--seeds"),
         (("check", "bad.toml"), "bad.toml:2: This is not valid TOML"),
         (("ls", "selektion"), "There is no axis selektion. Did you mean selection?"),

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import pickle
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.support.runs import run
+from tests.support.same_values import same
 from tests.support.tasks import blob_task
 from turnout.coordinator import Plan
 from turnout.engine import EngineWrapper, Sequential, Task
@@ -57,24 +58,6 @@ def answer_there(text: bytes) -> bytes:
     task, request = pickle.loads(text)
     (answer,) = Sequential().answer([(task, request)])
     return pickle.dumps(answer)
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same, number by number."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
-    if isinstance(one, RowTable):
-        everyone = np.arange(one.num_rows)
-        return bool(np.array_equal(one.seen, other.seen)) and torch.equal(one.take(everyone), other.take(everyone))
-    if is_dataclass(one):
-        return type(one) is type(other) and all(
-            same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
-        )
-    if isinstance(one, dict):
-        return set(one) == set(other) and all(same(value, other[name]) for name, value in one.items())
-    return bool(one == other)
 
 
 def test_engine_every_kind_of_question_is_answered_the_same_in_another_process() -> None:

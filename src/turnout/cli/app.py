@@ -69,6 +69,11 @@ Deterministic = Annotated[
     typer.Option("--deterministic", help="give bit-identical results on any number of cores; slower"),
 ]
 
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="for the engine ray: a running cluster; else this machine"),
+]
+
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command and exit."""
@@ -103,7 +108,8 @@ def run(
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="repeat with seeds 0 to N-1")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="the output folder; runs/NAME by default")] = None,
-    engine: Annotated[str, typer.Option("--engine", help="vectorised or sequential")] = "vectorised",
+    engine: Annotated[str, typer.Option("--engine", help="vectorised, sequential or ray")] = "vectorised",
+    address: Address = None,
     track: Annotated[
         list[str] | None, typer.Option("--track", help="tensorboard, mlflow or wandb; may be repeated")
     ] = None,
@@ -122,12 +128,14 @@ def run(
         overrides += [f"track={json.dumps(track)}"] if track else []
         value = load_study(study, overrides, allow_code=allow_code, allow_network=allow_network or bool(track))
         folder = Path("runs") / value.name if out is None else out
-        carry_out(value, folder, engine, deterministic=deterministic, accept_changed_data=accept_changed_data)
+        how = {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
+        carry_out(value, folder, engine, address=address, **how)
 
 
 @app.command()
 def resume(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="an output folder of turnout run")],
+    address: Address = None,
     deterministic: Deterministic = False,
     allow_code: AllowCode = False,
     allow_network: AllowNetwork = False,
@@ -139,7 +147,8 @@ def resume(
             from turnout.cli.resume import resume_study
 
         allowed = {"allow_code": allow_code, "allow_network": allow_network}
-        resume_study(_folder(run), **allowed, deterministic=deterministic, accept_changed_data=accept_changed_data)
+        how = {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
+        resume_study(_folder(run), address=address, **allowed, **how)
 
 
 @app.command()

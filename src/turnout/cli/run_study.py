@@ -10,6 +10,7 @@ from rich.console import Console
 
 from turnout.cli.comparison_table import comparison_table
 from turnout.cli.error_messages import STOPPED, printable
+from turnout.engine import Engine
 from turnout.errors import JournalError, RunsFailed, TurnoutError
 from turnout.journal import Journal
 from turnout.study import Comparison, Result, Study
@@ -21,13 +22,20 @@ FAILED = 1
 
 
 def carry_out(
-    study: Study, folder: Path, engine: str, *, deterministic: bool = False, accept_changed_data: bool = False
+    study: Study,
+    folder: Path,
+    engine: str,
+    *,
+    address: str | None = None,
+    deterministic: bool = False,
+    accept_changed_data: bool = False,
 ) -> None:
     """Run the rounds that the folder does not hold yet, and print the comparison."""
     started = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunsFailed)  # printed at the end instead
-        result = _run(study, folder, engine, deterministic, accept_changed_data)
+        worker = engine_named(engine, deterministic=deterministic, address=address)
+        result = _run(study, folder, worker, deterministic, accept_changed_data)
     if result.was_finished:
         typer.echo(
             f"{folder} already holds all results of this study. To run it again, choose another folder with --out."
@@ -46,9 +54,9 @@ def carry_out(
         raise typer.Exit(FAILED)
 
 
-def _run(study: Study, folder: Path, engine: str, deterministic: bool, accept_changed_data: bool) -> Result:
-    console, worker = Console(), engine_named(engine, deterministic=deterministic)
-    board = ProgressBoard(study, f"{engine}   {folder}")
+def _run(study: Study, folder: Path, worker: Engine, deterministic: bool, accept_changed_data: bool) -> Result:
+    console = Console()
+    board = ProgressBoard(study, f"{worker.name}   {folder}")
     board.skipped = _finished_rounds(folder)
     try:
         with (live if console.is_terminal else plain)(board, console) as on_progress:

@@ -40,6 +40,9 @@ class Sequential:
     def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
         """Leave it: there is one way to run."""
 
+    def close(self) -> None:
+        """Leave it: nothing is held."""
+
     def _answer(self, task: Task, request: Fit | Probe | Score | Evaluate) -> Answer:
         self.watch.begin(request)
         if task.kind not in self.tools:

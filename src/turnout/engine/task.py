@@ -99,3 +99,7 @@ class Engine(Protocol):
     def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
         """Run as was chosen before; raise a LookupError, TypeError or ValueError for what `tuning` never gives."""
         ...
+
+    def close(self) -> None:
+        """Give back processes and connections at the end of a study; the next question may take them again."""
+        ...

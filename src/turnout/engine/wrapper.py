@@ -46,3 +46,7 @@ class EngineWrapper:
     def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
         """Let the engine inside run as was chosen before."""
         self.inside.use_tuning(ways)
+
+    def close(self) -> None:
+        """Close the engine inside."""
+        self.inside.close()

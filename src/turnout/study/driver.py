@@ -10,7 +10,7 @@ from torch import Tensor
 
 from turnout.coordinator import Plan, State
 from turnout.engine.task import Engine, Question, Task
-from turnout.errors import UpdateError
+from turnout.errors import EngineError, UpdateError
 from turnout.protocols import Population
 from turnout.requests import Answer, EngineRequest, Record, Score
 from turnout.streams import Streams
@@ -90,6 +90,8 @@ def _answers(engine: Engine, questions: dict[int, Question]) -> tuple[dict[int, 
     """Return the answers and the errors by run; if the engine fails on all questions, ask one by one."""
     try:
         return dict(zip(questions, engine.answer(list(questions.values())), strict=True)), {}
+    except EngineError:
+        raise  # no run would fare better alone
     except Exception as error:
         if len(questions) == 1:
             return {}, dict.fromkeys(questions, error)

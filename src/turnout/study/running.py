@@ -4,7 +4,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from turnout.analysis.compare import Comparison, compare
 from turnout.analysis.target import target_of
-from turnout.engine import Engine, Interrupted, Sequential, Vectorised
-from turnout.errors import ConfigError, RunsFailed, StudyNote, did_you_mean
+from turnout.engine import Engine, Interrupted, Ray, Sequential, Vectorised
+from turnout.errors import ConfigError, EngineError, RunsFailed, StudyNote, did_you_mean
 from turnout.journal import Data, Journal, Loaded, frames, load
 from turnout.requests import Record
 from turnout.streams import Streams
@@ -32,7 +32,7 @@ from turnout.study.user_models import build_module, initial_weights_note
 from turnout.track.tracker import flat
 from turnout.untrusted_input import UNLIKELY, as_written, count_of
 
-ENGINES: dict[str, type[Vectorised] | type[Sequential]] = {"vectorised": Vectorised, "sequential": Sequential}
+ENGINES: dict[str, type[Engine]] = {"vectorised": Vectorised, "sequential": Sequential, "ray": Ray}
 READING = "reading data"
 
 
@@ -86,8 +86,8 @@ class Result:
         return self.comparison().verdict()
 
 
-def engine_named(engine: str | Engine, *, deterministic: bool = False) -> Engine:
-    """Return the engine of this name."""
+def engine_named(engine: str | Engine, *, deterministic: bool = False, address: str | None = None) -> Engine:
+    """Return the engine of this name; an address is that of a cluster."""
     if not isinstance(engine, str):
         if deterministic and isinstance(engine, Vectorised) and not engine.deterministic:
             raise ConfigError(
@@ -96,8 +96,13 @@ def engine_named(engine: str | Engine, *, deterministic: bool = False) -> Engine
             )
         return engine
     if engine not in ENGINES:
+        *others, last = ENGINES
         near = did_you_mean(engine, list(ENGINES))
-        raise ConfigError(f"There is no engine {engine!r}.{near} There are {' and '.join(ENGINES)}.")
+        raise ConfigError(f"There is no engine {engine!r}.{near} There are {', '.join(others)} and {last}.")
+    if address is not None and ENGINES[engine] is not Ray:
+        raise ConfigError(f"Only the engine ray has an address; got {address!r:.80} for {engine}. Add --engine ray.")
+    if ENGINES[engine] is Ray:
+        return Ray(address)
     return Vectorised(deterministic=deterministic) if ENGINES[engine] is Vectorised else ENGINES[engine]()
 
 
@@ -113,10 +118,26 @@ def run_study(
     accept_changed_data: bool = False,
 ) -> Result:
     """Run what is not in the folder yet; data, plans and models are checked before anything is written."""
-    started = time.monotonic()
     folder = None if out is None else Path(out)
     check_tracking(study, folder)
-    worker = engine_named(engine, deterministic=deterministic)
+    with closing(engine_named(engine, deterministic=deterministic)) as worker:
+        how: dict[str, Any] = {"on_progress": on_progress, "together": together, "progress": progress}
+        how |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
+        return _run_study(study, folder, worker, **how)
+
+
+def _run_study(
+    study: Study,
+    folder: Path | None,
+    worker: Engine,
+    *,
+    on_progress: OnProgress | None,
+    together: int | None,
+    progress: bool,
+    deterministic: bool,
+    accept_changed_data: bool,
+) -> Result:
+    started = time.monotonic()
     run_factory = RunFactory(study, worker.device)
     run_keys = [RunKey(arm, seed) for seed in study.all_seeds for arm in run_factory.versions]
     first = run_keys[: len(run_factory.versions)]
@@ -206,7 +227,7 @@ def _run_groups(
             try:
                 errors += _run_group(group, engine, tell, stop)
             except BaseException as error:
-                group.mark_unfinished("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+                group.mark_unfinished("interrupted" if isinstance(error, KeyboardInterrupt | EngineError) else "failed")
                 if isinstance(error, Interrupted):
                     raise stop.within_round(group.saved_round) from error
                 if group.is_resumed and isinstance(error, UNLIKELY):

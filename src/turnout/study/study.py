@@ -157,7 +157,7 @@ class Study:
 
         Args:
             out: the output folder; None keeps the results in memory.
-            engine: "vectorised", "sequential", or an engine of your own.
+            engine: "vectorised", "sequential", "ray", or an engine, such as `turnout.engine.Ray(address=…)`.
             on_progress: called with (arm, seed, record) after every round of every run.
             together: number of runs that advance together; None chooses it by the size of the model.
             progress: whether to show progress on standard error if the study takes more than two seconds.

@@ -101,7 +101,7 @@ class Vectorised:
         answers: list[Answer] = [None] * len(questions)
         groups: dict[Any, list[int]] = {}
         for at, (task, request) in enumerate(questions):
-            groups.setdefault(_group_key(task, request), []).append(at)
+            groups.setdefault(group_key(task, request), []).append(at)
         for members in groups.values():
             tasks = [questions[at][0] for at in members]
             requests = [questions[at][1] for at in members]
@@ -120,6 +120,12 @@ class Vectorised:
     def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
         """Run as was chosen before."""
         self.ways |= {key: execution_of(way) for key, way in ways.items()}
+
+    def close(self) -> None:
+        """End the worker threads; the next question starts them anew."""
+        pool, self.pool = self.pool, None
+        if pool is not None:
+            pool.shutdown()
 
     def _answer_group(self, tasks: list[Task], requests: list[Any]) -> Sequence[Answer]:
         prepared = self._prepare(tasks[0])
@@ -237,7 +243,8 @@ class Vectorised:
         return way
 
 
-def _group_key(task: Task, request: Fit | Probe | Score | Evaluate) -> tuple[object, ...]:
+def group_key(task: Task, request: Fit | Probe | Score | Evaluate) -> tuple[object, ...]:
+    """Return the same key for questions that are answered together."""
     base = (task.kind, type(request))
     if not isinstance(request, Fit):
         return base

@@ -1,0 +1,167 @@
+"""Starting, losing and leaving a cluster, as a user sees it."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.ray.conftest import KeptOpen, marked, new_cluster, wait_until, wait_until_gone
+from tests.support.command import Turnout
+from tests.support.runs import models_of
+from turnout import load, load_study
+from turnout.engine import Ray
+from turnout.errors import ConfigError
+
+STUDY = """\
+name   = "small"
+rounds = 120
+seeds  = 2
+data   = { use = "digits", clients = 12 }
+model  = "softmax"
+local  = { lr = 0.2, batch_size = 16, epochs = 1 }
+checkpoint = { rounds = 1 }
+
+[selection]
+cohort_size = 4
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A study file in an empty folder."""
+    file = tmp_path / "small.toml"
+    file.write_text(STUDY)
+    return file
+
+
+@contextmanager
+def started(small: Path, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
+    """Start the command as a process of its own, in the folder of the study file."""
+    command = [sys.executable, "-m", "turnout", *arguments]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=small.parent, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def has_rounds(folder: Path, count: int) -> bool:
+    """Whether a journal has so many rounds of a study that is being run."""
+    try:
+        return int(load(folder).rounds["round"].max()) >= count
+    except Exception:  # it is being made
+        return False
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_contract_ctrl_c_leaves_nothing_running_and_resume_ends_with_the_same_bits(
+    small: Path, on_three: KeptOpen
+) -> None:
+    others = frozenset(marked())
+    with started(small, "run", "small.toml", "--engine", "ray") as process:
+        wait_until(lambda: has_rounds(small.parent / "runs" / "small", 2), every=0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    note, said = err.splitlines()
+    assert note.startswith("note: stopping: a round that ends within 1 s is saved")
+    assert said.startswith("stopped: round ")
+    wait_until_gone(but=others)
+    with started(small, "resume", "runs/small") as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert out.startswith("small   1 arm x 2 seeds   120 rounds   ray   runs/small\n")
+    wait_until_gone(but=others)
+    resumed = load(small.parent / "runs" / "small")
+    for seed, model in whole_on_three(small, on_three).items():
+        assert all(torch.equal(model[name], value) for name, value in resumed.state_dict("small", seed).items())
+
+
+def whole_on_three(small: Path, on_three: KeptOpen) -> dict[int, dict[str, torch.Tensor]]:
+    """Return the models of the study, never stopped, on another cluster with another number of workers."""
+    result = load_study(small).run(engine=on_three)
+    return {seed: result.state_dict("small", seed) for seed in (0, 1)}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_contract_a_study_outlives_its_cluster(small: Path, on_three: KeptOpen) -> None:
+    lost, folder = new_cluster(1), small.parent / "runs" / "small"
+    with started(small, "run", "small.toml", "--engine", "ray", "--address", lost.address) as process:
+        wait_until(lambda: has_rounds(folder, 2), every=0.5)
+        lost.remove_node(lost.head_node, allow_graceful=False)
+        _, err = process.communicate(timeout=90)
+    assert process.returncode == 1
+    first, last = err.splitlines()
+    assert first.startswith("The Ray cluster is lost: ")
+    assert first.endswith("resume it with turnout resume, on this machine or, with --address, on another cluster.")
+    assert last == "The run stopped. Resume with: turnout resume runs/small"
+    assert load(folder).failures == {}  # no run is to blame
+    there = small.parent / "there"
+    shutil.copytree(folder, there)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the same engine: no other circumstances
+        on_cluster = load_study(small).run(folder, engine=on_three)
+    with pytest.warns(UserWarning, match=r"goes on in other circumstances \(engine was ray and is vectorised"):
+        here = models_of(load_study(small).run(there))
+    for seed, model in whole_on_three(small, on_three).items():
+        ended = on_cluster.state_dict("small", seed)
+        assert all(torch.equal(model[name], value) for name, value in ended.items())
+        flat = torch.cat([value.flatten() for value in ended.values()])
+        torch.testing.assert_close(here["small", seed], flat, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def ray_library() -> Any:
+    return pytest.importorskip("ray", reason="ray is not installed: pip install 'turnout[ray]'")
+
+
+def test_error_without_ray_the_extra_is_named(turnout: Turnout, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    said = turnout("run", "small.toml", "--engine", "ray")
+    assert said.code == 2
+    assert said.err == (
+        "The Ray engine needs the package ray; it is not installed. "
+        "Install turnout with its extra: pip install 'turnout[ray]'.\n"
+    )
+    assert os.listdir() == ["small.toml"]  # nothing was written
+
+
+@pytest.mark.parametrize("is_somebody_there", [False, True])
+def test_error_an_address_where_no_cluster_answers_is_told_within_seconds(
+    is_somebody_there: bool, ray_library: Any, turnout: Turnout, small: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if not is_somebody_there:
+            server.close()
+        started = time.monotonic()
+        said = turnout("run", "small.toml", "--engine", "ray", "--address", f"127.0.0.1:{port}")
+    assert time.monotonic() - started < 20
+    assert said.code == 2
+    assert said.err.startswith(f"The Ray engine needs the head of a cluster at 127.0.0.1:{port}; nobody answered")
+    assert os.listdir() == ["small.toml"]  # nothing was written
+
+
+@pytest.mark.parametrize("address", ["auto", "head", "ray://head:10001", "head:", ":6379"])
+def test_error_an_address_that_is_none_says_what_one_is(address: str, ray_library: Any) -> None:
+    with pytest.raises(ConfigError, match=r"A Ray cluster's address is HOST:PORT of its head, such as 10.0.0.1:6379"):
+        Ray(address)
+
+
+def test_error_no_workers_names_the_setting(ray_library: Any) -> None:
+    with pytest.raises(ConfigError, match=r"The Ray engine needs workers >= 1; got 0. Change workers"):
+        Ray(workers=0)
