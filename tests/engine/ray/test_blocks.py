@@ -1,7 +1,7 @@
 """Blocks are cut by the work alone, and their answers put together are the answer to the whole."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
