@@ -75,6 +75,7 @@ def test_golden_blocks_have_about_equal_work() -> None:
     assert blocks._block_numbers(np.full(4, 10.0), 1000).tolist() == [0, 1, 2, 3]
     assert blocks._block_numbers(np.array([30.0, 10.0, 10.0, 10.0]), 0).tolist() == [0, 1, 2, 2]
     assert blocks._block_numbers(np.zeros(3), 1000).tolist() == [0, 0, 0]
+    assert [blocks._divisible(most) for most in (0, 1, 2, 3, 5, 6, 9, 20, 48, 63)] == [1, 1, 2, 3, 4, 6, 8, 16, 48, 48]
 
 
 @pytest.mark.parametrize("control", ["none", "average"])

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from tests.engine.ray.conftest import KeptOpen, wait_until
 from tests.engine.ray.modules import Slow
 from tests.support.runs import models_of
-from tests.support.tasks import blob_federation
+from tests.support.tasks import blob_federation, blob_task
 from turnout import Study, arm
 from turnout.aggregation import FedAvg, Median
-from turnout.engine import Sequential
-from turnout.errors import ConfigError
+from turnout.engine import Ray, Sequential
+from turnout.errors import ConfigError, EngineError
 from turnout.filtering import Greedy
 from turnout.local import SGD
+from turnout.requests import Evaluate
 from turnout.selection import PowerOfChoice, Uniform
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("cluster", "small_blocks")]
@@ -196,3 +197,13 @@ def test_error_of_a_module_names_the_client_as_it_does_locally(on_three: KeptOpe
             study.run(engine=engine)
         messages.append(str(e.value))
     assert messages[0] == messages[1]
+
+
+def test_error_a_process_has_one_connection_and_keeps_it(cluster: Any, on_three: KeptOpen) -> None:
+    on_three.man()
+    task = blob_task()
+    question = (task, Evaluate(round=0, model=task.layout.flatten(task.module), buffers=None))
+    with pytest.raises(EngineError, match=r"needs a connection of its own; .* Call ray.shutdown\(\) first"):
+        Ray(cluster.address).answer([question])
+    (answer,) = on_three.answer([question])
+    assert set(answer.metrics) == {"loss", "accuracy"}

@@ -17,7 +17,7 @@ from turnout.engine.vectorised.engine import group_key
 from turnout.requests import EngineRequest, Evaluate, Fit, Offset, Probe, Score
 from turnout.row_table import RowTable
 
-BLOCK_WORK = 4e7  # samples times parameters that a block has at least: some ten milliseconds
+BLOCK_WORK = 8e7  # samples times parameters that a block has at least: some ten milliseconds
 BLOCK_SAMPLES = 100  # samples that a block has at least: returning a sum then takes a small share of its time
 OVERHEAD = 1000  # parameters that one sample costs beside the model's own
 RULE = {"work": BLOCK_WORK, "samples": BLOCK_SAMPLES, "overhead": OVERHEAD}  # what decides how work is cut
@@ -57,9 +57,15 @@ def _blocks_of_group(questions: Sequence[Question], members: Sequence[int]) -> l
 def _block_numbers(samples: Floats, size: int) -> Ids:
     """Return the block of each item, ascending: as many blocks as there is work for, of about equal work."""
     total = float(samples.sum())
-    count = max(1, int(min(total * (size + OVERHEAD) / BLOCK_WORK, total / BLOCK_SAMPLES, len(samples))))
+    enough = int(min(total * (size + OVERHEAD) / BLOCK_WORK, total / BLOCK_SAMPLES))
+    count = len(samples) if enough >= len(samples) else _divisible(enough)
     middle = np.cumsum(samples) - samples / 2
     return np.minimum(middle * count / max(total, 1.0), count - 1).astype(np.int64)
+
+
+def _divisible(most: int) -> int:
+    """Return the largest 2ᵏ or 3·2ᵏ up to a number, 1 at least: so many blocks share out evenly among most workers."""
+    return max((1, *(factor << k for factor in (1, 3) for k in range(most.bit_length()) if factor << k <= most)))
 
 
 def _samples(task: Task, request: EngineRequest) -> Floats:

@@ -65,29 +65,29 @@ class Cluster:
 
     def __init__(self, address: str, workers: int | None, store_bytes: int, patience_seconds: float) -> None:
         self.ray, self.address, self.wanted, self.patience = library(), address, workers, patience_seconds
-        self.folder = tempfile.TemporaryDirectory(prefix="turnout-ray-", dir=SHORT, ignore_cleanup_errors=True)
-        try:
-            self._connect(store_bytes)
-        except BaseException:
-            self.close()
-            raise
-        host, _, port = self.ray.get_runtime_context().gcs_address.rpartition(":")
-        self.head = (host.strip("[]"), int(port))
-        self.remote = self.ray.remote(Worker)
+        if self.ray.is_initialized():
+            raise EngineError(
+                "The Ray engine needs a connection of its own; this process is already connected to a cluster. "
+                "Call ray.shutdown() first, and pass the cluster's address to the engine."
+            )
         self.workers: list[Remote] = []
         self.warned: set[str] = set()  # what workers warned of: each of them would, and is told of once
         self.looked_at = time.monotonic()
         self.silent_since: float | None = None  # when the head was first found not to answer
         self.unmanned_since: float | None = None  # when no worker was first found ready
         self.last_death = ""
-        self.grow()
+        self.folder = tempfile.TemporaryDirectory(prefix="turnout-ray-", dir=SHORT, ignore_cleanup_errors=True)
+        try:
+            self._connect(store_bytes)
+            host, _, port = self.ray.get_runtime_context().gcs_address.rpartition(":")
+            self.head = (host.strip("[]"), int(port))
+            self.remote = self.ray.remote(Worker)
+            self.grow()
+        except BaseException:
+            self.close()
+            raise
 
     def _connect(self, store_bytes: int) -> None:
-        if self.ray.is_initialized():
-            raise ConfigError(
-                "The Ray engine needs a connection of its own; this process is already connected to a cluster. "
-                "Call ray.shutdown() first, and pass the cluster's address to the engine."
-            )
         how: dict[str, Any] = {"address": self.address}
         if self.address == LOCAL:
             use_token()
@@ -110,7 +110,7 @@ class Cluster:
     def close(self) -> None:
         """End the workers and the connection, and a cluster that was started for it."""
         with _quiet(), suppress(Exception):  # a cluster that is lost cannot be asked to end anything
-            for worker in getattr(self, "workers", []):
+            for worker in self.workers:
                 self.ray.kill(worker.actor)
         with _quiet():
             self.ray.shutdown()
