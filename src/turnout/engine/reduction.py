@@ -27,6 +27,7 @@ class Row(NamedTuple):
     buffers: Tensor | None = None
     extra: Tensor | None = None
     next_row: Tensor | None = None  # what the client remembers from here on
+    steps: int = 0  # how many were done
 
 
 class Gather:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +31,12 @@ from turnout.metrics import measurable
 from turnout.models.layout import Layout
 from turnout.protocols import Population, View
 from turnout.streams import Streams
-from turnout.study.driver import Run
+from turnout.study.driver import Run, World
 from turnout.study.resolve import fixed_digest, resolved
 from turnout.study.study import Study
 from turnout.study.user_models import built
 from turnout.traits import AttackTraits, traits_of
+from turnout.world.simulation import simulate
 
 GIVEN = -1  # the seed of data that was made before the study
 MOST_NUMBERS = 1 << 26  # parameters of all runs that advance together: 256 MiB
@@ -68,6 +69,7 @@ class RunFactory:
 
     study: Study
     device: torch.device
+    world: World = simulate  # who answers the rounds of its runs
     versions: dict[str, Study] = field(init=False)
     configs: dict[str, dict[str, object]] = field(init=False)
     _federations: dict[tuple[str, int], Federation] = field(init=False, default_factory=dict)
@@ -117,7 +119,8 @@ class RunFactory:
         buffers = None if start.buffers is None else start.buffers.clone()
         state = State.start(start.model.clone(), population, buffers)
         streams = Streams(place.seed, place.arm)
-        return Run(index=index, task=task, plan=plan, state=state, streams=streams, population=population)
+        parts: dict[str, Any] = {"task": task, "plan": plan, "state": state, "population": population}
+        return Run(index=index, streams=streams, world=self.world, **parts)
 
     def group_size(self, places: Sequence[Place]) -> int:
         """Return how many runs can advance together without holding too much; `places` is one seed's."""

@@ -19,7 +19,7 @@ from turnout.errors import ConfigError, RunsFailed, StudyNote
 from turnout.journal import Data, Journal, Loaded, frames, load
 from turnout.requests import Record
 from turnout.streams import Streams
-from turnout.study.driver import drive
+from turnout.study.driver import World, drive
 from turnout.study.fleet_preview import notes_on
 from turnout.study.interruption import StopRequest, listening
 from turnout.study.notebook_view import as_html
@@ -32,6 +32,7 @@ from turnout.study.tracking import check_tracking, tracked
 from turnout.study.user_models import built, starts_note
 from turnout.track.tracker import flat
 from turnout.untrusted_input import UNLIKELY, as_written, count_of
+from turnout.world.simulation import simulate
 
 ENGINES: dict[str, type[Vectorised] | type[Sequential]] = {"vectorised": Vectorised, "sequential": Sequential}
 READING = "reading data"
@@ -110,13 +111,14 @@ def run_study(
     progress: bool = True,
     deterministic: bool = False,
     accept_changed_data: bool = False,
+    world: World = simulate,
 ) -> Result:
     """Run what the folder does not hold yet; data, plans and models are checked before anything is written."""
     started = time.monotonic()
     folder = None if out is None else Path(out)
     check_tracking(study, folder)
     worker = engine_named(engine, deterministic=deterministic)
-    run_factory = RunFactory(study, worker.device)
+    run_factory = RunFactory(study, worker.device, world)
     places = [Place(arm, seed) for seed in study.all_seeds for arm in run_factory.versions]
     first = places[: len(run_factory.versions)]
     worker.watch.tell(READING)
