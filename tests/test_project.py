@@ -75,7 +75,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"world"}),
     frozenset({"analysis"}),
     frozenset({"study"}),
-    frozenset({"report"}),
+    frozenset({"report", "deploy"}),
     frozenset({"ui"}),
     frozenset({"reproduce"}),
     frozenset({"cli"}),

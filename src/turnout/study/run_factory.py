@@ -110,7 +110,7 @@ class RunFactory:
         plan = version.plan
         check(plan, population)
         start = self._start(place, federation)
-        loss = _loss(version, federation)
+        loss = loss_of(version, federation)
         kind = (_kind_of(start, loss), federation.num_classes)
         if kind not in self._measurable:
             self._measurable[kind] = try_out(start.module, loss, federation)
@@ -207,7 +207,8 @@ def _holdings(run: Run) -> ClientFacts:
     )
 
 
-def _loss(version: Study, federation: Federation) -> Loss:
+def loss_of(version: Study, federation: Federation) -> Loss:
+    """Return the loss that a study minimises: its own, or by the kind of its targets."""
     if version.loss is not None:
         return version.loss
     return squared_error if federation.num_classes is None else cross_entropy

@@ -9,6 +9,8 @@ from torch import Tensor
 from turnout.array_types import Ids
 from turnout.data.federation import Federation, Samples, Slab
 from turnout.errors import DataError
+from turnout.settings import rule
+from turnout.streams import Streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,15 @@ class SamplesOnDevices:
             raise DataError(f"The samples of clients {clients.tolist()} lie on their devices, not on the server.")
         one = np.ones(1, dtype=np.int64)
         return Slab(self.example.x, self.example.y, np.zeros(1, dtype=np.int64), one, None)
+
+
+@rule("data")
+class OnDevices:
+    """Stands for data in a study that is deployed, until devices have said what they have."""
+
+    def build(self, streams: Streams) -> Federation:
+        """Raise: there is nothing to build."""
+        raise DataError("This study's samples lie on devices. Run it with: turnout deploy run")
 
 
 def own_federation(samples: Samples, holdout: Samples | None, num_classes: int | None) -> Federation:
