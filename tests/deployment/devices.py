@@ -47,10 +47,11 @@ def at_server(federation: Federation) -> Federation:
 
 def deploy(
     task: Task, plan: Plan, transport: Any, *, seed: int = 0, limits: Limits = QUICK, state: State | None = None,
-    on_record: Any = None, poll_seconds: float = 0.005,
+    on_record: Any = None, poll_seconds: float = 0.005, unknown: Iterable[int] = (),
 ) -> tuple[State, list[Record]]:  # fmt: skip
     """Run one plan on devices and return the last state and the records."""
     federation = at_server(task.federation)
+    federation.sizes[list(unknown)] = 1
     population = Population.of(federation.sizes)
     plan = replace(plan, fleet=real_fleet(with_turnover=plan.asynchrony is None))
     begin = state or State.start(task.layout.flatten(task.module), population)

@@ -10,7 +10,7 @@ from turnout.deploy.folder import Folder
 from turnout.engine import Task
 from turnout.errors import ConfigError
 from turnout.streams import Streams
-from turnout.study.run_factory import loss_of, num_outputs
+from turnout.study.task_parts import loss_of, num_outputs
 from turnout.study.user_models import built
 from turnout.world.deployment import Device
 from turnout.world.deployment.device_samples import own_federation

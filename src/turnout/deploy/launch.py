@@ -15,7 +15,8 @@ from turnout.errors import ConfigError, JournalError, TurnoutError
 from turnout.journal import load
 
 ENDED = "finished"
-POLL_SECONDS = 2.0
+POLL_SECONDS = 1.0  # between looks at the journal
+ASK_SECONDS = 10.0  # between questions to Flower, each of which is a process
 
 
 def environment(folder: Folder) -> dict[str, str]:
@@ -66,12 +67,16 @@ def state_of(folder: Folder, run: int) -> str:
 
 def follow(folder: Folder, run: int, on_round: Callable[[Any], None]) -> bool:
     """Call back after each round, until the run has ended; return whether the study is finished."""
-    told = -1
+    told, asked = -1, time.monotonic()
     while True:
-        state = state_of(folder, run)
         told = _tell(folder, told, on_round)
-        if state.startswith(ENDED):
-            return _is_finished(folder)
+        if _is_finished(folder):
+            return True
+        if time.monotonic() - asked > ASK_SECONDS:
+            if state_of(folder, run).startswith(ENDED):
+                _tell(folder, told, on_round)
+                return _is_finished(folder)
+            asked = time.monotonic()
         time.sleep(POLL_SECONDS)
 
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ from turnout.data.relabelled import relabelled
 from turnout.engine import Task
 from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.journal import ClientFacts, RunInfo
-from turnout.losses import LOSSES, Loss, cross_entropy, squared_error
+from turnout.losses import LOSSES, Loss
 from turnout.metrics import measurable
 from turnout.models.layout import Layout
 from turnout.protocols import Population, View
@@ -34,6 +33,7 @@ from turnout.streams import Streams
 from turnout.study.driver import Run, World
 from turnout.study.resolve import fixed_digest, resolved
 from turnout.study.study import Study
+from turnout.study.task_parts import loss_of, num_outputs
 from turnout.study.user_models import built
 from turnout.traits import AttackTraits, traits_of
 from turnout.world.simulation import simulate
@@ -205,21 +205,6 @@ def _holdings(run: Run) -> ClientFacts:
         client_names=data.client_names,
         client_groups=data.client_groups,
     )
-
-
-def loss_of(version: Study, federation: Federation) -> Loss:
-    """Return the loss that a study minimises: its own, or by the kind of its targets."""
-    if version.loss is not None:
-        return version.loss
-    return squared_error if federation.num_classes is None else cross_entropy
-
-
-def num_outputs(federation: Federation) -> int:
-    """Return how many outputs a model needs: one per class, or one per number of a target."""
-    if federation.num_classes is not None:
-        return federation.num_classes
-    targets = federation.train.fetch(np.zeros(1, dtype=np.int64)).y
-    return max(prod(targets.shape[1:]), 1)
 
 
 def try_out(module: nn.Module, loss: Loss, federation: Federation) -> tuple[str, ...]:
