@@ -58,10 +58,13 @@ def run(folder: Dir) -> None:
         with starting("deploy run"):
             from turnout.deploy.check import check as check_folder
             from turnout.deploy.folder import Folder
-            from turnout.deploy.launch import follow, start
+            from turnout.deploy.launch import follow, is_finished, start
 
         place = Folder(folder.absolute())
         check_folder(place)
+        if is_finished(place):
+            typer.echo(f"{place.run} already holds the whole study; next: turnout report {folder / 'run'}")
+            return
         number = start(place)
         typer.echo(f"started Flower run {number}; Ctrl-C stops only this view")
         finished = follow(place, number, _print_round)
@@ -75,11 +78,10 @@ def run(folder: Dir) -> None:
         typer.echo(f"finished; next: turnout report {folder / 'run'}")
 
 
-def _print_round(row: Any) -> None:
-    measured = "".join(
-        f"   {name} {row[name]:.3f}" for name in ("loss", "accuracy") if name in row and row[name] == row[name]
-    )
-    typer.echo(f"round {int(row['round']):>4}   asked {int(row['asked'])}   answered {int(row['answered'])}{measured}")
+def _print_round(one: Any) -> None:
+    values = {"loss": one.loss, "accuracy": one.accuracy}
+    measured = "".join(f"   {name} {value:.3f}" for name, value in values.items() if value is not None)
+    typer.echo(f"round {one.round:>4}   asked {one.num_asked}   answered {one.num_answered}{measured}")
 
 
 @deploy_app.command()

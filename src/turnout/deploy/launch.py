@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from turnout.deploy.folder import SUPERLINK, SWITCHES, Folder
-from turnout.errors import ConfigError, JournalError, TurnoutError
-from turnout.journal import load
+from turnout.errors import ConfigError, JournalError
+from turnout.journal import Journal
+from turnout.journal.read_rounds import RoundSummary, read_summaries
 
 ENDED = "finished"
 POLL_SECONDS = 1.0  # between looks at the journal
@@ -65,33 +66,36 @@ def state_of(folder: Folder, run: int) -> str:
     return str(runs[0]["status"]) if runs else "unknown"
 
 
-def follow(folder: Folder, run: int, on_round: Callable[[Any], None]) -> bool:
+def follow(folder: Folder, run: int, on_round: Callable[[RoundSummary], None]) -> bool:
     """Call back after each round, until the run has ended; return whether the study is finished."""
     told, asked = -1, time.monotonic()
     while True:
         told = _tell(folder, told, on_round)
-        if _is_finished(folder):
+        if is_finished(folder):
             return True
         if time.monotonic() - asked > ASK_SECONDS:
             if state_of(folder, run).startswith(ENDED):
                 _tell(folder, told, on_round)
-                return _is_finished(folder)
+                return is_finished(folder)
             asked = time.monotonic()
         time.sleep(POLL_SECONDS)
 
 
-def _tell(folder: Folder, told: int, on_round: Callable[[Any], None]) -> int:
+def _tell(folder: Folder, told: int, on_round: Callable[[RoundSummary], None]) -> int:
     try:
-        rounds = load(folder.run).rounds
-    except TurnoutError:  # there is no journal yet
+        with Journal.open(folder.run) as journal:
+            rounds = read_summaries(journal, told)
+    except JournalError:  # there is no journal yet
         return told
-    for _, row in rounds[rounds["round"] > told].iterrows():
-        on_round(row)
-    return int(rounds["round"].max()) if len(rounds) else told
+    for one in rounds:
+        on_round(one)
+    return rounds[-1].round if rounds else told
 
 
-def _is_finished(folder: Folder) -> bool:
+def is_finished(folder: Folder) -> bool:
+    """Return whether the study has had all its rounds."""
     try:
-        return bool(load(folder.run).finished)
+        with Journal.open(folder.run) as journal:
+            return bool(journal.finished_runs())
     except JournalError:
         return False

@@ -196,9 +196,9 @@ class Mailbox:
                 ticket = self._open.pop(name)
                 if ticket.kind != "hello":
                     self._came.append((ticket, Reply(name, None, "the device connected anew", is_lost=True)))
+        new = [device for device in fresh if device in self._marks or device not in self.facts]  # not enrolled before
         self._marks |= {device: nodes[device] for device in fresh}
-        hello = Parcel("hello")
-        pushed = self.transport.push(dict.fromkeys(fresh, hello), HELLO_SECONDS) if fresh else {}
+        pushed = self.transport.push(dict.fromkeys(new, Parcel("hello")), HELLO_SECONDS) if new else {}
         self._open |= {name: Ticket(device, "hello", 0, now + HELLO_SECONDS) for device, name in pushed.items()}
         return nodes
 
