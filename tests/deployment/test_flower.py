@@ -217,7 +217,7 @@ def test_contract_strangers_are_kept_out(fleet: Fleet, tmp_path: Path) -> None:
     with pytest.raises((urllib.error.URLError, ConnectionError, HTTPException)):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/fleet/pull-messages", data=b"{}", timeout=10)
     context = ssl.create_default_context(cafile=str(own / "ca.crt"))
-    headers = {"Content-Type": "application/x-protobuf", "Accept": "application/x-protobuf"}
+    headers = {"Content-Type": "application/protobuf", "Accept": "application/protobuf"}
     for path in ("pull-messages", "push-messages", "push-object", "get-fab"):
         request = urllib.request.Request(f"https://127.0.0.1:{port}/v1/fleet/{path}", data=b"", headers=headers)
         with pytest.raises(urllib.error.HTTPError) as refused:

@@ -59,6 +59,7 @@ def run(folder: Dir) -> None:
             from turnout.deploy.check import check as check_folder
             from turnout.deploy.folder import Folder
             from turnout.deploy.launch import follow, is_finished, start
+            from turnout.deploy.status import status as status_of
 
         place = Folder(folder.absolute())
         check_folder(place)
@@ -69,11 +70,9 @@ def run(folder: Dir) -> None:
         typer.echo(f"started Flower run {number}; Ctrl-C stops only this view")
         finished = follow(place, number, _print_round)
         if not finished:
-            typer.echo(
-                f"The run ended before the study was finished. See: FLWR_HOME={place.flower_home} flwr log {number}. "
-                f"Continue with: turnout deploy run {folder}",
-                err=True,
-            )
+            why = status_of(place)["error"] or f"See: FLWR_HOME={place.flower_home} flwr log {number}"
+            told = f"The run ended before the study was finished. {why}\nContinue with: turnout deploy run {folder}"
+            typer.echo(printable(told), err=True)
             raise typer.Exit(1)
         typer.echo(f"finished; next: turnout report {folder / 'run'}")
 

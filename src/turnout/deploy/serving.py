@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.deploy.deployed_study import federation_of, load_deployed_study, server_samples
 from turnout.deploy.folder import Folder
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, TurnoutError
 from turnout.requests import Record
 from turnout.safe_files import written
 from turnout.study.running import Result, run_study
@@ -20,9 +20,17 @@ STATUS = "status.json"
 
 def serve(folder: Folder, transport: Transport, *, poll_seconds: float = 0.5, rounds: int | None = None) -> Result:
     """Run a deployment's study on the devices of a transport, from its beginning or from its journal."""
+    mailbox = Mailbox(transport, poll_seconds=poll_seconds)
+    try:
+        return _serve(folder, mailbox, rounds)
+    except TurnoutError as error:  # whoever started the run may not see what this process says
+        _Status(folder, mailbox, rounds or 0).write(None, str(error))
+        raise
+
+
+def _serve(folder: Folder, mailbox: Mailbox, rounds: int | None) -> Result:
     settings, study = folder.settings(), load_deployed_study(folder.study)
     study = study if rounds is None else replace(study, rounds=min(rounds, study.rounds))
-    mailbox = Mailbox(transport, poll_seconds=poll_seconds)
     own = server_samples(folder.hooks())
     run, facts = _enrolled(folder, mailbox, settings.limits, _least(study, settings.devices, settings.limits))
     study = replace(study, data=federation_of(settings.devices, facts, own))
@@ -66,10 +74,11 @@ class _Status:
         """Write the status after a round."""
         self.write(record)
 
-    def write(self, record: Record | None) -> None:
+    def write(self, record: Record | None, error: str = "") -> None:
         """Write the status."""
         values: dict[str, Any] = {
             "at": time.time(),
+            "error": error,
             "round": 0 if record is None else record.round,
             "rounds": self.rounds,
             "connected": self.mailbox.connected(),

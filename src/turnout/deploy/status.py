@@ -16,9 +16,10 @@ def status(folder: Folder) -> dict[str, Any]:
     found: dict[str, Any] = {"devices": settings.devices, "round": None, "clients": [], "events": []}
     try:
         said = json.loads((folder.path / STATUS).read_text())
-        found |= {"connected": said["connected"], "seconds_ago": time.time() - said["at"], "refused": said["refused"]}
+        found |= {name: said[name] for name in ("connected", "refused", "error")}
+        found["seconds_ago"] = time.time() - said["at"]
     except (OSError, ValueError, LookupError):
-        found |= {"connected": [], "seconds_ago": None, "refused": {}}
+        found |= {"connected": [], "seconds_ago": None, "refused": {}, "error": ""}
     try:
         loaded = load(folder.run)
     except TurnoutError:
@@ -46,6 +47,7 @@ def as_text(found: dict[str, Any]) -> str:
     ago = "never" if found["seconds_ago"] is None else f"{found['seconds_ago']:.0f} s ago"
     lines = [f"connected: {_listed(found['connected'])} of {found['devices']} devices, as the server saw it {ago}"]
     lines += [f"device {number} cannot take part: {reason}" for number, reason in found["refused"].items()]
+    lines += [f"stopped: {found['error']}"] if found["error"] else []
     if found["round"] is None:
         return "\n".join([*lines, "no round yet"])
     lines.append(f"round {found['round']} of {found['rounds']}{', finished' if found['finished'] else ''}")
