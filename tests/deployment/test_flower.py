@@ -146,7 +146,8 @@ from turnout.deploy.apps import client_app
 from turnout.world.deployment.flower_grid import from_record, to_record
 from turnout.world.deployment.parcel import Parcel
 
-honest, app = client_app(load_data, Path(__file__).with_name("study.toml")), ClientApp()
+honest = client_app(load_data, Path(__file__).with_name("study.toml"))
+app = ClientApp()
 
 
 def spoiled(parcel):

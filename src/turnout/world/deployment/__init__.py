@@ -1,6 +1,7 @@
 """The world as real devices: messages carry orders to them, and their answers are checked before anything uses them."""
 
-from turnout.world.deployment.deployment import Deployment, deployed
+from turnout.world.deployment.deployed import deployed
+from turnout.world.deployment.deployment import Deployment
 from turnout.world.deployment.device import Device
 from turnout.world.deployment.in_process import InProcess
 from turnout.world.deployment.limits import Limits

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Ids
-from turnout.coordinator import Plan, State, coordinate
+from turnout.coordinator import Plan
 from turnout.errors import UpdateError
 from turnout.orders import Order
 from turnout.protocols import Memory, Population
@@ -368,19 +368,6 @@ class Deployment:
         self.settling = _ids([])
         state = None if record.state is None else replace(record.state, world=self.saved())
         yield replace(record, state=state, events=(*record.events, *self.mailbox.taken_notes()))
-
-
-def deployed(
-    mailbox: Mailbox, limits: Limits, run: str, *, has_test: bool
-) -> Callable[[Plan, Population, State, Streams], Steps[State]]:
-    """Return the world of these devices: a function that runs a plan, asks the server's engine and yields records."""
-
-    def world(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
-        parts: dict[str, Any] = {"mailbox": mailbox, "limits": limits, "run": run, "has_test": has_test}
-        deployment = Deployment(plan=plan, population=population, streams=streams, memory=state.world, **parts)
-        return (yield from deployment.serve(coordinate(plan, population, state, streams)))
-
-    return world
 
 
 def _ids(clients: list[int]) -> Ids:
