@@ -103,6 +103,24 @@ def test_identity_a_served_study_is_the_simulation_and_goes_on_from_its_journal(
     assert load(whole.run).client_accuracy["accuracy"].notna().all()
 
 
+def test_contract_label_counts_are_kept_where_every_device_allows_them(tmp_path):
+    for allows, is_known in ((("labels",), True), ((), False)):
+        folder = plain_folder(tmp_path / str(is_known), STUDY.replace("rounds = 4", "rounds = 1"))
+        hooks = folder.hooks()
+        devices = {
+            number: make_device(hooks.load_data, folder.study, number, tmp_path / f"state-{number}", kinds)
+            for number, kinds in enumerate((("labels",), ("labels",), allows))
+        }
+        with InProcess(devices) as transport:
+            serve(folder, transport, poll_seconds=0.01)
+        loaded = load(folder.run)
+        facts = loaded.holdings(*next(iter(loaded.finished)))
+        assert (facts.label_counts is not None) == is_known
+        if is_known:
+            labels = hooks.load_data(1)["train"][1]
+            assert facts.label_counts[1].tolist() == [int((labels == label).sum()) for label in range(10)]
+
+
 def test_error_a_journal_of_another_study_is_not_continued(tmp_path):
     folder = plain_folder(tmp_path / "one", STUDY.replace("rounds = 4", "rounds = 1"))
     with InProcess(devices_of(folder)) as transport:

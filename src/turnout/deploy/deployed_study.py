@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -75,10 +75,12 @@ def federation_of(devices: int, facts: dict[int, DeviceFacts], own: dict[str, Sa
     sizes: Ids = np.ones(devices, dtype=np.int64)  # of a device that has not joined: it says so when it does
     for number, fact in facts.items():
         sizes[number] = fact.num_examples
+    counts = [facts[number].label_counts if number in facts else None for number in range(devices)]
+    labels = None if any(row is None for row in counts) else np.stack(cast("list[Ids]", counts))
     example = example_of(form.shape, form.type, form.target_shape, is_class=form.num_classes is not None)
     return checked(
         Federation(
-            train=SamplesOnDevices(sizes, example),
+            train=SamplesOnDevices(sizes, example, labels),
             test=own.get("test"),
             server=own.get("server"),
             name="devices",

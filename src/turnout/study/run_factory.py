@@ -36,6 +36,7 @@ from turnout.study.study import Study
 from turnout.study.task_parts import loss_of, num_outputs
 from turnout.study.user_models import built
 from turnout.traits import AttackTraits, traits_of
+from turnout.world.deployment.device_samples import SamplesOnDevices
 from turnout.world.simulation import simulate
 
 GIVEN = -1  # the seed of data that was made before the study
@@ -186,6 +187,8 @@ def _kind_of(start: Start, loss: Loss) -> str:
 def _label_counts(federation: Federation) -> Ids | None:
     """Return who holds how much of each class, where that is known and small enough to keep."""
     classes = federation.num_classes
+    if isinstance(federation.train, SamplesOnDevices):
+        return federation.train.label_counts
     if classes is None or not isinstance(federation.train, Held) or federation.num_clients * classes > MOST_COUNTS:
         return None
     return federation.label_counts()

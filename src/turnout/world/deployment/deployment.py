@@ -78,6 +78,7 @@ class Deployment:
     kept_round: Ids = field(init=False)  # by client: the last round whose client state counts; 0: none
     seconds: float = field(init=False)  # that the run has taken so far
     began: float = field(init=False)
+    is_beginning: bool = field(init=False, default=True)
     handed: Handed | None = field(init=False, default=None)
     at_work: dict[int, Ticket] = field(init=False, default_factory=dict)  # where the server does not wait
     orphans: Ids = field(init=False)  # clients at work when the server was stopped: their answers cannot come
@@ -128,21 +129,26 @@ class Deployment:
             answer = (yield request) if answering is None else (yield from answering(self, request))
 
     def census(self, request: Census) -> Steps[Present]:
-        """Return who belongs and who is connected; wait for some to be."""
+        """Return who belongs and who is connected and idle; wait for somebody to be."""
         yield from ()
-        least = 1
-        if request.round == 0:
-            all_ = self.population.num_clients
-            least = all_ if self.has_fixed_members else (self.limits.start_with or all_)
-        found = self.mailbox.wait_for(least, self.limits.wait_seconds)
-        if request.round == 0 and len(found) < least:
-            raise UpdateError(
-                f"The first round needs {least} devices; {len(found)} were connected after "
-                f"{self.limits.wait_seconds:.0f} s. Start the others, or lower start_with in deployment.toml."
-            )
+        if self.is_beginning:
+            self._gather(request.round)
+        waits = self.plan.asynchrony is None
+        found = self.mailbox.wait_for(0 if self.at_work else 1, self.limits.wait_seconds, idle=waits)
         self._admit()
-        free = found if self.plan.asynchrony is not None else [c for c in found if c not in self.mailbox.busy()]
-        return Present(members=self._members(), up=np.array(free, dtype=np.int64), sim_seconds=self.now)
+        return Present(members=self._members(), up=_ids(found), sim_seconds=self.now)
+
+    def _gather(self, round: int) -> None:
+        """Wait for devices before the first round; when a run goes on, only for as long as messages take."""
+        self.is_beginning, everyone = False, self.population.num_clients
+        least = everyone if self.has_fixed_members else (self.limits.start_with or everyone)
+        seconds = self.limits.wait_seconds if round == 0 else self.limits.grace_seconds
+        found = self.mailbox.wait_for(least, seconds)
+        if round == 0 and len(found) < least:
+            raise UpdateError(
+                f"The first round needs {least} devices; {len(found)} were connected after {seconds:.0f} s. "
+                "Start the others, or lower limits.start_with in deployment.toml."
+            )
 
     def _admit(self) -> None:
         """Take over the numbers of samples of devices that have joined; a known device's stays as it was."""

@@ -40,6 +40,7 @@ class SamplesOnDevices:
 
     sizes: Ids
     example: Samples  # one sample of zeros, to try a model on
+    label_counts: Ids | None = None  # (clients, classes), where all devices allow it
 
     def fetch(self, clients: Ids) -> Slab:
         """Return the one made-up sample; anything else lies on the devices."""

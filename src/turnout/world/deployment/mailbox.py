@@ -107,15 +107,16 @@ class Mailbox:
         """Return the devices that have work which they have not answered."""
         return {ticket.device for ticket in self._open.values() if ticket.kind == "train"}
 
-    def wait_for(self, least: int, seconds: float) -> list[int]:
-        """Return the connected devices once there are so many, or after so many seconds."""
+    def wait_for(self, least: int, seconds: float, *, idle: bool = False) -> list[int]:
+        """Return the connected devices, or the idle ones, once there are so many, or after so many seconds."""
         end = self.clock() + seconds
         while True:
             self.receive()
-            found = self.connected()
+            busy = self.busy() if idle else set()
+            found = [device for device in self.connected() if device not in busy]
             if len(found) >= least or self.clock() >= end:
                 return found
-            time.sleep(self.poll_seconds)
+            self.pause()
 
     def send(self, parcels: Mapping[int, Parcel], seconds: float, round: int) -> dict[int, str]:
         """Send parcels; return the tickets of the messages that were taken."""
@@ -143,7 +144,7 @@ class Mailbox:
                 else:
                     self.note(f"client {ticket.device}: {reason_of(reply)}")
             if waiting:
-                time.sleep(self.poll_seconds)
+                self.pause()
         for name, ticket in waiting.items():
             self._open.pop(name, None)
             self.note(f"client {ticket.device}: no answer to {ticket.kind} in {seconds:.0f} s")
@@ -155,17 +156,9 @@ class Mailbox:
             self.receive()
         return self._came.popleft() if self._came else None
 
-    def put_back(self, pair: tuple[Ticket, Reply]) -> None:
-        """Return an update to the front."""
-        self._came.appendleft(pair)
-
     def pause(self) -> None:
         """Wait a little before the next look."""
         time.sleep(self.poll_seconds)
-
-    def forget(self, device: int) -> None:
-        """Close a device's open messages: their answers are not wanted any more."""
-        self._open = {name: ticket for name, ticket in self._open.items() if ticket.device != device}
 
     def receive(self) -> None:
         """Take in what has come, and close messages that are too old."""
