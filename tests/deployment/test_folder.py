@@ -24,7 +24,7 @@ from turnout.journal import load
 from turnout.local import SGD
 from turnout.models import Softmax
 from turnout.study import Study
-from turnout.world.deployment import InProcess
+from turnout.world.deployment import Device, InProcess
 from turnout.world.deployment.parcel import Parcel
 
 needs_flower = pytest.mark.skipif(
@@ -59,10 +59,13 @@ class Breaking(InProcess):
     """A server that dies when it hands out work for the n-th time."""
 
     left = 10**9
+    joins_with: Device | None = None  # connects before the first work is handed out
 
     def push(self, parcels: Mapping[int, Parcel], seconds: float) -> dict[int, str]:
         if any(parcel.kind == "train" for parcel in parcels.values()):
             self.left -= 1
+            if self.joins_with is not None and 2 not in self.devices:
+                self.connect(2, self.joins_with)
             if self.left < 0:
                 raise KeyboardInterrupt
         return super().push(parcels, seconds)
@@ -101,6 +104,25 @@ def test_identity_a_served_study_is_the_simulation_and_goes_on_from_its_journal(
     (expected,) = models_of(simulated).values()
     assert float((model_of(whole) - expected).abs().max()) < 1e-6
     assert load(whole.run).client_accuracy["accuracy"].notna().all()
+
+
+def test_contract_who_joined_late_still_belongs_when_the_run_goes_on(tmp_path):
+    folder = plain_folder(tmp_path / "one", STUDY.replace('control = "average"', ""))
+    limits = "[limits]\nwait_seconds = 20\nstart_with = 2\n"
+    (folder.path / "deployment.toml").write_text(f"devices = 3\n{limits}")
+    devices = devices_of(folder)
+    with Breaking({number: devices[number] for number in (0, 1)}) as dying:
+        dying.left = 1
+        dying.joins_with = devices[2]
+        with pytest.raises(KeyboardInterrupt):
+            serve(folder, dying, poll_seconds=0.01)
+    with InProcess(devices) as transport:
+        serve(folder, transport, poll_seconds=0.01)
+    loaded = load(folder.run)
+    events = [event for told in loaded.rounds["events"] for event in told]
+    assert [event for event in events if "arrived" in event or "left" in event] == ["client 2 arrived"]
+    assert loaded.rounds["answered"].tolist()[-1] == 3
+    assert folder.enrolled().joined[2].num_examples == len(folder.hooks().load_data(2)["train"][1])
 
 
 def test_contract_label_counts_are_kept_where_every_device_allows_them(tmp_path):

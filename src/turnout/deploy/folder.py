@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnout.catalogue import did_you_mean
 from turnout.errors import ConfigError
@@ -32,6 +32,14 @@ class DeploymentSettings:
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1")  # names and addresses in the server's certificate
     port: Count = 9092  # port of the SuperLink on this machine
     limits: Limits = field(default_factory=Limits)
+
+
+class Enrolment(NamedTuple):
+    """The run's name on the devices, and what devices said of themselves."""
+
+    run: str
+    devices: dict[int, DeviceFacts]  # before the first round
+    joined: dict[int, DeviceFacts]  # since then
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +104,28 @@ class Folder:
         made: DeploymentSettings = _made(DeploymentSettings, {**values, "limits": limits}, f"{file}: ")
         return made
 
-    def enrolled(self) -> tuple[str, dict[int, DeviceFacts]] | None:
-        """Return the run's name and what the devices said before the first round; None if it has not begun."""
+    def enrolled(self) -> Enrolment | None:
+        """Return what is known of the run's devices; None if it has not begun."""
         if not self.enrolment.is_file():
             return None
         try:
             saved = json.loads(self.enrolment.read_text(encoding="utf-8"))
-            return str(saved["run"]), {int(number): _facts(values) for number, values in saved["devices"].items()}
+            parts = [{int(n): _facts(values) for n, values in saved[name].items()} for name in ("devices", "joined")]
+            return Enrolment(str(saved["run"]), *parts)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ConfigError(
                 f"{self.enrolment} is damaged ({error}). Bring back a good copy, or remove it and {self.run} to begin "
                 "anew."
             ) from error
 
-    def enrol(self, run: str, facts: dict[int, DeviceFacts]) -> None:
-        """Write what the devices said before the first round."""
-        devices = {str(number): _plain(fact) for number, fact in sorted(facts.items())}
+    def enrol(self, enrolment: Enrolment) -> None:
+        """Write what is known of the run's devices."""
+        devices, joined = (
+            {str(number): _plain(fact) for number, fact in sorted(facts.items())}
+            for facts in (enrolment.devices, enrolment.joined)
+        )
         with written(self.enrolment) as file:
-            file.write(json.dumps({"run": run, "devices": devices}, indent=1).encode())
+            file.write(json.dumps({"run": enrolment.run, "devices": devices, "joined": joined}, indent=1).encode())
 
     def hooks(self) -> ModuleType:
         """Return the module device.py."""

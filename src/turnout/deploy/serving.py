@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from turnout.deploy.deployed_study import federation_of, load_deployed_study, server_samples
-from turnout.deploy.folder import Folder
+from turnout.deploy.folder import Enrolment, Folder
 from turnout.errors import ConfigError, TurnoutError
 from turnout.requests import Record
 from turnout.safe_files import written
 from turnout.study.running import Result, run_study
 from turnout.study.study import Study
-from turnout.world.deployment import DeviceFacts, Limits, Mailbox, Transport, deployed
+from turnout.world.deployment import Limits, Mailbox, Transport, deployed
 
 STATUS = "status.json"
 
@@ -32,9 +32,9 @@ def _serve(folder: Folder, mailbox: Mailbox, rounds: int | None) -> Result:
     settings, study = folder.settings(), load_deployed_study(folder.study)
     study = study if rounds is None else replace(study, rounds=min(rounds, study.rounds))
     own = server_samples(folder.hooks())
-    run, facts = _enrolled(folder, mailbox, settings.limits, _least(study, settings.devices, settings.limits))
-    study = replace(study, data=federation_of(settings.devices, facts, own))
-    world = deployed(mailbox, settings.limits, run, has_test="test" in own)
+    enrolment = _enrolled(folder, mailbox, settings.limits, _least(study, settings.devices, settings.limits))
+    study = replace(study, data=federation_of(settings.devices, enrolment.devices, own))
+    world = deployed(mailbox, settings.limits, enrolment.run, has_test="test" in own)
     tell = _Status(folder, mailbox, study.rounds)
     tell.write(None)
     return run_study(study, out=folder.run, engine="sequential", on_progress=tell, progress=False, world=world)
@@ -45,12 +45,12 @@ def _least(study: Study, devices: int, limits: Limits) -> int:
     return devices if study.fleet.membership is None else (limits.start_with or devices)
 
 
-def _enrolled(folder: Folder, mailbox: Mailbox, limits: Limits, least: int) -> tuple[str, dict[int, DeviceFacts]]:
-    """Return the run's name and its devices; a run that was begun has both already."""
+def _enrolled(folder: Folder, mailbox: Mailbox, limits: Limits, least: int) -> Enrolment:
+    """Return what is known of the run's devices; a run that was begun has it already."""
     known = folder.enrolled()
     if known is not None and folder.run.is_dir():
-        mailbox.facts |= known[1]
-        mailbox.last_seen |= dict.fromkeys(known[1], mailbox.clock())  # as if just seen: nobody left while it was off
+        mailbox.facts |= known.devices | known.joined
+        mailbox.last_seen |= dict.fromkeys(mailbox.facts, mailbox.clock())  # as if just seen: nobody left meanwhile
         return known
     found = mailbox.wait_for(least, limits.wait_seconds)
     if len(found) < least:
@@ -59,9 +59,9 @@ def _enrolled(folder: Folder, mailbox: Mailbox, limits: Limits, least: int) -> t
             f"The first round needs {least} devices; {len(found)} were connected after {limits.wait_seconds:.0f} s."
             f"{refused} Start the others, or lower limits.start_with in deployment.toml."
         )
-    run = secrets.token_hex(8)
-    folder.enrol(run, mailbox.facts)
-    return run, dict(mailbox.facts)
+    enrolment = Enrolment(secrets.token_hex(8), dict(mailbox.facts), {})
+    folder.enrol(enrolment)
+    return enrolment
 
 
 class _Status:
@@ -71,8 +71,12 @@ class _Status:
         self.folder, self.mailbox, self.rounds = folder, mailbox, rounds
 
     def __call__(self, arm: str, seed: int, record: Record) -> None:
-        """Write the status after a round."""
+        """Write the status after a round, and who has joined."""
         self.write(record)
+        known = self.folder.enrolled()
+        if known is not None and (new := self.mailbox.facts.keys() - known.devices.keys() - known.joined.keys()):
+            joined = known.joined | {number: self.mailbox.facts[number] for number in new}
+            self.folder.enrol(known._replace(joined=joined))
 
     def write(self, record: Record | None, error: str = "") -> None:
         """Write the status."""
