@@ -94,7 +94,7 @@ def trial(folder: Folder, rounds: int = 2) -> list[str]:
         copy = Folder(Path(scratch) / "deployment")
         copy.path.mkdir()
         for name in ("app", "deployment.toml"):
-            (copy.path / name).symlink_to(folder.path / name)
+            (copy.path / name).symlink_to((folder.path / name).absolute())
         devices = {
             number: make_device(hooks.load_data, folder.study, number, Path(scratch) / f"state-{number}", KINDS)
             for number in range(settings.devices)
