@@ -106,7 +106,7 @@ def trial(folder: Folder, rounds: int = 2) -> list[str]:
         needed = sorted({NEEDS[kind] for kind in transport.kinds if kind in NEEDS})
     sent = ", ".join(f"{count} {kind}" for kind, count in sorted(transport.kinds.items()))
     lines = [
-        f"trial of {int(last['round'])} rounds: {int(last['answered'])} devices answered the last; messages: {sent}"
+        f"trial of {int(last['round'])} rounds: {int(last['answered'])} devices answered the last one; sent {sent}"
     ]
     if needed:
         lines.append(f"devices must allow {', '.join(needed)}: ALLOW={','.join(needed)} ./start.sh")
