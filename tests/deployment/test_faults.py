@@ -90,6 +90,24 @@ def test_contract_a_lie_is_rejected_with_its_reason_and_the_others_count(name, t
     assert bool(torch.isfinite(final.model).all())
 
 
+class Limited(InProcess):
+    """A network that takes no message of more than a few bytes to device 1."""
+
+    def push(self, parcels: Any, seconds: float) -> Any:
+        fits = {n: p for n, p in parcels.items() if n != 1 or sum(map(len, (w.data for w in p.wires().values()))) < 100}
+        return super().push(fits, seconds)
+
+
+def test_contract_a_message_that_is_not_taken_is_lost_at_once_and_on_record(tmp_path):
+    task = blob_task(3)
+    with Limited(devices_of(task, SOLVER, tmp_path)) as transport:
+        _, records = deploy(task, PLAN, transport)
+    for record in records[1:]:
+        assert record.outcomes.tolist() == [Outcome.COMPLETE, Outcome.LOST, Outcome.COMPLETE]
+        assert record.events[0] == "client 1: the message to it was not taken; it may be too large"
+        assert record.costs.sim_seconds < QUICK.round_seconds / 2  # nobody waited for it
+
+
 class Replaying(InProcess):
     """A network that delivers every answer again, to the next question."""
 

@@ -59,6 +59,7 @@ class Handed:
     at: float  # on the mailbox's clock
     queue: list[int] = field(default_factory=list)  # clients that are not asked yet, in order
     most_at_work: int | None = None
+    lost: set[int] = field(default_factory=set)  # clients that will not answer this order
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,19 +183,21 @@ class Deployment:
         if order.on_server:
             return
         if request.sequence is None:
-            self._push(order, order.clients.tolist())
+            self.handed.lost = set(order.clients.tolist()) - set(self._push(order, order.clients.tolist()))
         else:
             self.handed.queue, self.handed.most_at_work = request.sequence.tolist(), request.most_at_work
 
     def _push(self, order: Order, clients: list[int]) -> dict[int, str]:
-        return self.mailbox.send(
-            {client: self._order(order, client) for client in clients}, self.limits.message_seconds, order.round
-        )
+        arrays = model_arrays(order.model, order.buffers)  # the same for all: a transport may send them once
+        if order.shared is not None:
+            arrays["shared"] = as_array(order.shared)
+        parcels = {client: Parcel("train", self._order(order, client), arrays) for client in clients}
+        return self.mailbox.send(parcels, self.limits.message_seconds, order.round)
 
-    def _order(self, order: Order, client: int) -> Parcel:
-        """Return the message to one client: model, settings, steps, deadline, and which client state counts."""
+    def _order(self, order: Order, client: int) -> dict[str, Any]:
+        """Return what one client is told: settings, steps, deadline, and which client state counts."""
         at = int(np.searchsorted(order.clients, client))
-        values = {
+        return {
             "round": order.round,
             "seed": order.streams.seed,
             "client": client,
@@ -204,10 +207,6 @@ class Deployment:
             "settings": {name: float(column[at]) for name, column in order.settings.items()},
             "kept_round": int(self.kept_round[client]),
         }
-        arrays = model_arrays(order.model, order.buffers)
-        if order.shared is not None:
-            arrays["shared"] = as_array(order.shared)
-        return Parcel("train", values, arrays)
 
     def collect(self, request: Collect) -> Steps[Returns]:
         """Wait for everyone until the deadline, or for the first few."""
@@ -218,7 +217,7 @@ class Deployment:
         came = self._first(request.first, handed) if request.first is not None else self._all(request, handed)
         updates = self._read(handed.order, came)
         if request.first is None:
-            there = set(self.mailbox.connected())
+            there = set(self.mailbox.connected()) - handed.lost
             silent = [client for client in request.clients.tolist() if client not in came]
             return self._returns(updates, handed, late=_ids([client for client in silent if client in there]))
         return self._returns(updates, handed)
@@ -227,8 +226,7 @@ class Deployment:
         """Return the answers of this round's clients that come before the server stops waiting."""
         came: dict[int, tuple[Ticket, Reply]] = {}
         wanted, end = set(request.clients.tolist()), handed.at + self.limits.round_seconds
-        gone: set[int] = set()
-        while wanted - set(came) - gone and self.mailbox.clock() < end:
+        while wanted - set(came) - handed.lost and self.mailbox.clock() < end:
             pair = self.mailbox.next_update()
             if pair is None:
                 self.mailbox.pause()
@@ -237,7 +235,7 @@ class Deployment:
             if ticket.kind != "train" or ticket.round != handed.order.round or ticket.device not in wanted:
                 self._note_late(ticket, reply)
             elif reply.is_lost:
-                gone.add(ticket.device)
+                handed.lost.add(ticket.device)
                 self.mailbox.note(f"client {ticket.device}: {reply.reason}")
             elif ticket.device not in came:
                 came[ticket.device] = pair
