@@ -40,7 +40,8 @@ def test_contract_the_flags_are_frozen() -> None:
     """A new setting goes to a dataclass, not to a flag."""
     command = typer.main.get_command(app)
     commands = dict(command.commands)  # type: ignore[attr-defined]
-    commands |= {f"trace {name}": sub for name, sub in commands.pop("trace").commands.items()}
+    for group in ("trace", "deploy"):
+        commands |= {f"{group} {name}": sub for name, sub in commands.pop(group).commands.items()}
     flags = {name: sorted(o for p in sub.params for o in p.opts) for name, sub in commands.items()}
     assert sorted(o for p in command.params for o in p.opts) == ["--version"]
     assert flags == {
@@ -59,6 +60,10 @@ def test_contract_the_flags_are_frozen() -> None:
         "ui": ["--host", "--open", "--port", "folder"],
         "trace show": ["--json", "--out", "file"],
         "trace convert": ["--keep-artefact", "--out", "--states", "-o", "source"],
+        "deploy init": ["--devices", "--host", "--port", "--study", "folder"],
+        "deploy check": ["--trial", "folder"],
+        "deploy run": ["folder"],
+        "deploy status": ["--json", "folder"],
     }
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from turnout.cli.deploy import deploy_app
 from turnout.cli.error_messages import clear_errors, printable, starting
 from turnout.cli.json_output import json_text
 from turnout.cli.trace import trace_app
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 
 app.add_typer(trace_app)
+app.add_typer(deploy_app)
 app.command()(ui)
 
 StudyName = Annotated[str, typer.Argument(metavar="FILE|NAME", help="a study file, or a name of `turnout ls studies`")]

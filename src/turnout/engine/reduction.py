@@ -28,6 +28,7 @@ class Row(NamedTuple):
     extra: Tensor | None = None
     next_row: Tensor | None = None  # what the client remembers from here on
     kept: Mapping[str, Tensor] = {}  # solver state that the client keeps, by entry
+    steps: int = 0  # how many were done
 
 
 class Gather:

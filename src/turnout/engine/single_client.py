@@ -78,15 +78,18 @@ class Worker:
         counters = [b for b in self.module.buffers() if not b.is_floating_point()]
         self.counters = [(b, b.clone()) for b in counters]  # every client starts from the same
 
-    def train(self, request: Fit, place: int, slab: Slab) -> Row:
-        """Fit one client of a request; the row's change is good until the next."""
+    def train(self, request: Fit, place: int, slab: Slab, is_over: Callable[[], bool] = lambda: False) -> Row:
+        """Fit one client of a request; the row's change is good until the next.
+
+        `is_over` ends the work early: it is asked after each step, so at least one is done.
+        """
         if not self.draws:
-            return self._train(request, place, slab)
+            return self._train(request, place, slab, is_over)
         with torch.random.fork_rng():
             torch.manual_seed(_dropout_seed(request, place))
-            return self._train(request, place, slab)
+            return self._train(request, place, slab, is_over)
 
-    def _train(self, request: Fit, place: int, slab: Slab) -> Row:
+    def _train(self, request: Fit, place: int, slab: Slab, is_over: Callable[[], bool]) -> Row:
         self.module.train()
         start = _start(request, place)
         self._begin(request, start)
@@ -98,7 +101,7 @@ class Worker:
         local, one = request.local, slice(place, place + 1)
         drawn = draw_batches(key, slab.sizes[one], request.steps[one], local.batch_size, local.batches)
         move, state = self._mover(request, place)
-        total = 0.0
+        total, done = 0.0, 0
         for step in range(int(request.steps[place])):
             self.watch.check()
             inside = drawn.positions[0, step, : drawn.counts[0, step]] + slab.starts[place]
@@ -113,16 +116,18 @@ class Worker:
             except Exception as error:
                 raise _untrainable(self.module, request, place, len(x), error) from error
             move(step, [_dense(g, p) for g, p in zip(grads, self.params, strict=True)])
-            total += float(value.detach())
+            total, done = total + float(value.detach()), step + 1
+            if is_over():
+                break
         buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
         for param, there in self.apart:
             there.copy_(param)
         change = torch.sub(start, self.flat, out=self.change)
-        loss = total / max(int(request.steps[place]), 1)
+        loss = total / max(done, 1)
         if state is None:
-            return Row(change, loss, buffers)
+            return Row(change, loss, buffers, steps=done)
         change, extra = self._finished(request, change, state)
-        return Row(change, loss, buffers, extra, _next_row(request, place, change), self._kept(request, state))
+        return Row(change, loss, buffers, extra, _next_row(request, place, change), self._kept(request, state), done)
 
     def _begin(self, request: Fit, start: Tensor) -> None:
         """Hand the module the parameters that the client starts from."""

@@ -1,4 +1,4 @@
-"""Read single columns of a run's rounds: who took part, and how accurate the model was on each client."""
+"""Read single columns of a run's rounds: who took part, how it went, and how accurate the model was on each client."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -25,6 +25,22 @@ def read_clients(journal: Journal, arm: str, seed: int, last_round: int) -> Iter
     """Yield the clients of each round of a run up to the last one, in order."""
     query = f"SELECT round, num_clients, asked_count, up, members, clients {OF_RUN} ORDER BY round"
     return (RoundClients(*row) for row in journal.read(query, (arm, seed, last_round)))
+
+
+class RoundSummary(NamedTuple):
+    """One round in a line."""
+
+    round: int
+    num_asked: int
+    num_answered: int
+    loss: float | None  # None: not measured in this round
+    accuracy: float | None
+
+
+def read_summaries(journal: Journal, after: int) -> list[RoundSummary]:
+    """Return the rounds after this one, in order; of a journal with one run."""
+    query = "SELECT round, asked_count, answered_count, loss, accuracy FROM round WHERE round > ? ORDER BY round"
+    return [RoundSummary(*row) for row in journal.read(query, (after,))]
 
 
 def read_client_accuracy(journal: Journal, arm: str, seed: int, last_round: int) -> Iterator[tuple[int, Floats]]:

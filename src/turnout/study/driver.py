@@ -12,12 +12,13 @@ from turnout.coordinator import Plan, State
 from turnout.engine.task import Engine, Question, Task
 from turnout.errors import EngineError, UpdateError
 from turnout.protocols import Population
-from turnout.requests import Answer, EngineRequest, Record, Score
+from turnout.requests import Answer, EngineRequest, Record, Score, Steps
 from turnout.streams import Streams
 from turnout.world.simulation import simulate
 
 INTEGER_TYPES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a number
 OnRecords = Callable[[list[tuple[int, Record]]], None]
+World = Callable[[Plan, Population, State, Streams], Steps[State]]  # runs a plan: asks an engine, yields records
 OnFailure = Callable[[int, Exception], None]  # position of the failed run, and its error
 
 
@@ -31,6 +32,7 @@ class Run:
     state: State
     streams: Streams
     population: Population
+    world: World = simulate  # who answers the round
 
 
 def drive(
@@ -49,7 +51,7 @@ def drive(
         on_failure: called with a run in which a rule raises an error; the others continue. None raises the error.
     """
     waiting: dict[int, Any] = {}
-    steps = [simulate(run.plan, run.population, run.state, run.streams) for run in runs]
+    steps = [run.world(run.plan, run.population, run.state, run.streams) for run in runs]
 
     def fail(at: int, error: Exception) -> None:
         waiting.pop(at, None)

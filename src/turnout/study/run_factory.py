@@ -9,8 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,16 +25,19 @@ from turnout.data.relabelled import relabelled
 from turnout.engine import Task
 from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.journal import ClientFacts, RunInfo
-from turnout.losses import LOSSES, Loss, cross_entropy, squared_error
+from turnout.losses import LOSSES, Loss
 from turnout.metrics import measurable
 from turnout.models.layout import Layout
 from turnout.protocols import Population, View
 from turnout.streams import Streams
-from turnout.study.driver import Run
+from turnout.study.driver import Run, World
 from turnout.study.resolve import fixed_digest, resolved_settings
 from turnout.study.study import Study
+from turnout.study.task_parts import loss_of, num_outputs
 from turnout.study.user_models import build_module
 from turnout.traits import AttackTraits, traits_of
+from turnout.world.deployment.device_samples import SamplesOnDevices
+from turnout.world.simulation import simulate
 
 NO_SEED = -1  # of data that was made before the study
 MOST_NUMBERS = 1 << 26  # parameters of all runs that advance together: 256 MiB
@@ -68,6 +70,7 @@ class RunFactory:
 
     study: Study
     device: torch.device
+    world: World = simulate  # who answers the rounds of its runs
     versions: dict[str, Study] = field(init=False)
     configs: dict[str, dict[str, object]] = field(init=False)
     _federations: dict[tuple[str, int], Federation] = field(init=False, default_factory=dict)
@@ -111,7 +114,7 @@ class RunFactory:
         plan = version.plan
         check(plan, population)
         start = self._start(run_key, federation)
-        loss = _loss(version, federation)
+        loss = loss_of(version, federation)
         kind = (_kind_of(start, loss), federation.num_classes)
         if kind not in self._measurable:
             self._measurable[kind] = measurable_metrics(start.module, loss, federation)
@@ -120,7 +123,8 @@ class RunFactory:
         buffers = None if start.buffers is None else start.buffers.clone()
         state = State.start(start.model.clone(), population, buffers)
         streams = Streams(run_key.seed, run_key.arm)
-        return Run(index=index, task=task, plan=plan, state=state, streams=streams, population=population)
+        parts: dict[str, Any] = {"task": task, "plan": plan, "state": state, "population": population}
+        return Run(index=index, streams=streams, world=self.world, **parts)
 
     def group_size(self, run_keys: Sequence[RunKey]) -> int:
         """Return how many runs can advance together without holding too much; `places` is one seed's."""
@@ -186,6 +190,8 @@ def _kind_of(start: InitialModel, loss: Loss) -> str:
 def _label_counts(federation: Federation) -> Ids | None:
     """Return the number of samples per client and class; None if it is unknown or too large."""
     classes = federation.num_classes
+    if isinstance(federation.train, SamplesOnDevices):
+        return federation.train.label_counts
     if classes is None or not isinstance(federation.train, Held) or federation.num_clients * classes > MOST_COUNTS:
         return None
     return federation.label_counts()
@@ -205,20 +211,6 @@ def _holdings(run: Run) -> ClientFacts:
         client_names=data.client_names,
         client_groups=data.client_groups,
     )
-
-
-def _loss(version: Study, federation: Federation) -> Loss:
-    if version.loss is not None:
-        return version.loss
-    return squared_error if federation.num_classes is None else cross_entropy
-
-
-def num_outputs(federation: Federation) -> int:
-    """Return the number of outputs of a model: one per class, or one per number of a target."""
-    if federation.num_classes is not None:
-        return federation.num_classes
-    targets = federation.train.fetch(np.zeros(1, dtype=np.int64)).y
-    return max(prod(targets.shape[1:]), 1)
 
 
 def measurable_metrics(module: nn.Module, loss: Loss, federation: Federation) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from turnout.errors import JournalError, TurnoutError
 from turnout.journal import Failure, Journal
 from turnout.requests import Record
 from turnout.study.driver import Run
-from turnout.study.run_factory import RunFactory, RunKey, num_outputs
+from turnout.study.run_factory import RunFactory, RunKey
+from turnout.study.task_parts import num_outputs
 from turnout.untrusted_input import UNLIKELY, as_written, in_brief
 
 

@@ -18,7 +18,7 @@ from turnout.errors import ConfigError, EngineError, RunsFailed, StudyNote, did_
 from turnout.journal import Data, Journal, Loaded, frames, load
 from turnout.requests import Record
 from turnout.streams import Streams
-from turnout.study.driver import drive
+from turnout.study.driver import World, drive
 from turnout.study.fleet_preview import start_notes
 from turnout.study.interruption import StopRequest, handle_signals
 from turnout.study.notebook_view import as_html
@@ -31,6 +31,7 @@ from turnout.study.tracking import check_tracking, with_trackers
 from turnout.study.user_models import build_module, initial_weights_note
 from turnout.track.tracker import flat
 from turnout.untrusted_input import UNLIKELY, as_written, count_of
+from turnout.world.simulation import simulate
 
 ENGINES: dict[str, type[Engine]] = {"vectorised": Vectorised, "sequential": Sequential, "ray": Ray}
 READING = "reading data"
@@ -116,13 +117,14 @@ def run_study(
     progress: bool = True,
     deterministic: bool = False,
     accept_changed_data: bool = False,
+    world: World = simulate,
 ) -> Result:
     """Run what is not in the folder yet; data, plans and models are checked before anything is written."""
     folder = None if out is None else Path(out)
     check_tracking(study, folder)
     with closing(engine_named(engine, deterministic=deterministic)) as worker:
         how: dict[str, Any] = {"on_progress": on_progress, "together": together, "progress": progress}
-        how |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
+        how |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data, "world": world}
         return _run_study(study, folder, worker, **how)
 
 
@@ -136,9 +138,10 @@ def _run_study(
     progress: bool,
     deterministic: bool,
     accept_changed_data: bool,
+    world: World,
 ) -> Result:
     started = time.monotonic()
-    run_factory = RunFactory(study, worker.device)
+    run_factory = RunFactory(study, worker.device, world)
     run_keys = [RunKey(arm, seed) for seed in study.all_seeds for arm in run_factory.versions]
     first = run_keys[: len(run_factory.versions)]
     worker.watch.tell(READING)

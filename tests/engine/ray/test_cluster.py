@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tests.engine.ray.conftest import KeptOpen, wait_until
 from tests.engine.ray.modules import Slow
+from tests.support.engine_requests import answered
 from tests.support.runs import models_of
 from tests.support.tasks import blob_federation, blob_task
 from turnout import Study, arm
@@ -205,5 +206,5 @@ def test_error_a_process_has_one_connection_and_keeps_it(cluster: Any, on_three:
     question = (task, Evaluate(round=0, model=task.layout.flatten(task.module), buffers=None))
     with pytest.raises(EngineError, match=r"needs a connection of its own; .* Call ray.shutdown\(\) first"):
         Ray(cluster.address).answer([question])
-    (answer,) = on_three.answer([question])
+    answer = answered(on_three, *question)
     assert set(answer.metrics) == {"loss", "accuracy"}
