@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
@@ -257,14 +256,11 @@ class Local(Protocol):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Entries of the solver's state that each client keeps from its last round to its next; () for none."""
+        """Entries of the solver's state that each client keeps until its next round; () for none."""
         ...
 
     def begin(self, params: Sequence[Tensor]) -> list[Memory]:
-        """Return the solver's state for one block, one mapping per parameter; `params` have rows in front.
-
-        The entries that a client `keeps` are overwritten with what it kept, zeros in its first round.
-        """
+        """Return the solver's state, one mapping per parameter; then what clients keep is written over it."""
         ...
 
     def update(self, slot: "SlotUpdate") -> None:
@@ -398,8 +394,3 @@ class Moved:
     memory: Memory = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)  # e.g. the server learning rate that was used
     evaluate: Tensor | None = None  # what to evaluate instead of the model (FedExP's average of two iterates)
-
-
-def as_tensor(values: Floats, like: Tensor) -> Tensor:
-    """Return numbers as a tensor of the same kind and place as another."""
-    return torch.as_tensor(values, dtype=like.dtype, device=like.device)

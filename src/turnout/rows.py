@@ -86,3 +86,8 @@ def finite_rows(parts: Sequence[Tensor]) -> NDArray[np.bool_]:
     for row in np.flatnonzero(~finite):  # a sum of finite values can overflow
         finite[row] = all(is_finite(part[row]) for part in parts)
     return finite
+
+
+def as_tensor(values: Floats, like: Tensor) -> Tensor:
+    """Return numbers as a tensor of the same kind and place as another."""
+    return torch.as_tensor(values, dtype=like.dtype, device=like.device)

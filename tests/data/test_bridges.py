@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from tests.support.tasks import test_set_of, train_of
+from tests.support.tasks import held_out_test_set, train_of
 from turnout.data.converters import from_dataset, from_flwr
 from turnout.errors import DataError
 
@@ -89,7 +89,7 @@ def test_contract_from_dataset_shares_the_tensors_of_a_tensor_dataset() -> None:
     federation = from_dataset(TensorDataset(x, y), [1, 0] * 5, test=(x[:3], torch.tensor([0, 5, 1])))
     assert train_of(federation).x.data_ptr() == x.data_ptr()
     assert federation.num_classes == 6
-    assert len(test_set_of(federation)) == 3
+    assert len(held_out_test_set(federation)) == 3
 
 
 def test_contract_from_dataset_takes_arrays_images_and_regression_targets() -> None:
@@ -98,7 +98,7 @@ def test_contract_from_dataset_takes_arrays_images_and_regression_targets() -> N
     )
     assert train_of(arrays).x.dtype == train_of(arrays).y.dtype == torch.float32
     assert arrays.num_classes is None
-    assert test_set_of(arrays).x.shape == (1, 2, 2)
+    assert held_out_test_set(arrays).x.shape == (1, 2, 2)
     colour = np.zeros((4, 5, 3), dtype=np.uint8)
     colour[0, 1, 2] = 255
     images = from_dataset(Items([(Picture(colour), 1)]), [0])
@@ -117,7 +117,7 @@ def test_golden_from_flwr_reads_every_partition_and_the_test_split() -> None:
     assert federation.num_classes == 10
     assert train_of(federation).of(1).y.tolist() == digits.target[1:100:3].tolist()
     assert np.allclose(train_of(federation).of(2).x[:, 0], digits.images[2:100:3] * 15 / 255)
-    assert len(test_set_of(federation)) == 30
+    assert len(held_out_test_set(federation)) == 30
     assert from_flwr(Flower(digit_rows(0, 9), None), test_split=None).test is None
 
 
@@ -145,7 +145,7 @@ def test_golden_from_flwr_reads_a_real_federated_dataset(tmp_path: Path) -> None
     assert federation.sizes.tolist() == [30] * 4
     assert train_of(federation).of(1).y.tolist() == digits.target[1:120:4].tolist()
     assert np.array_equal(train_of(federation).of(1).x, digits.data[1:120:4].astype(np.float32))
-    assert len(test_set_of(federation)) == 30
+    assert len(held_out_test_set(federation)) == 30
 
 
 # messages

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.optional import present
-from tests.support.tasks import holdout_of, server_of, test_set_of, train_of
+from tests.support.tasks import held_out_test_set, holdout_of, server_of, train_of
 from turnout.array_types import Ids
 from turnout.data.assemble import Source, assemble, laid_out, shared
 from turnout.data.federation import Federation, Held, Samples, from_clients
@@ -192,7 +192,7 @@ def test_golden_from_clients_keeps_clients_and_counts_classes() -> None:
 def test_contract_a_federation_moves_to_a_device_whole() -> None:
     federation = build(dealt(100, 5), holdout=0.1, server_samples=3, test=store(4)).to(torch.device("cpu"))
     assert isinstance(federation, Federation)
-    assert len(test_set_of(federation)) == 4
+    assert len(held_out_test_set(federation)) == 4
     assert len(server_of(federation)) == 3
 
 

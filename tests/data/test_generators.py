@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.support.optional import present
-from tests.support.tasks import holdout_of, test_set_of, train_of
+from tests.support.tasks import held_out_test_set, holdout_of, train_of
 from turnout.array_types import Floats
 from turnout.data import Federation
 from turnout.data.linear_regression import LinearRegression
@@ -114,7 +114,7 @@ def test_golden_federation_holds_the_authors_samples_split_ninety_to_ten(source:
 
 def test_contract_legacy_seed_fixes_the_samples_but_not_the_hold_out() -> None:
     a, b = (Synthetic(clients=3, samples=50, legacy_seed=4).build(Streams(seed)) for seed in (0, 1))
-    assert not torch.equal(test_set_of(a).x, test_set_of(b).x)
+    assert not torch.equal(held_out_test_set(a).x, held_out_test_set(b).x)
     rows = [np.concatenate([train_of(f).of(1).x, holdout_of(f).of(1).x]) for f in (a, b)]
     assert np.array_equal(*(r[np.lexsort(r.T)] for r in rows))  # type: ignore[arg-type]
 
@@ -122,10 +122,13 @@ def test_contract_legacy_seed_fixes_the_samples_but_not_the_hold_out() -> None:
 def test_contract_synthetic_test_set_is_the_union_of_the_hold_outs() -> None:
     federation = Synthetic(clients=5).build(STREAMS)
     held = [holdout_of(federation).of(i) for i in range(5)]
-    assert torch.equal(torch.cat([part.x for part in held]), test_set_of(federation).x)
-    assert torch.equal(torch.cat([part.y for part in held]), test_set_of(federation).y)
-    assert test_set_of(federation).x.data_ptr() == holdout_of(federation).x.data_ptr()
-    assert test_set_of(federation).x.untyped_storage().data_ptr() == train_of(federation).x.untyped_storage().data_ptr()
+    assert torch.equal(torch.cat([part.x for part in held]), held_out_test_set(federation).x)
+    assert torch.equal(torch.cat([part.y for part in held]), held_out_test_set(federation).y)
+    assert held_out_test_set(federation).x.data_ptr() == holdout_of(federation).x.data_ptr()
+    assert (
+        held_out_test_set(federation).x.untyped_storage().data_ptr()
+        == train_of(federation).x.untyped_storage().data_ptr()
+    )
 
 
 def test_contract_samples_fixes_every_size() -> None:
@@ -196,7 +199,7 @@ def test_contract_a_million_clients_keep_only_their_sizes() -> None:
     assert federation.sizes.min() >= 50
     assert federation.sizes.max() == 10_000
     assert abs(np.median(federation.sizes) / (np.exp(4) + 50) - 1) < 0.02
-    assert len(test_set_of(federation)) == 2000
+    assert len(held_out_test_set(federation)) == 2000
     slab = federation.train.fetch(np.array([0, 999_999]))
     assert len(slab.y) == slab.sizes.sum() == federation.sizes[[0, 999_999]].sum()
 
@@ -222,11 +225,11 @@ def test_property_generated_clients_have_the_moments_of_their_definition() -> No
 def test_contract_test_samples_come_from_clients_own_models_but_are_not_trained_on() -> None:
     federation = SyntheticOnDemand(clients=3, samples=30, test_clients=3, test_samples=25).build(STREAMS)
     train = federation.train.fetch(np.arange(3)).x
-    x, y = test_set_of(federation).x.reshape(3, 25, DIM), test_set_of(federation).y.reshape(3, 25)
+    x, y = held_out_test_set(federation).x.reshape(3, 25, DIM), held_out_test_set(federation).y.reshape(3, 25)
     for i in range(3):
         own = draw_distribution(STREAMS.generator("synthetic", client=i), 1.0, 1.0)
         assert torch.equal(y[i], torch.from_numpy(np.argmax(x[i].numpy() @ own.weight + own.bias, axis=1)))
-    assert not (test_set_of(federation).x[:, None] == train[None]).all(-1).any()
+    assert not (held_out_test_set(federation).x[:, None] == train[None]).all(-1).any()
 
 
 # quadratics
@@ -276,7 +279,7 @@ def test_convergence_quadratics_gradient_of_the_objective_is_zero_at_the_optimum
     with torch.no_grad():
         model.point.copy_(torch.from_numpy(problem.optimum()))
     (gradient,) = torch.autograd.grad(
-        quadratic(model(test_set_of(federation).x), test_set_of(federation).y).mean(), model.point
+        quadratic(model(held_out_test_set(federation).x), held_out_test_set(federation).y).mean(), model.point
     )
     assert gradient.abs().max() < 1e-14
     assert federation.weights == pytest.approx(problem.weights)

@@ -11,7 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from tests.support.optional import present
-from tests.support.tasks import holdout_of, server_of, test_set_of, train_of
+from tests.support.tasks import held_out_test_set, holdout_of, server_of, train_of
 from turnout.data.cifar10 import Cifar10, parse_batch, read_cifar10
 from turnout.data.digits import Digits
 from turnout.data.emnist import SPLITS, Emnist, Split, split_files, upright
@@ -38,7 +38,7 @@ MNIST_COUNTS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 
 def test_contract_digits_need_no_files_and_are_dealt_without_loss(nowhere: None) -> None:
     federation = Digits(clients=10).build(STREAMS)
-    assert (federation.num_clients, int(federation.sizes.sum()), len(test_set_of(federation))) == (10, 1438, 359)
+    assert (federation.num_clients, int(federation.sizes.sum()), len(held_out_test_set(federation))) == (10, 1438, 359)
     assert federation.example_shape == (64,)
     assert federation.num_classes == 10
     inputs = train_of(federation).x
@@ -49,14 +49,14 @@ def test_contract_digits_need_no_files_and_are_dealt_without_loss(nowhere: None)
 def test_property_the_test_split_of_digits_is_keyed_by_the_seed_alone() -> None:
     first, again = Digits(clients=10).build(STREAMS), Digits(clients=25, holdout=0.2).build(STREAMS)
     other = Digits(clients=10).build(Streams(seed=8))
-    assert torch.equal(test_set_of(first).x, test_set_of(again).x)
-    assert not torch.equal(test_set_of(first).x, test_set_of(other).x)
+    assert torch.equal(held_out_test_set(first).x, held_out_test_set(again).x)
+    assert not torch.equal(held_out_test_set(first).x, held_out_test_set(other).x)
 
 
 def test_contract_samples_takes_a_keyed_subset_of_the_training_set_only() -> None:
     small, whole = Digits(clients=5, samples=100).build(STREAMS), Digits(clients=5).build(STREAMS)
     assert int(small.sizes.sum()) == 100
-    assert torch.equal(test_set_of(small).x, test_set_of(whole).x)
+    assert torch.equal(held_out_test_set(small).x, held_out_test_set(whole).x)
     assert torch.equal(train_of(small).x, train_of(Digits(clients=5, samples=100).build(STREAMS)).x)
     rows = {tuple(row) for row in train_of(whole).x.tolist()}
     assert all(tuple(row) in rows for row in train_of(small).x.tolist())
@@ -64,7 +64,7 @@ def test_contract_samples_takes_a_keyed_subset_of_the_training_set_only() -> Non
 
 def test_property_train_and_test_of_digits_are_all_of_it_and_share_nothing() -> None:
     federation = Digits(clients=10).build(STREAMS)
-    both = torch.cat([train_of(federation).x, test_set_of(federation).x])
+    both = torch.cat([train_of(federation).x, held_out_test_set(federation).x])
     ours, theirs = (np.sort(np.ascontiguousarray(rows), axis=0) for rows in (both.numpy(), load_digits().data / 16))
     assert np.array_equal(np.unique(both, axis=0), np.unique(load_digits().data / 16, axis=0))
     assert np.array_equal(ours, theirs)
@@ -106,14 +106,14 @@ def test_golden_mnist_is_standardised_and_dealt_by_its_partition(real: Real) -> 
     assert float(x.min()) == pytest.approx(-0.1307 / 0.3081, abs=1e-5)
     assert float(x.max()) == pytest.approx((1 - 0.1307) / 0.3081, abs=1e-5)
     assert ((federation.label_counts() > 0).sum(1) <= 2).all()
-    assert len(test_set_of(federation)) == 10_000
+    assert len(held_out_test_set(federation)) == 10_000
 
 
 @pytest.mark.data
 def test_golden_fashion_mnist_has_its_published_counts_and_moments(real: Real) -> None:
     federation = FashionMnist(folder=real("fashion-mnist"), clients=60).build(STREAMS)
     assert federation.label_counts().sum(0).tolist() == [6000] * 10
-    assert torch.bincount(test_set_of(federation).y).tolist() == [1000] * 10
+    assert torch.bincount(held_out_test_set(federation).y).tolist() == [1000] * 10
     x = train_of(federation).x
     assert float(x.mean()) == pytest.approx(0.0, abs=5e-4)
     assert float(x.std()) == pytest.approx(1.0, abs=5e-4)

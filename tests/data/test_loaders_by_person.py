@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.support.optional import present
-from tests.support.tasks import holdout_of, test_set_of, train_of
+from tests.support.tasks import held_out_test_set, holdout_of, train_of
 from turnout.data.femnist import Femnist, parse_leaf
 from turnout.data.hapt import Hapt, Recording, read_npz, read_raw, read_recording, windows
 from turnout.data.shakespeare import VOCABULARY, WINDOW, Shakespeare, encode, parse_play, read_roles
@@ -62,7 +62,7 @@ def test_property_windows_stay_inside_one_stretch_of_one_role(tmp_path: Path) ->
     assert federation.client_names == tuple(name for name in roles if "MUTE" not in name)
     assert federation.sizes.tolist() == [360 - 80] * 6
     assert holdout_of(federation).sizes.tolist() == [120 - 80] * 6
-    assert len(test_set_of(federation)) == 6 * (120 - 80)
+    assert len(held_out_test_set(federation)) == 6 * (120 - 80)
     for client, name in enumerate(federation.client_names):
         stretches = ((federation.train, 0), (federation.holdout, 360))
         for shares, start in stretches:
@@ -150,11 +150,11 @@ def test_golden_hapt_has_its_counted_windows(real: Real) -> None:
 def test_contract_hapt_tests_on_other_people_and_scales_by_the_training_people(real: Real) -> None:
     federation = Hapt(folder=real("hapt")).build(STREAMS)
     assert federation.num_clients == 21
-    assert int(federation.sizes.sum()) + len(test_set_of(federation)) == 10_411
+    assert int(federation.sizes.sum()) + len(held_out_test_set(federation)) == 10_411
     x = train_of(federation).x
     assert x.mean((0, 2)).tolist() == pytest.approx([0.0] * 6, abs=1e-4)
     assert x.std((0, 2)).tolist() == pytest.approx([1.0] * 6, abs=1e-4)
-    assert test_set_of(federation).x.mean((0, 2)).abs().max() > 1e-2
+    assert held_out_test_set(federation).x.mean((0, 2)).abs().max() > 1e-2
 
 
 @pytest.mark.data
@@ -241,7 +241,7 @@ def test_golden_femnist_makes_each_writer_a_client(tmp_path: Path, inner: str) -
     federation = Femnist(folder=str(tmp_path)).build(STREAMS)
     assert federation.client_names == ("f00", "f01", "f02")
     assert [train_of(federation).of(client).y.tolist() for client in range(3)] == [[5], [1, 1, 2], [61, 0]]
-    assert test_set_of(federation).y.tolist() == [7, 8]
+    assert held_out_test_set(federation).y.tolist() == [7, 8]
     assert federation.example_shape == (1, 28, 28)
     assert Femnist(folder=str(tmp_path), clients=2).build(STREAMS).num_clients == 2
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, dtype
 from torch.utils.data import TensorDataset
 
-from tests.support.tasks import holdout_of, server_of, test_set_of, train_of
+from tests.support.tasks import held_out_test_set, holdout_of, server_of, train_of
 from turnout.data import Federation, Samples, from_clients, from_dataset, from_flwr
 from turnout.data.holdout import drawn_for_holdout, train_sizes
 from turnout.errors import DataError
@@ -93,7 +93,10 @@ def test_contract_labels_of_any_width_become_those_that_losses_take(kind: dtype)
     clients = [(x, (y > 0).to(kind)) for x, y in pairs()]
     federation = from_clients(clients, test=clients[0], server=clients[1])
     assert (
-        train_of(federation).y.dtype == test_set_of(federation).y.dtype == server_of(federation).y.dtype == torch.int64
+        train_of(federation).y.dtype
+        == held_out_test_set(federation).y.dtype
+        == server_of(federation).y.dtype
+        == torch.int64
     )
     assert federation.num_classes == 2
     dataset = from_dataset(TensorDataset(*clients[0]), np.zeros(SIZES[0]))
@@ -120,7 +123,7 @@ def test_contract_lists_and_arrays_become_samples_in_one_precision() -> None:
         [([[1.0, 2.0], [3.0, 4.0]], [0, 1]), (np.array([[5.0, 6.0]])[:, ::-1], np.array([1], np.uint16))],
         test=(torch.tensor([[7.0, 8.0]], dtype=torch.float64), [0]),
     )
-    assert train_of(federation).x.dtype == test_set_of(federation).x.dtype == torch.float32
+    assert train_of(federation).x.dtype == held_out_test_set(federation).x.dtype == torch.float32
     assert train_of(federation).x.tolist() == [[1.0, 2.0], [3.0, 4.0], [6.0, 5.0]]
 
 

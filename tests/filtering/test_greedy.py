@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.filtering_asking import AcceptAll, Ear, distance_to
 from tests.support.runs import run
-from tests.support.tasks import PointModel, server_of, test_set_of, train_of
+from tests.support.tasks import PointModel, held_out_test_set, server_of, train_of
 from turnout import losses
 from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence, Plan, State
@@ -281,8 +281,8 @@ def test_contract_a_public_set_is_what_no_client_holds_and_is_not_tested_on() ->
     assert len(server_of(plain)) == len(server_of(public)) == 50
     assert plain.sizes.sum() == bare.sizes.sum() - 50
     assert np.array_equal(public.sizes, bare.sizes)  # the clients keep everything
-    assert len(test_set_of(public)) == len(test_set_of(bare)) - 50
-    tested, before = ({row.numpy().tobytes() for row in test_set_of(each).x} for each in (public, bare))
+    assert len(held_out_test_set(public)) == len(held_out_test_set(bare)) - 50
+    tested, before = ({row.numpy().tobytes() for row in held_out_test_set(each).x} for each in (public, bare))
     theirs = {row.numpy().tobytes() for row in server_of(public).x}
     assert theirs <= before
     assert not theirs & tested

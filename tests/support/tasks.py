@@ -103,7 +103,7 @@ def holdout_of(federation: Federation) -> Held:
     return federation.holdout
 
 
-def test_set_of(federation: Federation) -> Samples:
+def held_out_test_set(federation: Federation) -> Samples:
     """Return the test set."""
     assert federation.test is not None
     return federation.test

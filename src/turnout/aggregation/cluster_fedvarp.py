@@ -31,8 +31,8 @@ from turnout.aggregation.fedavg import participation_weights
 from turnout.aggregation.fedvarp import WeightedTable, client_shares, restore_table
 from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError, Problem
-from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
-from turnout.rows import Rows
+from turnout.protocols import Ask, Combined, Memory, Population, View
+from turnout.rows import Rows, as_tensor
 from turnout.settings import Clients, Count, When, rule
 from turnout.streams import Streams
 

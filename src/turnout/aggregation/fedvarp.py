@@ -31,9 +31,9 @@ from torch import Tensor
 
 from turnout.aggregation.fedavg import participation_weights
 from turnout.array_types import Floats, Ids
-from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
+from turnout.protocols import Ask, Combined, Memory, Population, View
 from turnout.row_table import RowTable, weighted_sum
-from turnout.rows import Facts, Rows
+from turnout.rows import Facts, Rows, as_tensor
 from turnout.settings import rule
 
 CACHED_BYTES = 4 << 20  # size of the blocks in which scattered rows are read, so that a block stays in the CPU cache

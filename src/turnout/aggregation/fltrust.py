@@ -24,9 +24,9 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.errors import Problem
-from turnout.protocols import Ask, Combined, Memory, Population, View, as_tensor
+from turnout.protocols import Ask, Combined, Memory, Population, View
 from turnout.requests import Steps, Trained
-from turnout.rows import Rows
+from turnout.rows import Rows, as_tensor
 from turnout.settings import rule
 
 LEAST_COSINE = 1e-9  # a smaller cosine may be a rounding error

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from turnout.aggregation.fedavg import Weighting, participation_weights
 from turnout.errors import UpdateError
-from turnout.protocols import Ask, Combined, Memory, View, as_tensor
-from turnout.rows import Rows
+from turnout.protocols import Ask, Combined, Memory, View
+from turnout.rows import Rows, as_tensor
 from turnout.settings import rule
 
 

@@ -25,8 +25,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from turnout.aggregation.fedvarp import WeightedTable, client_shares, replace_rows, restore_table, round_local_lr
-from turnout.protocols import Ask, Combined, Memory, View, as_tensor
-from turnout.rows import Rows
+from turnout.protocols import Ask, Combined, Memory, View
+from turnout.rows import Rows, as_tensor
 from turnout.settings import rule
 
 

@@ -17,8 +17,8 @@ Reference: Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017.
 import numpy as np
 
 from turnout.aggregation.krum import best_draws, tolerable_attackers
-from turnout.protocols import Ask, Combined, Memory, View, as_tensor
-from turnout.rows import Rows
+from turnout.protocols import Ask, Combined, Memory, View
+from turnout.rows import Rows, as_tensor
 from turnout.settings import Count, CountOrZero, rule
 
 

@@ -19,8 +19,8 @@ import torch
 
 from turnout.aggregation.fedavg import Weighting, participation_weights
 from turnout.array_types import Floats
-from turnout.protocols import Ask, Combined, Memory, View, as_tensor
-from turnout.rows import Rows
+from turnout.protocols import Ask, Combined, Memory, View
+from turnout.rows import Rows, as_tensor
 from turnout.settings import Positive, rule
 
 

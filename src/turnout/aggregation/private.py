@@ -31,8 +31,8 @@ from turnout.aggregation.accounting import Sampling, epsilon, round_divergences
 from turnout.aggregation.norm_clipping import clip_factors
 from turnout.array_types import Floats
 from turnout.errors import ConfigError
-from turnout.protocols import Ask, Combined, Memory, View, as_tensor
-from turnout.rows import Facts, Rows
+from turnout.protocols import Ask, Combined, Memory, View
+from turnout.rows import Facts, Rows, as_tensor
 from turnout.settings import Clients, Range, rule
 from turnout.traits import Privacy
 

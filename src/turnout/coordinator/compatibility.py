@@ -1,7 +1,6 @@
 """What goes together: one predicate over traits and settings for each combination that does not make sense.
 
-A predicate has one message: the rule, its need, what came, and what to do. It names the setting to change, so that a
-study file's line can be told. Rules themselves know nothing of each other.
+A predicate has one message: the rule, its need, what came, and what to do. It names the setting to change.
 """
 
 from collections.abc import Callable, Iterator
@@ -84,8 +83,7 @@ def holdout_problems(plan: Plan, has_holdout: bool) -> Iterator[Problem]:
 
 def check(plan: Plan, population: Population) -> None:
     """Raise with everything that is wrong with a plan on these clients."""
-    found = list(problems_with(plan, population))
-    if found:
+    if found := list(problems_with(plan, population)):
         raise ConfigError.of(found)
 
 
@@ -300,8 +298,7 @@ ASYNCHRONY = (
     _async(
         "local",
         lambda plan, traits: bool(plan.local.keeps),
-        "solver state that clients keep between rounds needs rounds that all clients share. "
-        'Set local.momentum_reset = "round", or use a solver without `keeps`.',
+        'solver state that clients keep needs rounds that all share. Set local.momentum_reset = "round".',
     ),
     _async(
         "local.effort",

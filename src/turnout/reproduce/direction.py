@@ -8,8 +8,8 @@ import torch
 
 from turnout.aggregation import ClusterFedVARP, FedVARP
 from turnout.errors import ConfigError
-from turnout.protocols import Ask, Combined, Memory, View, as_tensor
-from turnout.rows import Rows
+from turnout.protocols import Ask, Combined, Memory, View
+from turnout.rows import Rows, as_tensor
 from turnout.selection import Uniform
 from turnout.settings import Clients, When, rule
 

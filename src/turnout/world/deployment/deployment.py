@@ -29,7 +29,6 @@ from turnout.requests import (
     Present,
     Probe,
     Probed,
-    Progress,
     Recall,
     Recalled,
     Record,
@@ -308,18 +307,8 @@ class Deployment:
             sent=_ids([]) if late is not None else _ids(sorted({*sent, *here, *gone})),
             lost=lost,
             seconds=waited,
-            progress=self._progress(updates, handed.order),
+            progress=updates.progress(handed.order),
         )
-
-    def _progress(self, updates: Updates, order: Order) -> Progress | None:
-        """Return how far devices got and how long they say it took; the deadline stopped those that did less."""
-        if updates.trained is None:
-            return None
-        steps = updates.trained.steps
-        asked = dict(zip(order.clients.tolist(), order.steps.tolist(), strict=True))
-        per_step = np.array([updates.seconds.get(client, np.nan) for client in updates.clients.tolist()])
-        wanted = np.array([asked.get(client, 0) for client in updates.clients.tolist()], dtype=np.int64)
-        return Progress(clients=updates.clients, steps=steps, seconds=per_step * steps, cut_off=steps < wanted)
 
     def _on_server(self, order: Order) -> Steps[Returns]:
         """Have the server's own engine train on the server's samples."""

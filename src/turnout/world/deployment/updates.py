@@ -13,7 +13,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.orders import Order
-from turnout.requests import Trained
+from turnout.requests import Progress, Trained
 from turnout.rows import is_finite
 from turnout.world.deployment.mailbox import Ticket, reason_of
 from turnout.world.deployment.parcel import BadParcelError, Parcel
@@ -31,6 +31,16 @@ class Updates:
     clients: Ids
     seconds: dict[int, float] = field(default_factory=dict)  # per local step, as devices say
     changes: dict[int, Tensor] = field(default_factory=dict)  # of what they remember, where they send it
+
+    def progress(self, order: Order) -> Progress | None:
+        """Return how far devices got and how long they say it took; the deadline stopped those that did less."""
+        if self.trained is None:
+            return None
+        steps = self.trained.steps
+        asked = dict(zip(order.clients.tolist(), order.steps.tolist(), strict=True))
+        per_step = np.array([self.seconds.get(client, np.nan) for client in self.clients.tolist()])
+        wanted = np.array([asked.get(client, 0) for client in self.clients.tolist()], dtype=np.int64)
+        return Progress(clients=self.clients, steps=steps, seconds=per_step * steps, cut_off=steps < wanted)
 
 
 def read_updates(
