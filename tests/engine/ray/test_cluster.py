@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.engine.ray.conftest import KeptOpen, wait_until
 from tests.engine.ray.modules import Slow
 from tests.support.engine_requests import answered
+from tests.support.ray_cluster import KeptOpen, wait_until
 from tests.support.runs import models_of
 from tests.support.tasks import blob_federation, blob_task
 from turnout import Study, arm

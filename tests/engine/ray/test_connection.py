@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.ray.conftest import KeptOpen, marked, new_cluster, wait_until, wait_until_gone
 from tests.support.command import Turnout
+from tests.support.ray_cluster import KeptOpen, marked, new_cluster, wait_until, wait_until_gone
 from tests.support.runs import models_of
 from turnout import load, load_study
 from turnout.engine import Ray
