@@ -15,6 +15,7 @@ from torch import Tensor
 from turnout.array_types import Ids
 from turnout.coordinator import Plan
 from turnout.errors import UpdateError
+from turnout.generators import relay
 from turnout.orders import Order
 from turnout.protocols import Memory, Population
 from turnout.requests import (
@@ -119,15 +120,12 @@ class Deployment:
 
     def serve(self, steps: Steps[T]) -> Steps[T]:
         """Answer what a coordinator asks; pass on what the server's own engine does, and records."""
-        answer: Any = None
-        while True:
-            try:
-                request = steps.send(answer)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
+
+        def reply(request: Any) -> Steps[Any]:
             answering = ANSWERS.get(type(request))
-            answer = (yield request) if answering is None else (yield from answering(self, request))
+            return (yield request) if answering is None else (yield from answering(self, request))
+
+        return (yield from relay(steps, reply))
 
     def census(self, request: Census) -> Steps[Present]:
         """Return who belongs and who is connected and idle; wait for somebody to be."""
