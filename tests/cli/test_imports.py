@@ -13,7 +13,17 @@ import turnout
 from turnout.axes import AXES
 
 PUBLIC = {
-    "settings of a study": ["Arm", "Cadence", "Checkpoint", "Fleet", "Study", "Trust", "Turnover", "arm"],
+    "of a study": [
+        "Arm",
+        "Cadence",
+        "Checkpoint",
+        "Fleet",
+        "MemoryLimit",
+        "Study",
+        "Trust",
+        "Turnover",
+        "arm",
+    ],
     "errors": ["ConfigError", "DataError", "JournalError", "TurnoutError", "UpdateError"],
     "axes": [
         "aggregation",
@@ -28,7 +38,7 @@ PUBLIC = {
         "selection",
         "server",
     ],
-    "for rules of one's own": ["protocols", "traits"],
+    "for rules and engines of one's own": ["engine", "protocols", "traits"],
     "named": ["algorithms", "losses"],
     "functions": ["compare", "load", "load_study"],
 }

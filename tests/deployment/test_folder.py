@@ -195,7 +195,7 @@ def test_error_a_deployment_is_one_run(tmp_path: Any, more: Any) -> None:
         ("devices = 3\npotr = 1", "There is no setting potr. Did you mean port?"),
         ("devices = 3\n[limits]\ndeadline_secs = 3", "limits.There is no setting deadline_secs"),
         ("devices = 3\n[limits]\ndeadline_seconds = -1", "deadline_seconds"),
-        ("port = 1", "A setting is missing"),
+        ("port = 1", "needs devices"),
         ("devices = ", "This is not valid TOML"),
     ],
 )

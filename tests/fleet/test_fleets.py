@@ -188,7 +188,7 @@ def test_property_the_journals_counts_equal_what_happened(
         loss=losses.quadratic,
         local=SGD(lr=0.1, steps=STEPS, batches="full"),
         fleet=Fleet(availability=availability, work=work, clock=clock, membership=membership),
-        turnover=turnover,
+        turnover=Turnover() if membership is None else turnover,
         selection=Uniform(cohort_size=cohort),
         rounds=6,
         seeds=(seed,),

@@ -15,7 +15,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # by name in Python: how a study file w
     "data_seed": {"data": {"use": "digits", "seed": 7}},
     "track": {"track": ["tensorboard"]},
     "fleet": {"fleet": {"availability": {"use": "bernoulli", "prob": 0.8}}},
-    "turnover": {"turnover": {"on_departure": "exclude", "reboot": "fast"}},
+    "turnover": {
+        "fleet": {"membership": {"use": "scheduled", "departures": [{"client": 0, "round": 10}]}},
+        "turnover": {"on_departure": "exclude", "reboot": "fast"},
+    },
     "trust": {"trust": {"policy": "clip", "max_norm": 10.0}},
     "memory": {"memory": {"table_mib": 256}},
     "evaluate": {
