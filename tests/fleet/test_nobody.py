@@ -140,7 +140,7 @@ def test_contract_the_fleet_of_the_documentation_is_a_study(turnout: Turnout, tm
     page = (Path(__file__).parents[2] / "docs" / "fleets.md").read_text(encoding="utf-8")
     (trace,) = re.findall(r"```text\n(client,start.*?)```", page, re.DOTALL)
     (tmp_path / "phones.csv").write_text(trace)
-    (more,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    more, *_ = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     study = STUDY.replace("clients = 20", 'clients = 20\n    server_samples = 50\n    server_from = "test"')
     code, out, err = turnout("check", more, study)
     assert (code, err) == (0, "")
