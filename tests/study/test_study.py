@@ -213,7 +213,7 @@ def test_error_what_cannot_run_is_said_before_a_folder_is_made(
 
 def test_error_an_unknown_engine_lists_the_engines() -> None:
     with pytest.raises(
-        ConfigError, match=r"no engine 'vectorized'. Did you mean vectorised\? There are vectorised and"
+        ConfigError, match=r"no engine 'vectorized'. Did you mean vectorised\? There are vectorised, sequential and ray"
     ):
         Study(**SMALL).run(engine="vectorized")
 

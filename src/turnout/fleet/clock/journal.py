@@ -49,6 +49,11 @@ class ReplayedClock:
         return self.over_selection > 1
 
     @property
+    def has_deadline(self) -> bool:
+        """Whether a round ends at a time, whoever is still at work."""
+        return self.deadline_seconds is not None
+
+    @property
     def recording(self) -> Recording:
         """The recorded run."""
         return recording_of(self.folder, self.arm, self.seed)
