@@ -227,9 +227,9 @@ WAY = {"stacked": True, "block": 4, "workers": 2, "threads": 1, "pixels_last": F
 FORGED = {
     "runs together that are a text": (with_facts(together="many"), "holds values that turnout did not write"),
     "no runs together": (with_facts(together=0), "must be a whole number from 1 to"),
-    "ways that are a list": (with_facts(ways=[1]), "holds values that turnout did not write"),
-    "a way of a million workers": (with_facts(ways={"k": WAY | {"workers": 10**6}}), "from 1 to 4096"),
-    "a way without threads": (with_facts(ways={"k": {"stacked": True}}), "KeyError: 'block'"),
+    "ways that are a list": (with_facts(tuning=[1]), "holds values that turnout did not write"),
+    "a way of a million workers": (with_facts(tuning={"k": WAY | {"workers": 10**6}}), "from 1 to 4096"),
+    "a way without threads": (with_facts(tuning={"k": {"stacked": True}}), "KeyError: 'block'"),
     "an engine that is none": (with_facts(engine="quantum"), "There is no engine 'quantum'"),
     "a checkpoint of no files": (
         lambda f: forged(f, "checkpoint", "files = 'null'"),

@@ -67,6 +67,9 @@ def child(order: dict[str, Any]) -> None:
         os._exit(1)
 
 
+EXTRAS = ("flwr", "ray", "cryptography")  # packages of extras, which need not be installed
+
+
 def import_everything() -> None:
     """Import what any command imports when it needs it, so that no process has to."""
     import sklearn.datasets  # noqa: F401
@@ -74,8 +77,13 @@ def import_everything() -> None:
     import turnout
 
     for module in pkgutil.walk_packages(turnout.__path__, "turnout."):
-        if not module.name.endswith("__main__"):
+        if module.name.endswith("__main__"):
+            continue
+        try:
             import_module(module.name)
+        except ModuleNotFoundError as missing:
+            if missing.name is None or missing.name.partition(".")[0] not in EXTRAS:
+                raise
     assert threading.active_count() == 1, "a process with threads cannot be forked safely"
 
 
