@@ -31,6 +31,7 @@ from turnout.models.layout import Layout
 from turnout.protocols import Population, View
 from turnout.streams import Streams
 from turnout.study.driver import Run, World
+from turnout.study.object_numbers import number_of
 from turnout.study.resolve import fixed_digest, resolved_settings
 from turnout.study.study import Study
 from turnout.study.task_parts import loss_of, num_outputs
@@ -168,8 +169,9 @@ class RunFactory:
     def _start(self, run_key: RunKey, federation: Federation) -> InitialModel:
         rule = self.versions[run_key.arm].model
         shape, outputs = federation.example_shape, num_outputs(federation)
-        rule_id = 0 if type(rule) in catalogue("models").values() else id(rule)  # settings identify only shipped rules
-        key = (json.dumps(self.configs[run_key.arm]["model"]), rule_id, shape, outputs)
+        is_shipped = type(rule) in catalogue("models").values()  # then its settings identify it
+        number = 0 if is_shipped else number_of(rule)
+        key = (json.dumps(self.configs[run_key.arm]["model"]), number, shape, outputs)
         if (key, run_key.seed) not in self._starts:
             made = build_module(rule, shape, outputs, Streams(run_key.seed).torch_generator("init"))
             layout = Layout.of(made)
@@ -183,7 +185,7 @@ class RunFactory:
 
 def _kind_of(start: InitialModel, loss: Loss) -> str:
     """Return the kind of a task; a shipped loss counts by its name, any other by its object."""
-    name = next((name for name, known in LOSSES.items() if known is loss), f"loss {id(loss)}")
+    name = next((name for name, known in LOSSES.items() if known is loss), f"loss {number_of(loss)}")
     return blake2b(f"{start.kind} {name}".encode(), digest_size=16).hexdigest()
 
 
