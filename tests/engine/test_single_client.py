@@ -1,6 +1,8 @@
 """A worker trains as a plain loop over a copy of the module does, however its parameters lie in memory."""
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,12 @@ from torch import nn
 from tests.support.engine_requests import LOCAL, answered, by_hand, request
 from tests.support.tasks import LastStep, image_federation, seeded, text_federation
 from turnout import losses
-from turnout.engine import Task, Vectorised
+from turnout.data import from_clients
+from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.single_client import Worker
 from turnout.engine.task import samples_of
 from turnout.engine.vectorised.autotune import Execution, candidates
+from turnout.local import SGD
 
 
 def image_task() -> Task:
@@ -61,3 +65,25 @@ def test_engine_rows_of_one_worker_do_not_run_into_each_other(make: Callable[...
     shares = np.random.default_rng(0).random(len(asked.clients))
     summed = answered(Vectorised("cpu", stack=False, workers=2, threads=1), task, request(task, shares, LOCAL))
     assert torch.allclose(summed.reduced, torch.from_numpy(shares) @ expected, rtol=0, atol=1e-12)
+
+
+def test_golden_a_module_with_a_counter_trains_as_a_plain_loop_does() -> None:
+    """BatchNorm counts its batches in an integer buffer, which is neither trained nor sent."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(12, 4, generator=generator, dtype=torch.float64), torch.arange(12) % 3
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5, generator=generator)
+    task = Task(federation=from_clients([(x, y)], num_classes=3), module=module, loss=losses.cross_entropy)
+    local = SGD(lr=0.1, steps=3, batches="full")
+    asked = replace(request(task, None, local), buffers=task.layout.flatten_buffers(module))
+    answer = answered(Sequential(), task, asked)
+    plain = copy.deepcopy(module).train()
+    optimiser = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    change = task.layout.flatten(module) - task.layout.flatten(plain)
+    assert torch.allclose(answer.delta[0], change, rtol=0, atol=1e-12)
+    assert torch.allclose(answer.buffers, task.layout.flatten_buffers(plain), rtol=0, atol=1e-12)

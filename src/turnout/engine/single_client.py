@@ -93,8 +93,8 @@ class Worker:
         self.module.train()
         start = _start(request, place)
         self._begin(request, start)
-        for counter, start in self.counters:
-            counter.copy_(start)
+        for counter, first in self.counters:
+            counter.copy_(first)
         key = request.streams.keys("batches", request.round, request.clients[place])
         if self.is_random:
             self.generator.manual_seed(_dropout_seed(request, place))
