@@ -24,7 +24,7 @@ from turnout.array_types import Floats, Ids
 from turnout.axes import at
 from turnout.errors import JournalError, Problem
 from turnout.protocols import Population, View
-from turnout.settings import Range
+from turnout.settings import Range, rule
 
 Mask = NDArray[np.bool_]
 Packed = NDArray[np.uint8]
@@ -215,3 +215,21 @@ def recording_problems(folder: Folder, arm: str | None, seed: int | None, popula
             f"{recording.num_clients}, and the study {population.num_clients}. Use fewer clients, or another run.",
             "fleet",
         )
+
+
+@rule("fleet")
+class Replay:
+    """Settings that all rules of a replay have: which recorded run they replay."""
+
+    folder: Folder  # folder of the recorded run, which `turnout run` or a deployment wrote
+    arm: str | None = None  # arm of the recorded run; none is its only arm
+    seed: RunSeed | None = None  # seed of the recorded run; none is its only seed
+
+    @property
+    def recording(self) -> Recording:
+        """The recorded run."""
+        return recording_of(self.folder, self.arm, self.seed)
+
+    def population_problems(self, population: Population) -> Iterator[Problem]:
+        """Yield why the run cannot be replayed on these clients."""
+        yield from recording_problems(self.folder, self.arm, self.seed, population)

@@ -22,18 +22,15 @@ import numpy as np
 from turnout.array_types import Floats, Ids
 from turnout.errors import Problem
 from turnout.fleet.clock.deadline import end_of_round
-from turnout.fleet.replay import Folder, Mask, RecordedPace, Recording, RunSeed, recording_of, recording_problems
+from turnout.fleet.replay import Mask, RecordedPace, Replay
 from turnout.protocols import Population, Timing, View
 from turnout.settings import GIVEN, Positive, Range, When, rule
 
 
 @rule("fleet.clock")
-class ReplayedClock:
+class ReplayedClock(Replay):
     """Seconds from a journal, with an optional deadline and over-selection."""
 
-    folder: Folder  # folder of the recorded run, which `turnout run` or a deployment wrote
-    arm: str | None = None  # arm of the recorded run; none is its only arm
-    seed: RunSeed | None = None  # seed of the recorded run; none is its only seed
     # deadline D of a round in seconds, greater than 0; none waits for every update
     deadline_seconds: Positive | None = None
     # over-selection factor f, 1 or more: the first 1/f of the cohort's updates count; 1 is none, 1.3 is usual
@@ -53,14 +50,9 @@ class ReplayedClock:
         """Whether a round ends at a time, whoever is still at work."""
         return self.deadline_seconds is not None
 
-    @property
-    def recording(self) -> Recording:
-        """The recorded run."""
-        return recording_of(self.folder, self.arm, self.seed)
-
     def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why the run cannot be replayed on these clients, or has no times."""
-        found = list(recording_problems(self.folder, self.arm, self.seed, population))
+        found = list(Replay.population_problems(self, population))
         yield from found
         if not found and not self.recording.has_seconds:
             yield Problem(
