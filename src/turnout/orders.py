@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.ids import is_among
 from turnout.protocols import Linear, Local
 from turnout.rows import Facts
 from turnout.streams import Streams
@@ -27,7 +27,7 @@ class Weighing:
 
     def facts(self, clients: Ids, steps: Ids, availability_prob: Floats | None = None) -> Facts:
         """Return the facts of these clients, which did so many steps."""
-        here = np.isin(self.asked.clients, clients)
+        here = is_among(self.asked.clients, clients)
         known = self.asked.keep(here)
         settings = self.settings if here.all() else {name: values[here] for name, values in self.settings.items()}
         work = self.local.local_work(steps, settings)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.ids import is_among
 from turnout.metrics import EVALUATED
 from turnout.orders import Order
 from turnout.protocols import Local
@@ -116,9 +117,11 @@ class Progress:
 
     def of(self, clients: Ids) -> "Progress":
         """Return the progress of these clients, ascending; nothing is known of those that are not here."""
+        if np.array_equal(self.clients, clients):
+            return self
         steps, seconds = np.zeros(len(clients), dtype=np.int64), np.full(len(clients), np.nan)
         cut_off = np.zeros(len(clients), dtype=bool)
-        here = np.isin(self.clients, clients)
+        here = is_among(self.clients, clients)
         place = np.searchsorted(clients, self.clients[here])
         steps[place], seconds[place], cut_off[place] = self.steps[here], self.seconds[here], self.cut_off[here]
         return Progress(clients=clients, steps=steps, seconds=seconds, cut_off=cut_off)
@@ -381,3 +384,4 @@ EngineRequest = Fit | Probe | Score | Evaluate
 Request = Census | Train | Dispatch | Collect | Settle | Recall | Expect | EngineRequest | Record
 Answer = Trained | Probed | Scored | Evaluated | None
 Steps = Generator[Request, Any, T]  # a rule that asks before it decides: yields requests, returns T
+Reply = Steps[Any]  # makes the answer to one request; named here, for a name in a signature is looked up at every call

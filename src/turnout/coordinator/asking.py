@@ -1,6 +1,6 @@
 """Requests that rules may make, and what they cost."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from turnout.coordinator.plan import Plan, State
 from turnout.generators import relay
 from turnout.local.batches import samples_used
 from turnout.protocols import View
-from turnout.requests import Costs, Expect, Probe, Probed, Score, Scored, Steps, Train, Trained
+from turnout.requests import Costs, Expect, Probe, Probed, Reply, Score, Scored, Steps, Train, Trained
 
 T = TypeVar("T")
 
@@ -42,8 +42,8 @@ class Asker:
 
     def train(self, clients: Ids, uploads: bool = True) -> Train:
         """Ask these clients to train from the round's model; without `uploads` not all of them send their rows."""
-        order = order_for(self.plan, self.view, clients)
-        return Train(order=replace(order, uploads=uploads, shared=shared_of(self.plan, self.state, self.view.model)))
+        shared = shared_of(self.plan, self.state, self.view.model)
+        return Train(order=order_for(self.plan, self.view, clients, uploads=uploads, shared=shared))
 
     def train_alone(self, client: int) -> Train:
         """Ask a client for the whole local work of a run's first round, at its rate, whatever the fleet allows."""
@@ -88,7 +88,7 @@ class Meter:
     def watch(self, steps: Steps[T], sizes: Ids) -> Steps[T]:
         """Pass requests through, counting them."""
 
-        def reply(request: Any) -> Steps[Any]:
+        def reply(request: Any) -> Reply:
             answer = yield request
             self._count(request, answer, sizes)
             return answer

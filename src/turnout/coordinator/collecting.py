@@ -17,9 +17,10 @@ from turnout.coordinator.jobs import Jobs, merged
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
 from turnout.generators import relay
+from turnout.ids import is_among
 from turnout.orders import Order
 from turnout.protocols import Choice, View
-from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Progress, Returns, Steps, Train, Trained
+from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Progress, Reply, Returns, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 
@@ -47,6 +48,7 @@ class Collected:
     worked: tuple[Ids, Ids] = (NOBODY, NOBODY)  # clients whose work came back, rejected or not, and their steps
     round_seconds: float = 0.0
     events: tuple[str, ...] = ()
+    step_kept: bool = True  # False: the server step that the updates made was dropped
     reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
     extra: Costs = field(default_factory=Costs)  # of what clients remember
 
@@ -64,31 +66,38 @@ class Collected:
             unknown = np.full(len(clients), np.nan)
             known = Progress(clients=clients, steps=steps, seconds=unknown, cut_off=np.zeros(len(clients), dtype=bool))
         known = known.of(self.asked)
-        is_time = np.isfinite(known.seconds) & (known.seconds >= 0)
-        return replace(
-            known,
+        return Progress(
+            clients=known.clients,
             steps=np.clip(known.steps, 0, self.asked_steps),
-            seconds=np.where(is_time, known.seconds, np.nan),
+            seconds=np.where(np.isfinite(known.seconds) & (known.seconds >= 0), known.seconds, np.nan),
+            cut_off=known.cut_off,
         )
 
     def outcomes(self) -> Ids:
         """Return how the job of each of those asked ended."""
         ended = np.full(len(self.asked), Outcome.LOST, dtype=np.int64)
-        came = np.isin(self.asked, self.facts.clients)
+        came = is_among(self.asked, self.facts.clients)
         ended[came] = np.where(self.done_steps < self.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)[came]
         for clients, outcome in (
             (self.late, Outcome.LATE),
             (self.at_work, Outcome.AT_WORK),
             (list(self.rejected), Outcome.REJECTED),
         ):
-            ended[np.isin(self.asked, clients)] = outcome
+            ended[is_among(self.asked, clients)] = outcome
         return ended
 
 
 def collect_updates(plan: Plan, view: View, choice: Choice, state: State, trained: Trained | None) -> Steps[Collected]:
     """Hand the cohort its order and collect updates, or use those that a filter or a selection rule already has."""
-    order = order_for(plan, view, choice.clients, choice.multiplicity, choice.inclusion_prob)
-    order = replace(order, shared=shared_of(plan, state, view.model), wants_norms=plan.server.wants_norms)
+    order = order_for(
+        plan,
+        view,
+        choice.clients,
+        drawn={"multiplicity": choice.multiplicity, "inclusion_prob": choice.inclusion_prob},
+        shared=shared_of(plan, state, view.model),
+        wants_norms=plan.server.wants_norms,
+        refresh=plan.asynchrony is None,
+    )
     order = _boosted(plan, view, state, order)
     if plan.asynchrony is not None:
         return (yield from _first_updates(plan, view, order, state))
@@ -100,7 +109,6 @@ def collect_updates(plan: Plan, view: View, choice: Choice, state: State, traine
 
 def _updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | None) -> Steps[Collected]:
     """Wait for everyone. Bad updates are taken out, and the others are weighed without them."""
-    order = replace(order, refresh=True)
     collected = Collected(order.clients, order.weighing.asked.multiplicity, order.steps, np.zeros_like(order.steps),
                           order.weighing.asked.keep(np.zeros(len(order.clients), dtype=bool)), None)  # fmt: skip
     if trained is None:
@@ -147,8 +155,8 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
         order=order, clients=wanted.clients, steps=wanted.asked, first=rule.buffer_size, wants_rows=True
     )
     jobs = merged(before, Jobs.handed_out(order, returns.sent))
-    came = np.isin(jobs.clients, returns.clients)
-    lost = np.isin(jobs.clients, returns.lost)
+    came = is_among(jobs.clients, returns.clients)
+    lost = is_among(jobs.clients, returns.lost)
     state.jobs = jobs.keep(~came & ~lost).columns()
     involved = jobs.keep(came | (jobs.rounds == order.round))
     answer: Trained = returns.work
@@ -168,7 +176,7 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
         coefficients=_stale_coefficients(plan, facts, order.round - landed.rounds),
         staleness=order.round - landed.rounds,
         progress=returns.progress,
-        at_work=involved.clients[~np.isin(involved.clients, np.union1d(returns.clients, returns.lost))],
+        at_work=involved.clients[~is_among(involved.clients, np.union1d(returns.clients, returns.lost))],
         rejected={int(c): answer.reasons[int(c)] for c in answer.clients[~good]},
         num_handed_out=len(returns.sent),
         worked=(answer.clients, answer.steps),
@@ -198,8 +206,8 @@ def reusing(steps: Steps[T], trained: Trained | None) -> Steps[T]:
     """Pass requests on; training that a filter has had done already is answered from its rows."""
     asked = NOBODY if trained is None or trained.asked is None else trained.asked
 
-    def reply(request: Any) -> Steps[Any]:
-        if isinstance(request, Train) and trained is not None and np.isin(request.clients, asked).all():
+    def reply(request: Any) -> Reply:
+        if isinstance(request, Train) and trained is not None and is_among(request.clients, asked).all():
             return _part(trained, np.intersect1d(request.clients, trained.clients))
         return (yield request)
 

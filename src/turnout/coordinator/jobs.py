@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.array_types import Floats, Ids
+from turnout.ids import is_among
 from turnout.orders import Order
 from turnout.protocols import Local, Memory, View
 from turnout.rows import Facts
@@ -37,7 +38,7 @@ class Jobs:
     @classmethod
     def handed_out(cls, order: Order, clients: Ids) -> "Jobs":
         """Return the jobs of those clients of an order that were handed their work."""
-        here = np.isin(order.clients, clients)
+        here = is_among(order.clients, clients)
         settings = {name: values[here] for name, values in order.settings.items()}
         rounds = np.full(int(here.sum()), order.round)
         return cls(order.clients[here], order.weighing.asked.multiplicity[here], rounds, order.steps[here], settings)

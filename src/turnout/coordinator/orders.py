@@ -1,5 +1,6 @@
 """What clients are asked to do: orders, made with the run's own local solver and model."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +14,15 @@ from turnout.rows import Facts
 from turnout.streams import SERVER
 
 
-def order_for(
-    plan: Plan, view: View, clients: Ids, multiplicity: Ids | None = None, inclusion_prob: Floats | None = None
-) -> Order:
-    """Return the order of this round's local work for these clients, which are ascending."""
+def order_for(plan: Plan, view: View, clients: Ids, *, drawn: Mapping[str, Any] | None = None, **how: Any) -> Order:
+    """Return the order of this round's local work for these clients, which are ascending.
+
+    `drawn` is what the selection says of them, in Facts' words; `how` is what else the order asks for, in Order's.
+    """
     steps, settings = plan.local.asked(clients, view), plan.local.settings(clients, view)
-    draws = np.ones_like(clients) if multiplicity is None else multiplicity
-    facts = _facts(plan, view, clients, steps, settings)
-    facts = replace(facts, multiplicity=draws, inclusion_prob=inclusion_prob)
+    facts = _facts(plan, view, clients, steps, settings, **(drawn or {}))
     rule: Any = None if plan.traits.aggregation.is_rowwise else plan.aggregation
-    return _order(view, plan.local, Weighing(rule, plan.local, settings, facts), clients, steps)
+    return _order(view, plan.local, Weighing(rule, plan.local, settings, facts), clients, steps, **how)
 
 
 def first_round_order(plan: Plan, view: View, client: int) -> Order:
@@ -33,7 +33,7 @@ def first_round_order(plan: Plan, view: View, client: int) -> Order:
     one, first = np.array([client]), replace(view, round=1, restart=0, memory={})
     steps, settings = plan.local.asked(one, first), plan.local.settings(one, first)
     weighing = Weighing(None, plan.local, settings, _facts(plan, view, one, steps, settings))
-    return replace(_order(view, plan.local, weighing, one, steps), whole=True)
+    return _order(view, plan.local, weighing, one, steps, whole=True)
 
 
 def server_order(local: Any, view: View) -> Order:
@@ -53,11 +53,10 @@ def server_order(local: Any, view: View) -> Order:
         inclusion_prob=None,
         num_clients=1,
     )
-    order = _order(view, local, Weighing(None, local, settings, facts), one, steps)
-    return replace(order, on_server=True, whole=True)
+    return _order(view, local, Weighing(None, local, settings, facts), one, steps, on_server=True, whole=True)
 
 
-def _order(view: View, local: Any, weighing: Weighing, clients: Ids, steps: Ids) -> Order:
+def _order(view: View, local: Any, weighing: Weighing, clients: Ids, steps: Ids, **how: Any) -> Order:
     return Order(
         round=view.round,
         streams=view.streams,
@@ -67,10 +66,19 @@ def _order(view: View, local: Any, weighing: Weighing, clients: Ids, steps: Ids)
         steps=steps,
         local=local,
         weighing=weighing,
+        **how,
     )
 
 
-def _facts(plan: Plan, view: View, clients: Ids, steps: Ids, settings: dict[str, Floats]) -> Facts:
+def _facts(
+    plan: Plan,
+    view: View,
+    clients: Ids,
+    steps: Ids,
+    settings: Mapping[str, Floats],
+    multiplicity: Ids | None = None,
+    inclusion_prob: Floats | None = None,
+) -> Facts:
     """Return what is known of these clients before they work, as if each did all its steps."""
     return Facts(
         clients=clients,
@@ -80,7 +88,7 @@ def _facts(plan: Plan, view: View, clients: Ids, steps: Ids, settings: dict[str,
         local_steps=steps,
         local_work=plan.local.local_work(steps, settings),
         local_lr=settings["lr"],
-        multiplicity=np.ones_like(clients),
-        inclusion_prob=None,
+        multiplicity=np.ones_like(clients) if multiplicity is None else multiplicity,
+        inclusion_prob=inclusion_prob,
         num_clients=view.population.num_counted,
     )

@@ -78,8 +78,9 @@ def round_record(
         metrics={**reported(collected.metrics), **({} if measured is None else measured.metrics)},
         client_accuracy=None if measured is None else measured.client_accuracy,
         costs=_training_costs(plan, view, choice, collected) + extra,
-        events=_events(plan, up, choice, collected),
+        events=collected.events,
         finished=view.round == view.rounds,
+        step_kept=collected.step_kept,
     )
 
 
@@ -99,7 +100,8 @@ def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected
     return training + collected.extra
 
 
-def _events(plan: Plan, up: Ids, choice: Choice, collected: Collected) -> tuple[str, ...]:
+def events_of(plan: Plan, up: Ids, choice: Choice, collected: Collected) -> tuple[str, ...]:
+    """Return what a reader should know of who was there and who answered."""
     events, drawn, wanted = [], int(choice.multiplicity.sum()), plan.selection.cohort_size
     if plan.asynchrony is None:
         if len(up) == 0:

@@ -23,7 +23,7 @@ from turnout.coordinator.generators import settle
 from turnout.coordinator.members import admitted, begin_members, change_members
 from turnout.coordinator.orders import server_order
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.records import as_last, empty_record, round_record
+from turnout.coordinator.records import as_last, empty_record, events_of, round_record
 from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
 from turnout.coordinator.trust import with_trust
 from turnout.local import SGD
@@ -113,8 +113,8 @@ def _client_round(plan: Plan, population: Population, view: View, state: State, 
     collected.metrics |= kept.metrics | (metrics if wrong is None else {})
     state.round = view.round
     measured = yield from _measure(plan, view.population, state)
-    record = round_record(plan, view, up, choice, collected, measured, meter.costs(state.model))
-    return replace(record, events=(*events, *record.events), step_kept=wrong is None)
+    collected.events, collected.step_kept = (*events, *events_of(plan, up, choice, collected)), wrong is None
+    return round_record(plan, view, up, choice, collected, measured, meter.costs(state.model))
 
 
 def _server_round(plan: Plan, population: Population, view: View, state: State, present: Present) -> Steps[Record]:

@@ -36,6 +36,7 @@ from turnout.requests import (
     Probe,
     Probed,
     Record,
+    Reply,
     Returns,
     Score,
     Scored,
@@ -100,7 +101,7 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
     """Pass a run's requests on, and let only answers through that fit them. Train becomes Dispatch and Collect."""
     found = Findings()
 
-    def reply(request: Any) -> Steps[Any]:
+    def reply(request: Any) -> Reply:
         nonlocal found
         if isinstance(request, Record):
             record, found = found.told(request), Findings()

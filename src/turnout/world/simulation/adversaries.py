@@ -21,7 +21,7 @@ from turnout.attacks.attack import Seen
 from turnout.coordinator.plan import Plan
 from turnout.generators import relay
 from turnout.protocols import Population
-from turnout.requests import Fit, Record, Steps, Trained
+from turnout.requests import Fit, Record, Reply, Steps, Trained
 from turnout.streams import Streams
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def with_adversaries(plan: Plan, population: Population, streams: Streams, steps
     hostile = plan.attack.attackers(population.num_clients, streams)
     name = type(plan.attack).__name__
 
-    def reply(request: Any) -> Steps[Any]:
+    def reply(request: Any) -> Reply:
         if isinstance(request, Record):
             request = _noted(request, hostile, name)
         if isinstance(request, Fit) and not request.on_server and forge is not None and hostile[request.clients].any():

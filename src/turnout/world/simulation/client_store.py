@@ -13,6 +13,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.trust import Findings, fitting
+from turnout.ids import is_among
 from turnout.protocols import Local, Memory
 from turnout.requests import Fit, Probe, Settle, Settled, Steps, Trained
 from turnout.row_table import RowTable, weighted_sum
@@ -71,7 +72,7 @@ class ClientStore:
     def _hold(self, name: str, clients: Ids, rows: Tensor) -> None:
         """Hold rows beside those of other clients that have trained in this round."""
         before, held = self.solver_state.get(name, (clients[:0], rows[:0]))
-        others = np.flatnonzero(~np.isin(before, clients))
+        others = np.flatnonzero(~is_among(before, clients))
         everyone = np.concatenate([before[others], clients])
         order = np.argsort(everyone)
         if len(others):

@@ -16,6 +16,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.plan import Trust
 from turnout.coordinator.trust import Expectation, Findings, fitting_updates
+from turnout.ids import is_among
 from turnout.orders import Order
 from turnout.protocols import Memory
 from turnout.requests import Fit, Trained
@@ -148,7 +149,7 @@ class InFlight:
 
     def split(self, clients: Sequence[int]) -> tuple["InFlight", "InFlight"]:
         """Return what these clients return, and the rest."""
-        here = np.isin(self.clients, clients)
+        here = is_among(self.clients, clients)
         return self.take(here), self.take(~here)
 
     def trained(self) -> Trained | None:

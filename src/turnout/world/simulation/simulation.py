@@ -14,6 +14,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
 from turnout.generators import relay
+from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
 from turnout.orders import Order
 from turnout.protocols import Local, Memory, Population, Timing, View
@@ -31,6 +32,7 @@ from turnout.requests import (
     Recall,
     Recalled,
     Record,
+    Reply,
     Returns,
     Settle,
     Settled,
@@ -97,7 +99,7 @@ class Simulation:
     def serve(self, steps: Steps[T]) -> Steps[T]:
         """Answer what a coordinator asks; pass on what is for an engine, and records."""
 
-        def reply(request: Any) -> Steps[Any]:
+        def reply(request: Any) -> Reply:
             answering = ANSWERS.get(type(request))
             return (yield request) if answering is None else (yield from answering(self, request))
 
@@ -150,15 +152,15 @@ class Simulation:
         if request.first is not None:
             return (yield from self._collect_first(work, request))
         order = work.order
-        here = np.isin(order.clients, request.clients) & (work.done > 0)
+        here = is_among(order.clients, request.clients) & (work.done > 0)
         clients, steps = order.clients[here], work.done[here]
         seconds = self._waited(work)
         late = NOBODY if work.timing is None else order.clients[work.timing.late]
         self.elapsed += seconds if len(request.clients) == len(order.clients) else 0.0  # not again for a part of it
-        none = Returns(clients=clients, steps=steps, rounds=np.full(len(clients), order.round), work=None,
-                       facts=None, late=late, seconds=seconds, progress=work.progress)  # fmt: skip
+        came = {"clients": clients, "steps": steps, "rounds": np.full(len(clients), order.round)}
+        known: dict[str, Any] = {**came, "late": late, "seconds": seconds, "progress": work.progress}
         if not len(clients):
-            return none
+            return Returns(work=None, facts=None, **known)
         prob = self._availability_prob(clients, order)
         facts = order.weighing.facts(clients, steps, prob)
         coefficients = None if request.wants_rows else order.weighing.coefficients(facts)
@@ -166,8 +168,8 @@ class Simulation:
         answer = self.store.receive(fit, (yield fit))
         next_rows = answer.next_rows if isinstance(answer, Trained) and fit.offset is not None else None
         vouched = isinstance(next_rows, Tensor) and fit.offset is not None and fit.offset.table.is_spare(next_rows)
-        return replace(
-            none, work=answer, facts=facts, coefficients=coefficients, availability_prob=prob, vouched=vouched
+        return Returns(
+            work=answer, facts=facts, coefficients=coefficients, availability_prob=prob, vouched=vouched, **known
         )
 
     def _waited(self, work: Dispatched) -> float:
@@ -225,7 +227,7 @@ class Simulation:
         events = self.in_flight.play(queue, duration, self.seconds, (request.first, work.most_at_work))
         sent = np.sort(queue[: len(events.sent_at)])
         if len(sent):
-            here = np.isin(order.clients, sent)
+            here = is_among(order.clients, sent)
             facts = order.weighing.facts(sent, work.done[here], None)
             fit = replace(self._fit(order, facts, here, None, None), wants_norms=False)
             fit = replace(fit, buffer_weights=np.full(len(sent), 1.0 / len(sent)))
@@ -236,7 +238,7 @@ class Simulation:
         landed, self.in_flight = self.in_flight.split([client for _, client in events.arrived])
         closed = events.arrived[-1][0] if events.arrived else self.seconds + clock.idle_seconds
         self.elapsed += closed - self.seconds
-        last = int(np.flatnonzero(np.isin(work.sequence, sent)).max(initial=-1))
+        last = int(np.flatnonzero(is_among(work.sequence, sent)).max(initial=-1))
         last = len(work.sequence) - 1 if events.had_room else last  # the rest were sent off, too, and none returns
         lost = np.sort(work.sequence[: last + 1][~able[: last + 1]])
         self._count_replayed(order, np.union1d(sent, lost), work.done, view)
@@ -265,17 +267,19 @@ class Simulation:
         """End the round: time goes on, and clients keep or forget what it taught them."""
         self.seconds, self.elapsed = self.seconds + self.elapsed, 0.0
         self.store.close(kept=record.step_kept)
-        state = None if record.state is None else replace(record.state, world=self.saved())
+        if record.state is not None:
+            record.state.world = self.saved()  # the record has a copy of its own
         (recorded, asked), self.replayed = self.replayed, (0, 0)
-        share = {"replay_recorded": recorded / asked} if asked else {}
-        yield replace(record, state=state, metrics=record.metrics | share)
+        if asked:
+            record = replace(record, metrics=record.metrics | {"replay_recorded": recorded / asked})
+        yield record
 
     def _count_replayed(self, order: Order, clients: Ids, done: Ids, view: View) -> None:
         """Count how many of the steps asked of these clients were recorded, where the fleet replays a run."""
         work, clock = self.plan.traits.work.is_recorded, self.plan.traits.clock.is_recorded
         if work is None and clock is None:
             return
-        here = np.isin(order.clients, clients)
+        here = is_among(order.clients, clients)
         asked, is_recorded = order.steps[here], np.ones(len(clients), dtype=bool)
         if work is not None:
             is_recorded &= work(asked, clients, view)
