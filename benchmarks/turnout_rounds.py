@@ -57,6 +57,7 @@ class TurnoutRounds:
         while not isinstance(waiting[0], Record):
             answers = self.engine.answer([(self.task, request) for request in waiting])
             waiting = [steps.send(answer) for steps, answer in zip(self.steps, answers, strict=True)]
+        self.states = [record.state for record in waiting]
         self.journal.write(list(zip(self.ids, waiting, strict=True)))
 
     def how(self) -> str:
