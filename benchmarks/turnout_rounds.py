@@ -62,7 +62,7 @@ class TurnoutRounds:
 
     def how(self) -> str:
         """Return how the engine chose to run the last rounds."""
-        return "; ".join(sorted({way.describe() for way in self.engine.ways.values()}))
+        return "; ".join(sorted({way.describe() for way in self.engine.executions.values()}))
 
     def close(self) -> None:
         """Close the journal and remove its folder."""

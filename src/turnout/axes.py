@@ -159,6 +159,15 @@ AXES: dict[str, Axis] = {
             is_required=True,
         ),
         Axis(
+            name="personal",
+            section="personal",
+            package="turnout.personal",
+            about="what a client keeps for itself",
+            protocol="turnout.protocols:Personal",
+            methods=("train", "models"),
+            is_optional=True,
+        ),
+        Axis(
             name="schedule",
             section="local.schedule",
             package="turnout.local.schedule",

@@ -5,10 +5,13 @@ per class, whatever the loss is. A number that a rule reports has no declared di
 higher nor lower is better, and it cannot be a target.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
+from turnout.array_types import Floats
 from turnout.errors import ConfigError
 
 
@@ -27,6 +30,10 @@ METRICS = {
         Metric(name="loss", higher_is_better=False),
         Metric(name="accuracy", higher_is_better=True, is_share=True),
         Metric(name="benign_accuracy", higher_is_better=True, is_share=True),
+        Metric(name="personal_loss", higher_is_better=False),
+        Metric(name="personal_accuracy", higher_is_better=True, is_share=True),
+        Metric(name="mixture_loss", higher_is_better=False),
+        Metric(name="mixture_accuracy", higher_is_better=True, is_share=True),
     )
 }
 EVALUATED = ("loss", "accuracy")  # measured on the test set in the rounds that `evaluate` selects
@@ -44,6 +51,11 @@ RESERVED = frozenset(  # columns of a journal's rounds frame that are not metric
     }
 )
 MAX_NAME_LENGTH = 200
+
+
+def means_of(values: Mapping[str, Floats]) -> dict[str, float]:
+    """Return the mean over clients of each measure of their own models, such as "personal loss", as a metric."""
+    return {name.replace(" ", "_"): float(np.nanmean(by_client)) for name, by_client in values.items()}
 
 
 def can_be_metric(name: object) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.axes import AXES, at
 from turnout.errors import ConfigError, Problem
+from turnout.personal.at_clients import Learned
 from turnout.protocols import Batching, Memory, View
 
 
@@ -57,6 +58,7 @@ class LocalDefaults:
     batches: ClassVar[Batching] = "shuffled"
     client_state: ClassVar[None] = None
     keeps: ClassVar[tuple[str, ...]] = ()
+    cycle: ClassVar[tuple[int, ...]] = (0,)  # every step has a mini-batch of its own
 
     @property
     def features(self) -> frozenset[str]:
@@ -88,7 +90,20 @@ class LocalDefaults:
         return delta, None
 
 
+class PersonalDefaults:
+    """A personal rule with only `train` or only `models`."""
+
+    def train(self, here: Any, fit: Any) -> Any:
+        """Train the shared model alone, and keep nothing."""
+        return Learned(sent=(yield fit))
+
+    def models(self, here: Any) -> Any:
+        """Return the rows that clients keep as "model"."""
+        return {"personal": here.rows().take(here.clients)}
+
+
 DEFAULTS: dict[str, type] = {
+    "personal": PersonalDefaults,
     "selection": SelectionDefaults,
     "clock": ClockDefaults,
     "assist": AssistDefaults,

@@ -16,7 +16,8 @@ from turnout.rows import Facts, Rows, Step
 from turnout.streams import Streams
 
 if TYPE_CHECKING:
-    from turnout.requests import Expect, Probe, Score, Steps, Train
+    from turnout.personal.at_clients import AtClients, Learned
+    from turnout.requests import Expect, Fit, Probe, Score, Steps, Train
 
 Memory = dict[str, Any]  # what a rule remembers between rounds, all finite: tensors, arrays, row tables, plain numbers
 Batching = Literal["shuffled", "replaced", "full"]
@@ -233,6 +234,11 @@ class Local(Protocol):
         ...
 
     @property
+    def cycle(self) -> tuple[int, ...]:
+        """Which of the batches drawn for a cycle of steps each of its steps uses; (0,) is a batch for each step."""
+        ...
+
+    @property
     def features(self) -> frozenset[str]:
         """What is switched on beyond the plain step; rows of one class and one feature set are stacked."""
         ...
@@ -305,6 +311,21 @@ class SlotUpdate:
     settings: Mapping[str, Tensor | float]  # a float where all rows agree, else shaped to broadcast
     step: int  # k, from 0
     offset: Tensor | None = None  # k_i, to be subtracted from the gradient
+
+
+class Personal(Protocol):
+    """What a client keeps for itself, and which model it uses."""
+
+    def train(self, here: "AtClients", fit: "Fit") -> "Steps[Learned]":
+        """Do the whole local work of a round: yield `fit`, the shared training, and whatever training there is beside.
+
+        Returns what clients send, and the rows that each keeps for itself.
+        """
+        ...
+
+    def models(self, here: "AtClients") -> "Mapping[str, Tensor] | Steps[Mapping[str, Tensor]]":
+        """Return the models that clients would use now, one row per client: "personal" and, if any, "mixture"."""
+        ...
 
 
 class Linear(Protocol):

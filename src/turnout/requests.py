@@ -21,7 +21,7 @@ from turnout.ids import is_among
 from turnout.metrics import EVALUATED
 from turnout.orders import Order
 from turnout.protocols import Local
-from turnout.row_table import RowTable
+from turnout.row_table import RowSource, RowTable
 from turnout.rows import Facts
 from turnout.streams import Streams
 
@@ -140,7 +140,7 @@ class Returns:
     late: Ids = field(default_factory=lambda: NOBODY)  # returned after the round was closed
     sent: Ids = field(default_factory=lambda: NOBODY)  # clients that were really handed work, where not all were
     lost: Ids = field(default_factory=lambda: NOBODY)  # of those: clients known never to return
-    vouched: bool = False  # the rows to remember lie in the world's own memory, and its sums told which are finite
+    rows_checked: bool = False  # the rows to remember lie in the world's own memory, and its sums told which are finite
     availability_prob: Floats | None = None  # how likely each of the clients was to be up, where the world knows it
     seconds: float = 0.0  # how long the server waited
     progress: Progress | None = None  # of everyone it is known of; None: the steps of those that returned are all
@@ -167,6 +167,7 @@ class Settled:
     shared: Tensor | None  # None: the solver has no use for a mean
     finite: bool = True  # whether every row that was kept is
     samples: int = 0  # per-sample gradients that clients computed for it
+    gradients: int = 0  # per-sample gradients of what clients trained for themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +224,12 @@ class Fit:
     buffer_weights: Floats  # how clients' buffers are averaged
     wants_norms: bool = False  # return ‖Δ_i‖² too
     offset: "Offset | None" = None  # k_i, subtracted from every gradient of client i
-    starts: RowTable | None = None  # where each client starts, by client id; None: all start from `model`
+    starts: RowSource | None = None  # where each client starts, by client id; None: all start from `model`
     kept: Mapping[str, RowTable] = field(default_factory=dict)  # solver state that clients kept, by the entry's name
+    frozen: tuple[str, ...] = ()  # parameters that do not move, by name
+    private: tuple[str, ...] = ()  # parameters whose change is not sent: it is zero in Δ_i
+    wants_ends: tuple[str, ...] = ()  # parameters whose values after the last step are returned, one row per client
+    purpose: str = "batches"  # of the random stream that mini-batches are drawn from
     into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
 
@@ -261,6 +266,7 @@ class Trained:
     next_rows: Tensor | None = None  # what the clients remember from here on, k_i + s_i Δ_i, one row per client
     next_sum: Tensor | None = None  # Σ p_i s_i Δ_i
     kept: Mapping[str, Tensor] = field(default_factory=dict)  # solver state after the last step: rows, by entry
+    ends: Tensor | None = None  # values of the parameters in `wants_ends` after the last step: rows, in model order
     round: int | None = None  # which it answers; None: the one that was asked last
     num_examples: Ids | None = None  # what clients say they hold; None: they were not asked
     reasons: Mapping[int, str] = field(default_factory=dict)  # why a client's update cannot be used
@@ -330,6 +336,26 @@ class Evaluated:
     metrics: dict[str, float]  # by the metric's name
     client_accuracy: Floats | None = None  # by client id; NaN where a client has no hold-out
     client_loss: Floats | None = None
+    personal: Mapping[str, Floats] = field(default_factory=dict)  # by measure, such as "personal loss": by client id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateEach:
+    """Measure one model for each of these clients, on that client's hold-out."""
+
+    round: int
+    clients: Ids  # ascending, each with a hold-out
+    models: Tensor  # one row per client
+    buffers: Tensor | None
+    metrics: tuple[str, ...] = EVALUATED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EachEvaluated:
+    """The answer to EvaluateEach, in the order of `clients`."""
+
+    loss: Floats
+    accuracy: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,6 +399,7 @@ class Record:
     rejected: dict[int, str] = field(default_factory=dict)  # client -> reason
     metrics: dict[str, float] = field(default_factory=dict)
     client_accuracy: Floats | None = None
+    personal: Mapping[str, Floats] = field(default_factory=dict)  # measures of the clients' own models, by client id
     costs: Costs = field(default_factory=Costs)
     events: tuple[str, ...] = ()  # what a reader should know of this round
     finished: bool = False  # the last round of the run
@@ -380,8 +407,8 @@ class Record:
     state: Any = None  # what the run carries on from here; a checkpoint saves it
 
 
-EngineRequest = Fit | Probe | Score | Evaluate
+EngineRequest = Fit | Probe | Score | Evaluate | EvaluateEach
 Request = Census | Train | Dispatch | Collect | Settle | Recall | Expect | EngineRequest | Record
-Answer = Trained | Probed | Scored | Evaluated | None
+Answer = Trained | Probed | Scored | Evaluated | EachEvaluated | None
 Steps = Generator[Request, Any, T]  # a rule that asks before it decides: yields requests, returns T
 Reply = Steps[Any]  # makes the answer to one request; named here, for a name in a signature is looked up at every call

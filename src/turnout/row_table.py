@@ -1,11 +1,12 @@
 """A table with one row per client, such as FedVARP's updates: in memory up to a budget, else in a file.
 
-Rows are zero until they are written, and unwritten rows take no memory. Above the budget the table is in a temporary
-file, so that memory holds only the rows in use.
+Rows are zero, or a given first row, until they are written, and unwritten rows take no memory. Above the budget the
+table is in a temporary file, so that memory holds only the rows in use.
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,6 +21,14 @@ LINE = 64  # bytes of a cache line
 BLOCK_BYTES = 64 << 20  # bytes of a block of rows in weighted_sum
 
 
+class RowSource(Protocol):
+    """Rows by client id."""
+
+    def take(self, rows: Ids) -> Tensor:
+        """Return a copy of these clients' rows."""
+        ...
+
+
 class RowTable:
     """One row per client. `put` writes in place, since a table may have gigabytes.
 
@@ -27,7 +36,8 @@ class RowTable:
     that they replace for `undo`.
     """
 
-    def __init__(self, num_rows: int, like: Tensor, budget: int = DEFAULT_BUDGET) -> None:
+    def __init__(self, num_rows: int, like: Tensor, budget: int = DEFAULT_BUDGET, first: Tensor | None = None) -> None:
+        self.first = first  # a row until it is written; None: zeros
         self.num_rows, self.size, self.budget = num_rows, like.numel(), budget
         self.dtype, self.device = like.dtype, like.device
         self.seen = np.zeros(num_rows, dtype=bool)
@@ -47,7 +57,7 @@ class RowTable:
     def __reduce__(self) -> tuple[Any, ...]:
         """Go to another process as the rows that were ever written."""
         ids = np.flatnonzero(self.seen)
-        return _table_of, (self.num_rows, self.budget, ids, self.take(ids))
+        return _table_of, (self.num_rows, self.budget, ids, self.take(ids), self.first)
 
     def spare(self, count: int) -> Tensor:
         """Return a buffer for new rows of the table; it is reused, since newly allocated memory is slow."""
@@ -95,9 +105,15 @@ class RowTable:
             self._write(rows, values)
 
     def run_of(self, rows: Ids) -> Tensor | None:
-        """Return a view of these rows; None if they are in a file or not consecutive."""
+        """Return a view of these rows; None if they are in a file, not consecutive or not written yet."""
         self._apply_pending()
-        return self._run_of(rows)
+        return None if self._unwritten(rows) is not None else self._run_of(rows)
+
+    def _unwritten(self, rows: Ids) -> Tensor | None:
+        """Return which of these rows still are what all are at first; None if all were written, or all are zero."""
+        if self.first is None or self.seen[rows].all():
+            return None
+        return torch.from_numpy(~self.seen[rows]).to(self.device)
 
     def _run_of(self, rows: Ids) -> Tensor | None:
         run = consecutive(rows)
@@ -106,7 +122,10 @@ class RowTable:
     def take(self, rows: Ids) -> Tensor:
         """Return a copy of these rows."""
         self._apply_pending()
-        return self._read(rows)
+        values, unwritten = self._read(rows), self._unwritten(rows)
+        if unwritten is not None and self.first is not None:
+            values[unwritten] = self.first
+        return values
 
     def _read(self, rows: Ids) -> Tensor:
         if self.rows is not None:
@@ -156,12 +175,54 @@ class RowTable:
         return self.is_spare(values) and bool((rows == np.arange(self.num_rows)).all())
 
 
-def _table_of(num_rows: int, budget: int, ids: Ids, rows: Tensor) -> RowTable:
-    """Return a table with these rows; the others are zero."""
-    table = RowTable(num_rows, rows.new_zeros(rows.shape[1]), budget)
+def _table_of(num_rows: int, budget: int, ids: Ids, rows: Tensor, first: Tensor | None) -> RowTable:
+    """Return a table with these rows; the others are as at first."""
+    table = RowTable(num_rows, rows.new_zeros(rows.shape[1]), budget, first)
     table.put(ids, rows)
     table.changed[:] = False
     return table
+
+
+class TableExcerpt(RowTable):
+    """Some rows of a table, found under the clients' own ids."""
+
+    def __init__(self, clients: Ids, rows: Tensor) -> None:
+        super().__init__(0, rows.new_empty(rows.shape[1]))
+        self.clients, self.rows = clients, rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process as these rows."""
+        return TableExcerpt, (self.clients, self.rows)
+
+    def run_of(self, rows: Ids) -> Tensor | None:
+        """Return a view of these rows; None if they are not consecutive here."""
+        return super().run_of(self._places(rows))
+
+    def take(self, rows: Ids) -> Tensor:
+        """Return a copy of these rows."""
+        return super().take(self._places(rows))
+
+    def columns(self, rows: Ids, start: int, out: Tensor) -> Tensor:
+        """Copy columns of these rows, from column `start`, to `out`, and return it."""
+        return super().columns(self._places(rows), start, out)
+
+    def _places(self, rows: Ids) -> Ids:
+        return np.searchsorted(self.clients, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """A model in which some columns are each client's own."""
+
+    model: Tensor
+    columns: Tensor  # positions of the clients' own columns
+    own: RowSource  # their values, one row per client
+
+    def take(self, rows: Ids) -> Tensor:
+        """Return the models of these clients, one row each."""
+        models = self.model.repeat(len(rows), 1)
+        models[:, self.columns] = self.own.take(rows)
+        return models
 
 
 def weighted_sum(table: RowTable, weights: Floats) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError, Problem
+from turnout.models.layout import Layout
 from turnout.protocols import Ask, Memory, Population, View
 from turnout.rows import Facts, Rows
 from turnout.settings import MismatchError, fitted, shown
@@ -114,9 +115,23 @@ class LocalTraits:
 
     # (memory, view, loss) → its new memory after a round with this mean training loss; None: it does not adapt
     observe: Callable[[Mapping[str, Any], View, float], Memory] | None = None
+    lr: float = 1.0  # local learning rate, before any schedule
     preconditioned: bool = False  # every coordinate has its own step size
     correction: Literal["none", "local", "joint"] = "none"  # how updates are divided by the preconditioner
     counts_steps: bool = False  # work is asked for in local steps, not in epochs
+    work_is_linear: bool = True  # the update is a weighted sum of gradients, with the weights that local_work adds up
+    has_inner_solution: bool = False  # its parameters end at a model of the client's own, not at what is sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonalTraits:
+    """What a client keeps for itself."""
+
+    # (layout) → names of the parameters that stay at the client and are not sent; None: all are sent
+    kept_names: Callable[[Layout], tuple[str, ...]] | None = None
+    strength: float = 0.0  # of the pull of personal steps towards the shared model
+    lr: float | None = None  # learning rate of personal steps; None: the local learning rate
+    needs_inner_solution: bool = False  # it reports what the local solver finds on its way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +195,7 @@ class Traits:
     filtering: FilteringTraits
     selection: SelectionTraits
     local: LocalTraits
+    personal: PersonalTraits
     aggregation: AggregationTraits
     server: ServerTraits
     attack: AttackTraits

@@ -90,10 +90,10 @@ def test_contract_work_that_moves_more_memory_is_measured_on_its_own(
     engine = Vectorised("cpu")
     for more in ({}, {"lr_decay": 1.0}, {"momentum": 0.9}):  # a factor of one is no feature
         engine.answer([(task, request(task, shares, SGD(lr=0.1, batch_size=5, epochs=1, **more)))])  # type: ignore[arg-type]
-    assert len(engine.ways) == 2
+    assert len(engine.executions) == 2
     controlled = SGD(lr=0.1, batch_size=5, epochs=1, control="average")
     engine.answer([(task, request(task, shares, controlled, offset=offset_of(task, 0)))])
-    assert len(engine.ways) == 3
+    assert len(engine.executions) == 3
 
 
 @pytest.mark.parametrize("row_bytes", [4 << 10, 800 << 10])

@@ -21,7 +21,7 @@ from turnout.engine.reduction import multiple
 from turnout.engine.vectorised.autotune import Execution, candidates, evenly
 from turnout.engine.vectorised.jobs import LITTLE, Jobs, block_bounds, collect_jobs
 from turnout.engine.vectorised.kernels import Stacked
-from turnout.engine.vectorised.loss_accumulator import MOST_HELD, LossAccumulator
+from turnout.engine.vectorised.loss_accumulator import MOST_PENDING, LossAccumulator
 from turnout.engine.vectorised.lowering import Lowered
 from turnout.engine.vectorised.mlp import Dense, dense_layers
 from turnout.engine.vectorised.stacked_training import BlockResult, train_block
@@ -114,10 +114,10 @@ def test_engine_outputs_too_large_for_an_exponential_are_as_the_reference_has_th
 
 def test_golden_the_tally_adds_what_it_held_back() -> None:
     tally, one = LossAccumulator(2, torch.device("cpu")), torch.ones(2, 1, 1)
-    for _ in range(MOST_HELD + 3):  # loss 4 and 9 a step, then the second row is done
+    for _ in range(MOST_PENDING + 3):  # loss 4 and 9 a step, then the second row is done
         tally.add_samples(one, torch.tensor([[[-4.0]], [[-9.0]]]), None)
     tally.add_samples(torch.ones(1, 2, 1), torch.tensor([[[-1.0], [-25.0]]]), torch.tensor([[1.0, 0.0]]))
-    assert tally.sums().tolist() == [4.0 * (MOST_HELD + 3) + 1.0, 9.0 * (MOST_HELD + 3)]
+    assert tally.sums().tolist() == [4.0 * (MOST_PENDING + 3) + 1.0, 9.0 * (MOST_PENDING + 3)]
 
 
 def names_of(engine: Vectorised, task: Task) -> list[str]:

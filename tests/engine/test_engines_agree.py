@@ -120,7 +120,7 @@ def test_engine_measured_choice_changes_no_result() -> None:
     reference, _ = run(task, plan(SOLVERS["plain"]))
     engine = Vectorised("cpu")
     final, _ = run(task, plan(SOLVERS["plain"]), engine=engine)
-    assert engine.ways  # it did measure
+    assert engine.executions  # it did measure
     assert torch.allclose(final.model, reference.model, rtol=0, atol=1e-11)
 
 

@@ -21,6 +21,6 @@ def test_contract_what_is_very_large_is_not_kept(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "MOST_KEPT", 40)
     held, like = Scratch(), torch.zeros(1)
     assert held.take("a", (11,), like).shape == (11,)
-    assert held.held == {}
+    assert held.buffers == {}
     held.take("a", (10,), like)
-    assert list(held.held) == ["a"]
+    assert list(held.buffers) == ["a"]

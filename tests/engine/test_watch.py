@@ -121,7 +121,7 @@ def test_engine_a_model_that_runs_start_from_together_is_evaluated_once() -> Non
     assert answers[0].metrics == answers[1].metrics == answers[3].metrics
     assert answers[0].metrics is not answers[1].metrics  # a run may add to its own
     gauge_calls: list[int] = []
-    gauge = engine.prepared[task.kind].gauge
+    gauge = engine.prepared[task.kind].evaluator
     measure = gauge._metrics
     gauge._metrics = lambda test, requests, classes: (  # type: ignore[method-assign]
         gauge_calls.append(len(requests)) or measure(test, requests, classes)  # type: ignore[func-returns-value]

@@ -256,3 +256,11 @@ def test_contract_data_and_modules_made_in_python_are_told_apart() -> None:
     assert plain == resolved_settings(make(from_clients(own_clients()), net))
     assert plain["data"] != resolved_settings(make(other, net))["data"]
     assert plain["model"] != resolved_settings(make(federation, Net()))["model"]
+
+
+def test_bad_input_a_study_with_unknown_missing_or_unnamed_settings_is_one_message() -> None:
+    with pytest.raises(ConfigError, match=r"Study has no setting round\. Did you mean rounds\?") as error:
+        Study(data=Digits(), model=MLP(), local=SGD(lr=0.1, epochs=1), round=3)  # type: ignore[call-arg]
+    assert "Study needs rounds. Pass rounds=… to it." in str(error.value)
+    with pytest.raises(ConfigError, match="Study needs its settings by name"):
+        Study(Digits())  # type: ignore[misc]

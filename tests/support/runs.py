@@ -1,5 +1,7 @@
 """Run one plan, and read the models of a study."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,8 @@ def run(
     """Run one plan, from the start or from a state, and return the last state and the records."""
     held = task.federation.server
     population = Population.of(task.federation.sizes, server_size=0 if held is None else len(held))
+    if task.federation.holdout is not None:
+        population = replace(population, holdout_sizes=task.federation.holdout.sizes)
     records: list[Record] = []
     if state is None:
         state = State.start(task.layout.flatten(task.module), population)

@@ -8,14 +8,17 @@ which people learn them.
 from turnout.algorithms.adacomm import adacomm
 from turnout.algorithms.afl import afl
 from turnout.algorithms.algorithm import Algorithm, Sections
+from turnout.algorithms.apfl import apfl
 from turnout.algorithms.cluster_fedvarp import cluster_fedvarp
 from turnout.algorithms.cpow_d import cpow_d
+from turnout.algorithms.ditto import ditto
 from turnout.algorithms.divfl import divfl
 from turnout.algorithms.dp_fedavg import dp_fedavg
 from turnout.algorithms.fedadagrad import fedadagrad
 from turnout.algorithms.fedadam import fedadam
 from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedavgm import fedavgm
+from turnout.algorithms.fedbabu import fedbabu
 from turnout.algorithms.fedbuff import fedbuff
 from turnout.algorithms.fedexp import fedexp
 from turnout.algorithms.fednova import fednova
@@ -23,12 +26,16 @@ from turnout.algorithms.fednova_hybrid import fednova_hybrid
 from turnout.algorithms.fednova_momentum import fednova_momentum
 from turnout.algorithms.fednova_prox import fednova_prox
 from turnout.algorithms.fednova_vr import fednova_vr
+from turnout.algorithms.fedper import fedper
 from turnout.algorithms.fedprox import fedprox
+from turnout.algorithms.fedrep import fedrep
 from turnout.algorithms.fedvarp import fedvarp
 from turnout.algorithms.fedyogi import fedyogi
 from turnout.algorithms.filfl import filfl
+from turnout.algorithms.fine_tuning import fine_tuning
 from turnout.algorithms.fltrust import fltrust
 from turnout.algorithms.krum import krum
+from turnout.algorithms.lg_fedavg import lg_fedavg
 from turnout.algorithms.local_adagrad import local_adagrad
 from turnout.algorithms.local_adam import local_adam
 from turnout.algorithms.local_yogi import local_yogi
@@ -39,6 +46,8 @@ from turnout.algorithms.multi_krum import multi_krum
 from turnout.algorithms.norm_clipping import norm_clipping
 from turnout.algorithms.oort import oort
 from turnout.algorithms.optimal_client_sampling import optimal_client_sampling
+from turnout.algorithms.per_fedavg import per_fedavg
+from turnout.algorithms.pfedme import pfedme
 from turnout.algorithms.power_of_choice import power_of_choice
 from turnout.algorithms.rpow_d import rpow_d
 from turnout.algorithms.safari import safari
@@ -76,6 +85,7 @@ GROUPS = {
         optimal_client_sampling,
         filfl,
     ),
+    "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
 }
 ALGORITHMS = {entry.name: entry for group in GROUPS.values() for entry in map(Algorithm, group)}
@@ -86,14 +96,17 @@ __all__ = [
     "Sections",
     "adacomm",
     "afl",
+    "apfl",
     "cluster_fedvarp",
     "cpow_d",
+    "ditto",
     "divfl",
     "dp_fedavg",
     "fedadagrad",
     "fedadam",
     "fedavg",
     "fedavgm",
+    "fedbabu",
     "fedbuff",
     "fedexp",
     "fednova",
@@ -101,12 +114,16 @@ __all__ = [
     "fednova_momentum",
     "fednova_prox",
     "fednova_vr",
+    "fedper",
     "fedprox",
+    "fedrep",
     "fedvarp",
     "fedyogi",
     "filfl",
+    "fine_tuning",
     "fltrust",
     "krum",
+    "lg_fedavg",
     "local_adagrad",
     "local_adam",
     "local_yogi",
@@ -117,6 +134,8 @@ __all__ = [
     "norm_clipping",
     "oort",
     "optimal_client_sampling",
+    "per_fedavg",
+    "pfedme",
     "power_of_choice",
     "rpow_d",
     "safari",

@@ -108,12 +108,11 @@ class Meter:
             self.up += len(answer.clients) if request.order.uploads else 0
             self.seconds += answer.seconds
             local = request.order.local
-            used = samples_used(sizes[answer.clients], answer.steps, local.batch_size, local.batches)
+            used = samples_used(sizes[answer.clients], answer.steps, local.batch_size, local.batches, local.cycle)
             self.gradients += int(used.sum())
 
-    def costs(self, model: Tensor) -> Costs:
-        """Return the bill: a model down per client asked, and a row up where one was sent."""
-        size = model.numel() * model.element_size()
+    def costs(self, size: int) -> Costs:
+        """Return the bill: a model of so many bytes down per client asked, and a row up where one was sent."""
         return Costs(
             bytes_down=self.down * size,
             bytes_up=self.up * size,

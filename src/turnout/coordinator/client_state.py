@@ -39,12 +39,17 @@ def follow_weights(plan: Plan, view: View, state: State) -> Steps[None]:
 
 def settle_clients(plan: Plan, state: State, order: Order, facts: Facts, trained: Trained) -> Steps[Costs]:
     """Let the accepted clients keep their new rows, and take over the new mean; return what that cost."""
-    if plan.local.client_state is None and not plan.local.keeps:
+    if plan.local.client_state is None and not plan.local.keeps and plan.personal is None:
         return Costs()
     settled: Settled = yield Settle(order=order, facts=facts, trained=trained)
     if settled.shared is None:
-        return Costs()
+        return Costs(gradient_evaluations=settled.gradients)
     shared = settled.shared if settled.finite else torch.full_like(settled.shared, torch.nan)  # the step is dropped
     state.local = {**state.local, "shared": shared}
     size = len(facts) * shared.numel() * shared.element_size()  # the mean goes down, the row's change comes back
-    return Costs(bytes_down=size, bytes_up=size, probe_evaluations=settled.samples)
+    return Costs(
+        bytes_down=size,
+        bytes_up=size,
+        probe_evaluations=settled.samples,
+        gradient_evaluations=settled.gradients,
+    )

@@ -76,8 +76,8 @@ class Collected:
     def outcomes(self) -> Ids:
         """Return how the job of each of those asked ended."""
         ended = np.full(len(self.asked), Outcome.LOST, dtype=np.int64)
-        came = is_among(self.asked, self.facts.clients)
-        ended[came] = np.where(self.done_steps < self.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)[came]
+        returned = is_among(self.asked, self.facts.clients)
+        ended[returned] = np.where(self.done_steps < self.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)[returned]
         for clients, outcome in (
             (self.late, Outcome.LATE),
             (self.at_work, Outcome.AT_WORK),
@@ -116,7 +116,7 @@ def _updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | N
     wanted, collected.reused, collected.num_handed_out = order.clients, trained is not None, len(order.clients)
     while True:
         if trained is None:
-            into = _room(state, len(wanted)) if plan.traits.aggregation.is_rowwise else None
+            into = _row_buffer(state, len(wanted)) if plan.traits.aggregation.is_rowwise else None
             asked = order.steps[np.searchsorted(order.clients, wanted)]
             returns: Returns = yield Collect(order=order, clients=wanted, steps=asked, into=into)
             answer, facts, coefficients = returns.work, returns.facts, returns.coefficients
@@ -155,14 +155,14 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
         order=order, clients=wanted.clients, steps=wanted.asked, first=rule.buffer_size, wants_rows=True
     )
     jobs = merged(before, Jobs.handed_out(order, returns.sent))
-    came = is_among(jobs.clients, returns.clients)
+    returned = is_among(jobs.clients, returns.clients)
     lost = is_among(jobs.clients, returns.lost)
-    state.jobs = jobs.keep(~came & ~lost).columns()
-    involved = jobs.keep(came | (jobs.rounds == order.round))
+    state.jobs = jobs.keep(~returned & ~lost).columns()
+    involved = jobs.keep(returned | (jobs.rounds == order.round))
     answer: Trained = returns.work
     good = answer.finite if len(answer.clients) else np.zeros(0, dtype=bool)
     accepted = _part(answer, answer.clients[good])
-    landed = jobs.keep(came).keep(good)
+    landed = jobs.keep(returned).keep(good)
     done = np.zeros_like(involved.asked)
     done[np.searchsorted(involved.clients, landed.clients)] = accepted.steps
     facts = landed.facts(plan.local, view, accepted.steps, accepted.availability_prob)
@@ -193,11 +193,11 @@ def _stale_coefficients(plan: Plan, facts: Facts, staleness: Ids) -> Floats | No
     return np.asarray(cast(Any, plan.aggregation).coefficients(facts) * plan.asynchrony.weight(staleness))
 
 
-def _room(state: State, count: int) -> Tensor:
+def _row_buffer(state: State, count: int) -> Tensor:
     """Return memory for so many rows: that of the table they will be remembered in, where there is one."""
     table = state.aggregation.get("table")
     if not isinstance(table, RowTable):
-        return state.room(count)
+        return state.row_buffer(count)
     state.rows = None  # from the first round, before there was a table
     return table.spare(count)
 

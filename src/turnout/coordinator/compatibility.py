@@ -89,6 +89,12 @@ def check(plan: Plan, population: Population) -> None:
 
 def check_buffers(plan: Plan, has_buffers: bool) -> None:
     """Raise if a model has running statistics that a server that does not wait cannot average."""
+    if plan.personal is not None and has_buffers:
+        raise ConfigError(
+            f"{called(plan.personal)} cannot keep running statistics for each client's own model; this model has "
+            "some. Use one without, with GroupNorm in place of BatchNorm for example.",
+            setting="model",
+        )
     if plan.asynchrony is not None and has_buffers:
         raise ConfigError(
             f"{called(plan.asynchrony)} cannot average running statistics, which return with updates of "
@@ -264,6 +270,53 @@ LOCAL_WORK = (
 )
 
 
+PERSONAL = (
+    Predicate(
+        "aggregation",
+        "aggregation.use",
+        lambda plan, traits: traits.aggregation.divides_by_work == "always" and not traits.local.work_is_linear,
+        "{aggregation} divides each update by its work, and an update of {local} is no weighted sum of gradients. "
+        'Set aggregation.use = "fedavg", or local.use = "sgd".',
+    ),
+    Predicate(
+        "personal",
+        "local.use",
+        lambda plan, traits: traits.personal.needs_inner_solution and not traits.local.has_inner_solution,
+        '{personal} reports the inner solution that the local solver "moreau" finds; {local} has none. '
+        'Set local.use = "moreau", or personal.use = "ditto".',
+    ),
+    Predicate(
+        "personal",
+        "local",
+        lambda plan, traits: (
+            traits.personal.kept_names is not None and (plan.local.client_state is not None or bool(plan.local.keeps))
+        ),
+        "parameters that stay at the client are not sent, and what {local} keeps for the whole model is made of what "
+        'is sent. Set local.control = "none" and local.momentum_reset = "round".',
+    ),
+    Predicate(
+        "personal",
+        "personal.strength",
+        lambda plan, traits: _pull(plan, traits) >= 2,
+        "personal steps diverge where the learning rate times the strength is 2 or more; got "
+        "{plan.personal.strength:g} times the rate. Lower personal.strength or personal.lr.",
+    ),
+    Predicate(
+        "personal",
+        "asynchrony",
+        lambda plan, traits: plan.personal is not None and plan.asynchrony is not None,
+        "what clients keep is written when a round ends, and {asynchrony} has updates of several rounds under way. "
+        "Leave asynchrony out.",
+    ),
+)
+
+
+def _pull(plan: Plan, traits: Traits) -> float:
+    """Return the learning rate of personal steps times the strength of their pull towards the shared model."""
+    lr = traits.local.lr if traits.personal.lr is None else traits.personal.lr
+    return traits.personal.strength * lr
+
+
 def _async(setting: str, condition: Callable[[Plan, Traits], bool], text: str) -> Predicate:
     """Return a predicate on plans in which the server does not wait."""
     return Predicate(
@@ -397,4 +450,4 @@ PRIVACY = (
         "attackers that see others' updates reveal them, each up to C. Leave attack out, or set another.",
     ),
 )
-PREDICATES = (*WEIGHTS, *LOCAL_WORK, *ASYNCHRONY, *PRIVACY)
+PREDICATES = (*WEIGHTS, *LOCAL_WORK, *PERSONAL, *ASYNCHRONY, *PRIVACY)

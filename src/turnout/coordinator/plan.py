@@ -13,8 +13,20 @@ from turnout.coordinator.turnover import Turnover
 from turnout.errors import ConfigError
 from turnout.fleet import Fleet
 from turnout.metrics import EVALUATED
+from turnout.models.layout import Layout
 from turnout.own_rules import completed
-from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Memory, Population, Selection, Server
+from turnout.protocols import (
+    Aggregation,
+    Assist,
+    Asynchrony,
+    Filtering,
+    Local,
+    Memory,
+    Personal,
+    Population,
+    Selection,
+    Server,
+)
 from turnout.row_table import DEFAULT_BUDGET, new_rows
 from turnout.settings import Count, CountOrZero, NonNegative, Positive, rule
 from turnout.traits import Traits
@@ -91,6 +103,7 @@ class Plan:
     selection: Selection = field(default_factory=default_rule("selection"))
     aggregation: Aggregation = field(default_factory=default_rule("aggregation"))
     server: Server = field(default_factory=default_rule("server"))
+    personal: Personal | None = None  # none: clients keep nothing and use the shared model
     assist: Assist | None = None  # none: every round is the clients'
     asynchrony: Asynchrony | None = None  # none: the server waits for everyone it asked
     attack: Attack | None = None  # none: everyone is honest
@@ -99,8 +112,11 @@ class Plan:
     evaluate: Cadence = field(default_factory=Cadence)
     memory: MemoryLimit = field(default_factory=MemoryLimit)
 
+    layout: Layout | None = field(default=None, repr=False)  # of the model, for rules that name its parameters
+
     # what is known of the rules beyond their methods; read once, here
     traits: Traits = field(init=False, repr=False, compare=False)
+    num_private: int = field(init=False, default=0, repr=False, compare=False)  # parameters that are not sent
 
     def __post_init__(self) -> None:
         given = self.rules()
@@ -110,6 +126,9 @@ class Plan:
             object.__setattr__(self, section, changed[section])
         if fleet := {axis: rule for axis, rule in changed.items() if axis in FLEET_AXES}:
             object.__setattr__(self, "fleet", replace(self.fleet, **fleet))
+        kept_names = self.traits.personal.kept_names
+        if kept_names is not None and self.layout is not None:
+            object.__setattr__(self, "num_private", len(self.layout.columns(kept_names(self.layout))))
         if self.rounds < 1:
             raise ConfigError(f"A study needs rounds >= 1; got {self.rounds}. Change rounds.", setting="rounds")
 
@@ -117,6 +136,10 @@ class Plan:
         """Return the rule of each axis; None where there is none."""
         fleet = {axis: getattr(self.fleet, axis) for axis in FLEET_AXES}
         return fleet | {section: getattr(self, section) for section in PLAN_RULES}
+
+    def sent_bytes(self, model: Tensor) -> int:
+        """Return the bytes of a model that travel: without what stays at the client."""
+        return (model.numel() - self.num_private) * model.element_size()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,7 +162,7 @@ class State:
     last_losses: Floats = field(default_factory=lambda: np.zeros(0))
     rows: Tensor | None = field(default=None, init=False, repr=False)  # memory for a cohort's changes
 
-    def room(self, count: int) -> Tensor:
+    def row_buffer(self, count: int) -> Tensor:
         """Return memory for so many rows, the same each round: fresh memory is slow to touch."""
         if self.rows is None or len(self.rows) < count:
             self.rows = new_rows(count, self.model.numel(), self.model.dtype, self.model.device)

@@ -32,6 +32,7 @@ def empty_record(round: int, population: Population, measured: Evaluated | None,
         losses=NO_VALUES,
         metrics={} if measured is None else measured.metrics,
         client_accuracy=None if measured is None else measured.client_accuracy,
+        personal={} if measured is None else measured.personal,
         **{"up": NO_CLIENTS, **more},  # type: ignore[arg-type]
     )
 
@@ -77,6 +78,7 @@ def round_record(
         rejected=collected.rejected,
         metrics={**reported(collected.metrics), **({} if measured is None else measured.metrics)},
         client_accuracy=None if measured is None else measured.client_accuracy,
+        personal={} if measured is None else measured.personal,
         costs=_training_costs(plan, view, choice, collected) + extra,
         events=collected.events,
         finished=view.round == view.rounds,
@@ -85,12 +87,14 @@ def round_record(
 
 
 def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected) -> Costs:
-    size, facts = view.model.numel() * view.model.element_size(), collected.facts
+    size, facts = plan.sent_bytes(view.model), collected.facts
     if collected.reused:  # training was paid for when a rule asked; rows that were not sent then are sent now
         sent = len(facts) * size if choice.trained is not None else 0
         return Costs(sim_seconds=collected.round_seconds, bytes_up=sent) + collected.extra
     clients, steps = collected.worked
-    used = samples_used(view.population.sizes[clients], steps, plan.local.batch_size, plan.local.batches)
+    used = samples_used(
+        view.population.sizes[clients], steps, plan.local.batch_size, plan.local.batches, plan.local.cycle
+    )
     training = Costs(
         bytes_down=collected.num_handed_out * size,
         bytes_up=(len(facts) + len(collected.rejected)) * size,

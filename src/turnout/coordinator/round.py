@@ -114,7 +114,7 @@ def _client_round(plan: Plan, population: Population, view: View, state: State, 
     state.round = view.round
     measured = yield from _measure(plan, view.population, state)
     collected.events, collected.step_kept = (*events, *events_of(plan, up, choice, collected)), wrong is None
-    return round_record(plan, view, up, choice, collected, measured, meter.costs(state.model))
+    return round_record(plan, view, up, choice, collected, measured, meter.costs(plan.sent_bytes(state.model)))
 
 
 def _server_round(plan: Plan, population: Population, view: View, state: State, present: Present) -> Steps[Record]:
@@ -142,7 +142,7 @@ def _server_round(plan: Plan, population: Population, view: View, state: State, 
         measured,
         up=present.up,
         events=(*events, what),
-        costs=Costs(gradient_evaluations=seen) + meter.costs(state.model),
+        costs=Costs(gradient_evaluations=seen) + meter.costs(plan.sent_bytes(state.model)),
         finished=view.round == view.rounds,
     )
 

@@ -92,7 +92,7 @@ def _put(name: str, value: Any, tensors: dict[str, Tensor], kinds: dict[str, Any
         tensors[name] = torch.from_numpy(np.array(value))
         kinds[name] = {"is": "array" if isinstance(value, np.ndarray) else "number"}
     elif isinstance(value, RowTable):
-        kinds[name] = {"is": "table", "rows": value.num_rows, "budget": value.budget}
+        kinds[name] = {"is": "table", "rows": value.num_rows, "columns": value.size, "budget": value.budget}
     elif _is_plain(value):
         kinds[name] = {"is": "value", "value": value}
     else:
@@ -120,5 +120,6 @@ def _get(name: str, kind: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     if kind["is"] == "table":
         row_bytes = tensors["model"].numel() * tensors["model"].element_size()
         rows = count_of(kind["rows"], f"the rows of {name}", min(MOST_ROWS, MOST_BYTES // max(row_bytes, 1)))
-        return RowTable(rows, tensors["model"], count_of(kind["budget"], f"the budget of {name}"))
+        columns = count_of(kind["columns"], f"the columns of {name}", tensors["model"].numel())
+        return RowTable(rows, tensors["model"][:columns], count_of(kind["budget"], f"the budget of {name}"))
     return kind["value"]

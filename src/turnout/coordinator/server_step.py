@@ -89,9 +89,9 @@ def dropped(what: str, answer: Trained | None) -> str:
     usual = float(np.median(norms))
     long = np.flatnonzero(norms > MARGIN * usual)
     named = long if len(long) else np.array([int(np.argmax(norms))])
-    told = ", ".join(f"client {answer.clients[at]}: {norms[at]:.4g}" for at in named[:MOST_NAMED])
+    named_norms = ", ".join(f"client {answer.clients[at]}: {norms[at]:.4g}" for at in named[:MOST_NAMED])
     advice = f"; trust.max_norm = {MARGIN * usual:.2g} would reject {'it' if len(long) == 1 else 'them'}"
-    return f"{said}; largest update norms {told}, median {usual:.4g}{advice if len(long) else ''}"
+    return f"{said}; largest update norms {named_norms}, median {usual:.4g}{advice if len(long) else ''}"
 
 
 def norms_of(delta: Tensor | None, square_norms: Floats | None) -> Floats | None:

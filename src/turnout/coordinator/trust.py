@@ -66,13 +66,13 @@ class Findings:
         self.refused |= reasons
         self.trained |= set(reasons)
 
-    def told(self, record: Record) -> Record:
+    def with_notes(self, record: Record) -> Record:
         """Return the record with what was found besides the clients that it rejects."""
         if not (self.refused or self.notes or self.clipped):
             return record
         on_the_way = self.trained & (set(record.asked.tolist()) - set(record.answered.tolist()))
-        told = on_the_way | set(record.rejected)  # an answer on its way is rejected in the round in which it comes in
-        others = [f"client {c}: {reason}" for c, reason in self.refused.items() if c not in told]
+        recorded = on_the_way | set(record.rejected)  # an update under way is rejected in the round in which it returns
+        others = [f"client {c}: {reason}" for c, reason in self.refused.items() if c not in recorded]
         notes = [*self.notes, *others]
         if len(notes) > MOST_NOTES:
             notes = [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
@@ -89,7 +89,7 @@ class Expectation:
     steps: Ids  # how far each got; −1 where only the client can say
     asked: Ids  # local steps that each was asked for
     coefficients: Floats | None = None  # of the sum that came, where one was taken
-    vouched: bool = False  # rows to remember were checked where they were made
+    rows_checked: bool = False  # rows to remember were checked where they were made
 
     @property
     def model(self) -> Tensor:
@@ -99,30 +99,31 @@ class Expectation:
 
 def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
     """Pass a run's requests on, and let only answers through that fit them. Train becomes Dispatch and Collect."""
-    found = Findings()
+    findings = Findings()
 
     def reply(request: Any) -> Reply:
-        nonlocal found
+        nonlocal findings
         if isinstance(request, Record):
-            record, found = found.told(request), Findings()
+            record, findings = findings.with_notes(request), Findings()
             return (yield record)
         if isinstance(request, Train):
             yield Dispatch(order=request.order)
             rows = Collect(order=request.order, clients=request.clients, steps=request.order.steps, wants_rows=True)
-            answer = _collected(rows, (yield rows), plan.trust, found).work
+            answer = _collected(rows, (yield rows), plan.trust, findings).work
         elif isinstance(request, Collect):
             asked = replace(request, wants_rows=True) if plan.trust.max_norm is not None else request
-            answer = _collected(asked, (yield asked), plan.trust, found)  # a sum would hide who made it long
+            answer = _collected(asked, (yield asked), plan.trust, findings)  # a sum would hide who made it long
         elif isinstance(request, Probe) and len(request.clients) == 0:
             answer = nothing_probed(request)
         elif isinstance(request, Probe | Score | Evaluate):
-            answer = fitting(request, (yield request), found)
+            answer = fitting(request, (yield request), findings)
         else:
             answer = yield request
-        if plan.trust.policy == "stop" and (found.refused or found.notes):
-            told = "; ".join([*(f"client {c}: {reason}" for c, reason in found.refused.items()), *found.notes])
+        if plan.trust.policy == "stop" and (findings.refused or findings.notes):
+            problems = [*(f"client {c}: {reason}" for c, reason in findings.refused.items()), *findings.notes]
             raise UpdateError(
-                f'An update in round {request.round} cannot be used, and trust.policy is "stop". {told}. '
+                f'An update in round {request.round} cannot be used, and trust.policy is "stop". '
+                f"{'; '.join(problems)}. "
                 'Look at the clients named, or set trust.policy = "reject" to go on without them.'
             )
         return answer
@@ -130,16 +131,16 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
     return (yield from relay(steps, reply))
 
 
-def _collected(request: Collect, returns: Returns, trust: Trust, found: Findings) -> Returns:
+def _collected(request: Collect, returns: Returns, trust: Trust, findings: Findings) -> Returns:
     """Return what was collected, with an answer that can be used."""
     if not len(returns.clients):
         answer = _of_nobody(request.order)
     else:
         asked = request.steps[np.searchsorted(request.clients, returns.clients)]
         expected = Expectation(
-            request.order, returns.clients, returns.steps, asked, returns.coefficients, returns.vouched
+            request.order, returns.clients, returns.steps, asked, returns.coefficients, returns.rows_checked
         )
-        answer = fitting_updates(expected, returns.work, trust, found)
+        answer = fitting_updates(expected, returns.work, trust, findings)
     known = replace(
         answer, availability_prob=returns.availability_prob, seconds=returns.seconds, asked=request.order.clients
     )
@@ -152,44 +153,44 @@ def _of_nobody(order: Order) -> Trained:
     return Trained(clients=none, steps=none, loss=np.zeros(0), finite=np.zeros(0, bool), delta=rows)
 
 
-def fitting(request: Probe | Score | Evaluate, answer: Any, found: Findings) -> Any:
+def fitting(request: Probe | Score | Evaluate, answer: Any, findings: Findings) -> Any:
     """Return an answer that fits the request, made of what came as far as it can be used."""
     if isinstance(request, Probe):
-        return _probed(request, answer, found)
+        return _probed(request, answer, findings)
     if isinstance(request, Score):
-        return _scored(request, answer, found)
+        return _scored(request, answer, findings)
     if isinstance(answer, Evaluated) and all(
         can_be_metric(k) and isinstance(v, float) for k, v in answer.metrics.items()
     ):
         return answer
-    found.notes.append("the model could not be evaluated")
+    findings.notes.append("the model could not be evaluated")
     return Evaluated(metrics={})
 
 
-def fitting_updates(expected: Expectation, answer: Any, trust: Trust, found: Findings) -> Trained:
+def fitting_updates(expected: Expectation, answer: Any, trust: Trust, findings: Findings) -> Trained:
     """Return updates that fit what was expected; those that cannot be used are marked, with the reason."""
     whole = _misfit(expected, answer)
     if whole is not None:
-        return _nothing(expected, whole, found)
+        return _nothing(expected, whole, findings)
     answer = _without_graph(answer)
-    place, reasons = _places(expected.clients, answer.clients, found)
+    place, reasons = _places(expected.clients, answer.clients, findings)
     reasons |= {c: answer.reasons[c] for c in expected.clients.tolist() if c in answer.reasons and c not in reasons}
     reasons |= _wrong_steps(expected, answer.steps[place], reasons)
     if answer.num_examples is not None:
         said = dict(zip(expected.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
         absurd = {client: n for client, n in said.items() if not 0 < n <= MOST_EXAMPLES}
         reasons = {client: f"reports {n} samples" for client, n in absurd.items()} | reasons
-    vouched = expected.vouched and answer.delta is None
-    for rows, what in ((answer.extra, "second row"), (None if vouched else answer.next_rows, "row to remember")):
+    rows_checked = expected.rows_checked and answer.delta is None
+    for rows, what in ((answer.extra, "second row"), (None if rows_checked else answer.next_rows, "row to remember")):
         if rows is not None and len(rows):
             reasons = _marked(expected.clients[~finite_rows([rows])[place]], f"the {what} is not finite") | reasons
     if answer.delta is not None:
-        return _with_rows(expected, answer, place, reasons, (trust, found))
+        return _with_rows(expected, answer, place, reasons, (trust, findings))
     reasons = _not_numbers(expected, answer, place, answer.finite[place].astype(bool)) | reasons
     sums = [vector for vector in (answer.reduced, answer.next_sum) if vector is not None]
     if not reasons and not (all(is_finite(s) for s in sums) and _norms_are_sound(answer)):
-        return _nothing(expected, "the sum it is part of is not finite", found)
-    found.refuse(reasons)
+        return _nothing(expected, "the sum it is part of is not finite", findings)
+    findings.refuse(reasons)
     finite = _sound(expected.clients, reasons)
     passed: Trained = replace(answer, clients=expected.clients, finite=finite, reasons=reasons)
     return passed
@@ -256,10 +257,10 @@ def _norms_are_sound(answer: Trained) -> bool:
     return norms is None or bool(np.isfinite(norms).all() and (norms >= 0).all())
 
 
-def _nothing(expected: Expectation, reason: str, found: Findings) -> Trained:
+def _nothing(expected: Expectation, reason: str, findings: Findings) -> Trained:
     """Return an answer of which nothing can be used."""
     reasons = _marked(expected.clients, reason)
-    found.refuse(reasons)
+    findings.refuse(reasons)
     count, model = len(expected.clients), expected.model
     return Trained(
         clients=expected.clients,
@@ -282,17 +283,17 @@ def _not_numbers(expected: Expectation, answer: Trained, place: Ids, finite: Any
     return lost | _marked(expected.clients[~finite], "the update is not finite")
 
 
-def _places(asked: Ids, came: Ids, found: Findings) -> tuple[Ids, dict[int, str]]:
+def _places(asked: Ids, returned: Ids, findings: Findings) -> tuple[Ids, dict[int, str]]:
     """Return where each asked client is in the answer (anywhere, if it is not), and who is there not exactly once."""
-    if np.array_equal(asked, came):
+    if np.array_equal(asked, returned):
         return np.arange(len(asked)), {}
-    order = np.argsort(came, kind="stable")
-    left, right = (np.searchsorted(came[order], asked, side=side) for side in ("left", "right"))
+    order = np.argsort(returned, kind="stable")
+    left, right = (np.searchsorted(returned[order], asked, side=side) for side in ("left", "right"))
     times = right - left
     reasons = {int(c): "no answer came" for c in asked[times == 0]}
     reasons |= {int(c): f"answered {n} times" for c, n in zip(asked, times, strict=True) if n > 1}
-    found.refused |= {int(c): "answered without being asked" for c in np.setdiff1d(came, asked)}
-    return order[np.minimum(left, len(came) - 1)], reasons
+    findings.refused |= {int(c): "answered without being asked" for c in np.setdiff1d(returned, asked)}
+    return order[np.minimum(left, len(returned) - 1)], reasons
 
 
 def _sound(clients: Ids, reasons: Mapping[int, str]) -> Any:
@@ -303,7 +304,7 @@ def _with_rows(
     expected: Expectation, answer: Trained, place: Ids, reasons: dict[int, str], how: tuple[Trust, Findings]
 ) -> Trained:
     """Return the rows of those asked, in order; rows that cannot be used are not numbers."""
-    trust, found = how
+    trust, findings = how
     assert answer.delta is not None
     in_order = np.array_equal(place, np.arange(len(answer.clients)))
     index = torch.from_numpy(place).to(answer.delta.device)
@@ -317,14 +318,14 @@ def _with_rows(
     long = good & (norms > (np.inf if trust.max_norm is None else trust.max_norm))
     if trust.policy == "clip":
         delta, norms = _shortened(delta, norms, long, trust.max_norm)
-        found.clipped += int(long.sum())
+        findings.clipped += int(long.sum())
     else:
         reasons |= {
             int(client): f"the update norm exceeds trust.max_norm = {trust.max_norm:.4g}"
             for client in expected.clients[long]
         }
         good &= ~long
-    found.refuse(reasons)
+    findings.refuse(reasons)
     if not good.all():
         delta = torch.where(torch.from_numpy(good).to(delta.device)[:, None], delta, delta.new_tensor(torch.nan))
     buffers, total = answer.buffers, answer.next_sum
@@ -353,7 +354,7 @@ def _shortened(delta: Tensor, norms: Floats, long: Any, max_norm: float | None) 
     return delta * delta.new_tensor(factor)[:, None], norms * factor
 
 
-def _probed(request: Probe, answer: Any, found: Findings) -> Probed:
+def _probed(request: Probe, answer: Any, findings: Findings) -> Probed:
     """Return a number or a row for each client; those that said nothing of use count as the least in need."""
     count = len(request.clients)
     fits = isinstance(answer, Probed) and np.array_equal(answer.clients, request.clients)
@@ -361,17 +362,17 @@ def _probed(request: Probe, answer: Any, found: Findings) -> Probed:
         loss = _numbers(answer.loss if fits else None, count)
         bad = ~np.isfinite(loss)
         least = float(loss[~bad].min()) if not bad.all() else 0.0
-        found.refused |= _marked(request.clients[bad], "the loss is not a number")
+        findings.refused |= _marked(request.clients[bad], "the loss is not a number")
         return Probed(clients=request.clients, loss=np.where(bad, least, loss), samples=_samples(answer))
     shape = (count, request.model.numel())
     rows = answer.gradient if fits and _is_like(answer.gradient, shape, request.model) else None
     if rows is None:
-        found.refused |= _marked(request.clients, "the gradient has the wrong shape or type")
+        findings.refused |= _marked(request.clients, "the gradient has the wrong shape or type")
         return Probed(clients=request.clients, gradient=request.model.new_zeros(shape), samples=_samples(answer))
     rows = rows.detach()
     bad = ~np.isfinite(torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy())
     if bad.any():
-        found.refused |= _marked(request.clients[bad], "the gradient is not finite")
+        findings.refused |= _marked(request.clients[bad], "the gradient is not finite")
         rows = torch.where(torch.from_numpy(~bad).to(rows.device)[:, None], rows, torch.zeros_like(rows[:1]))
     return Probed(clients=request.clients, gradient=rows, samples=_samples(answer))
 
@@ -386,11 +387,11 @@ def _samples(answer: Any) -> int:
     return said if isinstance(said, int) and 0 <= said <= MOST_EXAMPLES else 0
 
 
-def _scored(request: Score, answer: Any, found: Findings) -> Scored:
+def _scored(request: Score, answer: Any, findings: Findings) -> Scored:
     """Return a loss for each model; one that is not a number counts as the worst there is."""
     loss = _numbers(answer.loss if isinstance(answer, Scored) else None, len(request.models))
     bad = ~np.isfinite(loss)
     if bad.all():
-        found.notes.append("the models could not be scored")
+        findings.notes.append("the models could not be scored")
     worst = float(loss[~bad].max()) if not bad.all() else 0.0
     return Scored(loss=np.where(bad, worst, loss), samples=_samples(answer))

@@ -97,7 +97,10 @@ class Quadratics:
         return fixed_point
 
     def build(self, streams: Streams) -> Federation:
-        """Return the federation; the test set is all samples, so its mean loss is the objective."""
+        """Return the federation; the test set is all samples, so its mean loss is the objective.
+
+        A client's hold-out is what it trains on, so its loss there is F_i.
+        """
         curvatures, targets = self.drawn(streams)._coefficients()
         numbers = sum(self.num_examples or ()) * (targets.shape[1] + 1)
         check_memory(8 * numbers, f"Quadratics with {numbers:,} numbers", "Lower data.num_examples.")
@@ -108,6 +111,7 @@ class Quadratics:
         return checked(
             Federation(
                 train=Held(x, y, offsets),
+                holdout=Held(x, y, offsets),
                 test=Samples(x, y),
                 name="quadratics",
                 example_shape=(1,),

@@ -23,6 +23,7 @@ SIMULATED = {
     "data": "devices have their own samples",
     "fleet": "devices are up, and take their time, as they do",
     "attack": "a deployment does not attack itself",
+    "personal": "devices do not train models of their own yet",
 }
 STAND_IN = 'data={use="turnout.world.deployment.device_samples:OnDevices"}'
 CLOCK = 'fleet={clock={use="turnout.world.deployment.real_fleet:WallClock"}}'

@@ -1,8 +1,8 @@
 """Measuring a model without training it: test sets, hold-outs, clients' losses and gradients."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,18 @@ from turnout.errors import ConfigError
 from turnout.local.batches import draw_batches
 from turnout.losses import correct
 from turnout.metrics import measurable
-from turnout.requests import Evaluate, Evaluated, Probe, Probed, Score, Scored
+from turnout.requests import (
+    Answer,
+    EachEvaluated,
+    EngineRequest,
+    Evaluate,
+    Evaluated,
+    EvaluateEach,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+)
 
 CHUNK_VALUES = 4 << 20  # numbers looked at in one forward pass
 SPREAD = 4  # what convolutions make of an image takes several times its room
@@ -46,6 +57,31 @@ class Evaluator:
             answers.append(Evaluated(metrics=metrics, client_accuracy=accuracy, client_loss=loss))
         return answers
 
+    def single(self, request: EngineRequest) -> Callable[[Task, Any], Answer] | None:
+        """Return what answers a request that needs no training and is answered alone; None for the others."""
+        answering: dict[type, Callable[[Task, Any], Answer]] = {
+            Probe: self.probe,
+            Score: self.score,
+            EvaluateEach: self.evaluate_each,
+        }
+        return answering.get(type(request))
+
+    def evaluate_each(self, task: Task, request: EvaluateEach) -> EachEvaluated:
+        """Return the loss of each client's own model on the client's hold-out and, with classes, its accuracy."""
+        holdout, classes = task.federation.holdout, _classes(task, request)
+        assert holdout is not None
+        slab = holdout.fetch(request.clients)
+        where, ends = positions(slab).cpu().numpy(), np.cumsum(slab.sizes)
+        self.watch.expect(len(ends))
+        losses, hits = np.zeros(len(ends)), np.zeros(len(ends))
+        has_accuracy = False
+        for at, (end, size) in enumerate(zip(ends, slab.sizes, strict=True)):
+            rows, samples = where[end - size : end], Samples(slab.x, slab.y)
+            loss, right = self._per_sample(request.models[at], request.buffers, samples, rows, classes)
+            losses[at], has_accuracy = loss.mean(), right is not None
+            hits[at] = 0.0 if right is None else right.mean()
+        return EachEvaluated(loss=losses, accuracy=hits if has_accuracy else None)
+
     def probe(self, task: Task, request: Probe) -> Probed:
         """Return each client's loss or gradient at the request's model."""
         slab = task.federation.train.fetch(request.clients)
@@ -64,21 +100,21 @@ class Evaluator:
 
     def score(self, task: Task, request: Score) -> Scored:
         """Return the mean loss of each model on the server's samples or on one client's hold-out."""
-        held = task.federation.server if request.on == "server" else _holdout_of(task, request.client)
-        if held is None or len(held) == 0:
+        samples = task.federation.server if request.on == "server" else _holdout_of(task, request.client)
+        if samples is None or len(samples) == 0:
             raise ConfigError(
                 f"Scoring models on {request.on} samples needs some; {task.federation.name} has none. "
                 "Set data.server_samples (or data.holdout, to score on a client's own) above 0.",
                 setting="data.server_samples",
             )
         if self.stack is not None:
-            metrics = self._stacked_metrics(held, list(request.models))
+            metrics = self._stacked_metrics(samples, list(request.models))
             loss = np.array([m["loss"] for m in metrics])
         else:
-            every = np.arange(len(held))
-            parts = [self._per_sample(m, request.buffers, held, every)[0] for m in request.models]
+            every = np.arange(len(samples))
+            parts = [self._per_sample(m, request.buffers, samples, every)[0] for m in request.models]
             loss = np.array([part.mean() for part in parts])
-        return Scored(loss=loss, samples=len(held) * len(loss))
+        return Scored(loss=loss, samples=len(samples) * len(loss))
 
     def _test_metrics(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[dict[str, float]]:
         tests = [_test_set(task, request) for task, request in zip(tasks, requests, strict=True)]
@@ -91,8 +127,8 @@ class Evaluator:
             first = _first_alike([requests[at] for at in members])
             kept = list(dict.fromkeys(first))
             classes = max((_classes(tasks[at], requests[at]) or 0 for at in members), default=0) or None
-            found = self._metrics(cast(Samples, tests[members[0]]), [requests[members[at]] for at in kept], classes)
-            by_first = dict(zip(kept, found, strict=True))
+            measured = self._metrics(cast(Samples, tests[members[0]]), [requests[members[at]] for at in kept], classes)
+            by_first = dict(zip(kept, measured, strict=True))
             for at, alike in zip(members, first, strict=True):
                 wanted = requests[at].metrics
                 metrics[at] = {name: value for name, value in by_first[alike].items() if name in wanted}
@@ -106,8 +142,8 @@ class Evaluator:
         self.watch.expect(len(requests) * len(list(_chunks(len(test), self._wide(test)))))
         for request in requests:
             losses, hits = self._per_sample(request.model, request.buffers, test, every, classes)
-            found = {"loss": float(losses.mean())}
-            metrics.append(found | ({"accuracy": float(hits.mean())} if hits is not None else {}))
+            measured = {"loss": float(losses.mean())}
+            metrics.append(measured | ({"accuracy": float(hits.mean())} if hits is not None else {}))
         return metrics
 
     def _stacked_metrics(
@@ -134,8 +170,8 @@ class Evaluator:
                     if has_accuracy:
                         hits += correct(out, target).view(len(stack), -1).sum(1).cpu()
             for row in range(len(stack)):
-                found = {"loss": float(loss[row]) / len(y)}
-                metrics.append(found | ({"accuracy": float(hits[row]) / len(y)} if has_accuracy else {}))
+                measured = {"loss": float(loss[row]) / len(y)}
+                metrics.append(measured | ({"accuracy": float(hits[row]) / len(y)} if has_accuracy else {}))
         return metrics
 
     def _by_client(self, holdout: Held, request: Evaluate, classes: int | None) -> tuple[Floats, Floats | None]:
@@ -145,9 +181,9 @@ class Evaluator:
         samples = Samples(holdout.x, holdout.y)
         self.watch.expect(len(list(_chunks(len(where), self._wide(samples)))))
         losses, hits = self._per_sample(request.model, request.buffers, samples, where, classes)
-        held = np.where(sizes > 0, sizes, np.nan)
-        mean_loss = np.bincount(owner, losses, len(sizes)) / held
-        return mean_loss, None if hits is None else np.bincount(owner, hits, len(sizes)) / held
+        counts = np.where(sizes > 0, sizes, np.nan)
+        mean_loss = np.bincount(owner, losses, len(sizes)) / counts
+        return mean_loss, None if hits is None else np.bincount(owner, hits, len(sizes)) / counts
 
     def _per_sample(
         self, model: Tensor, buffers: Tensor | None, samples: Samples, where: Ids, classes: int | None = None
@@ -191,12 +227,12 @@ class Evaluator:
 
 def _first_alike(requests: Sequence[Evaluate]) -> list[int]:
     """Return for each request the first with the same model: before round 1, arms of a seed share theirs."""
-    found: list[int] = []
+    first_alike: list[int] = []
     for at, request in enumerate(requests):
-        earlier = [first for first in dict.fromkeys(found) if request.round == requests[first].round == 0]
+        earlier = [first for first in dict.fromkeys(first_alike) if request.round == requests[first].round == 0]
         same = (first for first in earlier if _is_same_model(requests[first], request))
-        found.append(next(same, at))
-    return found
+        first_alike.append(next(same, at))
+    return first_alike
 
 
 def _is_same_model(one: Evaluate, other: Evaluate) -> bool:
@@ -205,7 +241,7 @@ def _is_same_model(one: Evaluate, other: Evaluate) -> bool:
     return torch.equal(one.model, other.model) and torch.equal(one.buffers, other.buffers)
 
 
-def _classes(task: Task, request: Evaluate) -> int | None:
+def _classes(task: Task, request: Evaluate | EvaluateEach) -> int | None:
     """Return the number of classes where an accuracy is asked for."""
     return task.federation.num_classes if "accuracy" in request.metrics else None
 

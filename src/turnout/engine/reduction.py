@@ -10,7 +10,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats
 from turnout.engine.vectorised.jobs import Jobs
-from turnout.engine.vectorised.stacked_training import BlockResult, Room
+from turnout.engine.vectorised.stacked_training import BlockResult, OutputBuffers
 from turnout.models.layout import Layout
 from turnout.requests import Fit, Trained
 from turnout.row_table import consecutive, new_rows
@@ -29,6 +29,7 @@ class Row(NamedTuple):
     next_row: Tensor | None = None  # what the client remembers from here on
     kept: Mapping[str, Tensor] = {}  # solver state that the client keeps, by entry
     steps: int = 0  # how many were done
+    ends: Tensor | None = None  # values after the last step, of the parameters for which they are wanted
 
 
 class Gather:
@@ -49,6 +50,7 @@ class Gather:
         self.balanced = np.array([_is_balanced(r, f) for r, f in zip(requests, self.factors, strict=True)])
         self.extras: list[Tensor | None] = [None] * len(requests)
         self.kept = [{name: _new_rows(r, layout.size, torch.empty) for name in r.kept} for r in requests]
+        self.ends = [_room_for_ends(r, layout) for r in requests]
         self.making = threading.Lock()
         self.losses = [np.full(len(r.clients), np.nan) for r in requests]
         self.finite = [np.ones(len(r.clients), dtype=bool) for r in requests]
@@ -57,10 +59,10 @@ class Gather:
     def extra_rows(self, owner: int) -> Tensor:
         """Return the table of a request's second rows, made when the first comes; several workers may ask at once."""
         with self.making:
-            held = self.extras[owner]
-            if held is None:
-                held = self.extras[owner] = _new_rows(self.requests[owner], self.layout.size, torch.zeros)
-        return held
+            current = self.extras[owner]
+            if current is None:
+                current = self.extras[owner] = _new_rows(self.requests[owner], self.layout.size, torch.zeros)
+        return current
 
     def part(self) -> "Part":
         """Return a place for one block or worker to add to, without locks."""
@@ -69,14 +71,14 @@ class Gather:
     def merge(self, part: "Part") -> None:
         """Add a part's sums; parts are merged in a fixed order."""
         for at, value in part.sums.items():
-            held = self.sums[at]
-            self.sums[at] = value if held is None else held.add_(value)
+            current = self.sums[at]
+            self.sums[at] = value if current is None else current.add_(value)
         for at, value in part.buffers.items():
-            held = self.buffers[at]
-            self.buffers[at] = value if held is None else held.add_(value)
+            current = self.buffers[at]
+            self.buffers[at] = value if current is None else current.add_(value)
         for at, value in part.next_sums.items():
-            held = self.next_sums[at]
-            self.next_sums[at] = value if held is None else held.add_(value)
+            current = self.next_sums[at]
+            self.next_sums[at] = value if current is None else current.add_(value)
 
     def answers(self) -> list[Trained]:
         """Return the finished answers."""
@@ -94,6 +96,7 @@ class Gather:
                 next_rows=self.next_rows[at],
                 next_sum=self._next_sum(at),
                 kept=self.kept[at],
+                ends=self.ends[at],
             )
             for at, request in enumerate(self.requests)
         ]
@@ -112,13 +115,13 @@ class Part:
         self.buffers: dict[int, Tensor] = {}
         self.next_sums: dict[int, Tensor] = {}
 
-    def room(self, jobs: Jobs) -> Room:
+    def output_buffers(self, jobs: Jobs) -> OutputBuffers:
         """Return where a block may write its answers at once: where its rows are side by side in one request."""
         run = consecutive(jobs.place) if (jobs.owner == jobs.owner[0]).all() else None
         if run is None:
-            return Room()
-        rows, following = self.gather.rows[jobs.owner[0]], self.gather.next_rows[jobs.owner[0]]
-        return Room(None if rows is None else rows[run], None if following is None else following[run])
+            return OutputBuffers()
+        rows, next_part = self.gather.rows[jobs.owner[0]], self.gather.next_rows[jobs.owner[0]]
+        return OutputBuffers(None if rows is None else rows[run], None if next_part is None else next_part[run])
 
     def add_block(self, block: BlockResult) -> None:
         """Take in the rows of a block, which may belong to several requests."""
@@ -153,23 +156,25 @@ class Part:
         model = gather.requests[0].model
         left = torch.as_tensor(table, dtype=model.dtype, device=model.device)
         total = left.new_empty(len(wanted), gather.layout.size)
-        felt = left.new_tensor(~gather.balanced[jobs.owner]) if gather.balanced.any() else None
+        offset_mask = left.new_tensor(~gather.balanced[jobs.owner]) if gather.balanced.any() else None
         for at, slot in enumerate(gather.layout.slots):
-            block.add_up(left, at, total[:, slot.start : slot.stop], felt)
+            block.add_up(left, at, total[:, slot.start : slot.stop], offset_mask)
         for at, (sums, owner, _) in enumerate(wanted):
             sums[owner] = total[at]
 
     def _keep(self, block: BlockResult, owner: int, mine: np.ndarray) -> None:
         """Keep rows, norms and whether each row is finite, as far as the request wants them."""
         gather, place = self.gather, block.jobs.place[mine]
-        norms = gather.norms[owner]
+        norms, ends = gather.norms[owner], gather.ends[owner]
+        if ends is not None and block.ends is not None:
+            ends[torch.from_numpy(place)] = block.ends[torch.from_numpy(mine)]
         everything = len(mine) == len(block.jobs)
         pick = torch.from_numpy(mine)
-        following = None if block.offsets is None else block.offsets.following
+        next_part = None if block.offsets is None else block.offsets.next_rows
         for rows, parts in (
             (gather.rows[owner], block.deltas),
             (gather.extra_rows(owner) if block.extras is not None else None, block.extras),
-            (gather.next_rows[owner], following),
+            (gather.next_rows[owner], next_part),
             *((rows, block.kept[name]) for name, rows in gather.kept[owner].items()),
         ):
             if rows is None or parts is None:
@@ -185,11 +190,11 @@ class Part:
         summed = self.sums.get(owner)  # rows that are sent are looked at by whoever takes them
         if norms is None and (summed is None or is_finite(summed)):
             return
-        told = [stack if everything else stack[pick] for stack in block.telling()]
+        indicators = [stack if everything else stack[pick] for stack in block.finite_indicators()]
         if norms is None:
-            gather.finite[owner][place] = finite_rows(told)
+            gather.finite[owner][place] = finite_rows(indicators)
             return
-        lengths = [torch.linalg.vector_norm(stack, dim=1) for stack in told]
+        lengths = [torch.linalg.vector_norm(stack, dim=1) for stack in indicators]
         values = torch.stack(lengths).double().square().sum(0).cpu().numpy()
         gather.finite[owner][place] = np.isfinite(values)
         norms[place] = values
@@ -212,11 +217,14 @@ class Part:
             _accumulate(self.sums, owner, delta, float(request.coefficients[place]))
         for name, kept in row.kept.items():
             gather.kept[owner][name][place] = kept
-        held = gather.next_rows[owner]
-        if held is not None:
+        ends = gather.ends[owner]
+        if ends is not None and row.ends is not None:
+            ends[place] = row.ends
+        current = gather.next_rows[owner]
+        if current is not None:
             weights = gather.next_weights[owner]
             assert row.next_row is not None
-            held[place] = row.next_row
+            current[place] = row.next_row
             if weights is not None:
                 _accumulate(self.next_sums, owner, delta, float(weights[place]))
         if buffers is not None:
@@ -259,6 +267,12 @@ def _room(request: Fit, into: Tensor | None, size: int) -> Tensor:
 
 def _new_rows(request: Fit, size: int, make: Callable[..., Tensor]) -> Tensor:
     return new_rows(len(request.clients), size, request.model.dtype, request.model.device, make)
+
+
+def _room_for_ends(request: Fit, layout: Layout) -> Tensor | None:
+    """Return memory for the values after the last step, where they are wanted."""
+    count = len(layout.columns(request.wants_ends))
+    return _new_rows(request, count, torch.empty) if count else None
 
 
 def _room_for_next_rows(request: Fit) -> Tensor | None:

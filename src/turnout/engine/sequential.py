@@ -1,7 +1,7 @@
 """The reference engine: one client after another, any module. The vectorised engine is tested against it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -12,7 +12,7 @@ from turnout.engine.reduction import Gather
 from turnout.engine.single_client import Worker
 from turnout.engine.task import Question, Task, samples_of
 from turnout.engine.watch import Watch
-from turnout.requests import Answer, Evaluate, Fit, Probe, Score, Trained
+from turnout.requests import Answer, EngineRequest, Evaluate, Fit, Trained
 
 
 class Sequential:
@@ -37,27 +37,24 @@ class Sequential:
         """Return nothing: there is one way to run."""
         return {}
 
-    def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+    def use_tuning(self, tuning: Mapping[str, Mapping[str, Any]]) -> None:
         """Leave it: there is one way to run."""
 
     def close(self) -> None:
         """Leave it: nothing is held."""
 
-    def _answer(self, task: Task, request: Fit | Probe | Score | Evaluate) -> Answer:
+    def _answer(self, task: Task, request: EngineRequest) -> Answer:
         self.watch.begin(request)
         if task.kind not in self.tools:
             self.tools[task.kind] = (
                 Worker(task, draws=draws_globally(task), watch=self.watch),
                 Evaluator(task, self.watch),
             )
-        worker, gauge = self.tools[task.kind]
+        worker, evaluator = self.tools[task.kind]
         if isinstance(request, Evaluate):
-            return gauge.evaluate([task], [request])[0]
-        if isinstance(request, Probe):
-            return gauge.probe(task, request)
-        if isinstance(request, Score):
-            return gauge.score(task, request)
-        return self._train(worker, task, request)
+            return evaluator.evaluate([task], [request])[0]
+        single = evaluator.single(request)
+        return self._train(worker, task, cast(Fit, request)) if single is None else single(task, request)
 
     def _train(self, worker: Worker, task: Task, request: Fit) -> Trained:
         slab = samples_of(task, request)

@@ -95,11 +95,11 @@ class Worker:
         self._begin(request, start)
         for counter, first in self.counters:
             counter.copy_(first)
-        key = request.streams.keys("batches", request.round, request.clients[place])
+        key = request.streams.keys(request.purpose, request.round, request.clients[place])
         if self.is_random:
             self.generator.manual_seed(_dropout_seed(request, place))
         local, one = request.local, slice(place, place + 1)
-        drawn = draw_batches(key, slab.sizes[one], request.steps[one], local.batch_size, local.batches)
+        drawn = draw_batches(key, slab.sizes[one], request.steps[one], local.batch_size, local.batches, local.cycle)
         move, state = self._mover(request, place)
         total, done = 0.0, 0
         for step in range(int(request.steps[place])):
@@ -122,12 +122,17 @@ class Worker:
         buffers = self.layout.flatten_buffers(self.module) if self.layout.buffers else None
         for param, there in self.apart:
             there.copy_(param)
+        ends = self.flat[self.layout.columns(request.wants_ends)] if request.wants_ends else None
         change = torch.sub(start, self.flat, out=self.change)
-        loss = total / max(done, 1)
-        if state is None:
-            return Row(change, loss, buffers, steps=done)
-        change, extra = self._finished(request, change, state)
-        return Row(change, loss, buffers, extra, _next_row(request, place, change), self._kept(request, state), done)
+        loss, extra, next_row, kept = total / max(done, 1), None, None, {}
+        if state is not None:
+            change, extra = self._finished(request, change, state)
+            kept = self._kept(request, state)
+        if request.private:
+            change[self.layout.columns(request.private)] = 0.0
+        if state is not None:
+            next_row = _next_row(request, place, change)
+        return Row(change, loss, buffers, extra, next_row, kept, done, ends)
 
     def _begin(self, request: Fit, start: Tensor) -> None:
         """Hand the module the parameters that the client starts from."""
@@ -159,11 +164,12 @@ class Worker:
         local = request.local
         settings = {name: float(values[place]) for name, values in request.settings.items()}
         values = [p.data for p in self.params]
+        moving = [at for at in range(len(values)) if at not in self.layout.places(request.frozen)]
         if isinstance(local, SGD) and not local.features and request.offset is None:
 
             def plain(step: int, grads: Sequence[Tensor]) -> None:
-                for value, grad in zip(values, grads, strict=True):
-                    value.sub_(grad, alpha=settings["lr"])
+                for at in moving:
+                    values[at].sub_(grads[at], alpha=settings["lr"])
 
             return plain, None
         rows = [value[None] for value in values]
@@ -180,10 +186,10 @@ class Worker:
         def general(step: int, grads: Sequence[Tensor]) -> None:
             gradients = [g[None] for g in grads]
             if "clip_norm" in local.features:
-                clip_rows(gradients, settings["clip_norm"])
-            for i, row in enumerate(rows):
+                clip_rows([gradients[i] for i in moving], settings["clip_norm"])
+            for i in moving:
                 offset = None if offsets is None else offsets[i]
-                local.update(SlotUpdate(row, gradients[i], anchors[i], state[i], settings, step, offset))
+                local.update(SlotUpdate(rows[i], gradients[i], anchors[i], state[i], settings, step, offset))
 
         return general, state
 
@@ -238,10 +244,10 @@ def _stored(value: Tensor, slot: Slot) -> Tensor:
 
 def key_dropout(module: nn.Module, generator: torch.Generator) -> bool:
     """Give every dropout layer the generator; return whether the module is random at all."""
-    found = False
+    has_dropout = False
     for parent in list(module.modules()):
         for name, child in list(parent._modules.items()):  # named_children leaves out a layer that stands there twice
             if isinstance(child, DROPOUTS):
                 setattr(parent, name, KeyedDropout(child, generator))
-                found = True
-    return found
+                has_dropout = True
+    return has_dropout

@@ -53,14 +53,14 @@ def samples_of(task: Task, request: Fit) -> Slab:
     """Return the samples a request trains on: its clients', or the server's own."""
     if not request.on_server:
         return task.federation.train.fetch(request.clients)
-    held = task.federation.server
-    if held is None or len(held) == 0:
+    samples = task.federation.server
+    if samples is None or len(samples) == 0:
         raise ConfigError(
             f"This rule needs samples at the server; {task.federation.name} has none. "
             "Set data.server_samples to 50 or more, or pass server=(x, y) when building the federation.",
             setting="data.server_samples",
         )
-    return Slab(held.x, held.y, np.zeros(1, dtype=np.int64), np.array([len(held)]), None)
+    return Slab(samples.x, samples.y, np.zeros(1, dtype=np.int64), np.array([len(samples)]), None)
 
 
 class Engine(Protocol):
@@ -96,7 +96,7 @@ class Engine(Protocol):
         """Return how it chose to run each kind of work, as plain values; a journal keeps them. Empty: no choice."""
         ...
 
-    def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+    def use_tuning(self, tuning: Mapping[str, Mapping[str, Any]]) -> None:
         """Run as was chosen before; raise a LookupError, TypeError or ValueError for what `tuning` never gives."""
         ...
 

@@ -3,10 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.requests import Evaluate, Fit, Probe, Score
+from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Probe, Score
 
 CHOOSING = "choosing how to run"
-DOING: dict[type, str] = {Fit: "training", Probe: "asking clients", Score: "scoring models", Evaluate: "evaluating"}
+DOING: dict[type, str] = {
+    Fit: "training",
+    Probe: "asking clients",
+    Score: "scoring models",
+    Evaluate: "evaluating",
+    EvaluateEach: "evaluating clients' own models",
+}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -47,7 +53,7 @@ class Watch:
             self.advance(min(self.done / self.expected, 1.0))
             self.done += 1
 
-    def begin(self, request: Fit | Probe | Score | Evaluate) -> None:
+    def begin(self, request: EngineRequest) -> None:
         """Tell what a request sets going."""
         self.expect(0)
         self.tell(f"round {request.round}: {DOING[type(request)]}")

@@ -43,9 +43,9 @@ class EngineWrapper:
         """Return how the engine inside chose to run."""
         return self.inside.tuning()
 
-    def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+    def use_tuning(self, tuning: Mapping[str, Mapping[str, Any]]) -> None:
         """Let the engine inside run as was chosen before."""
-        self.inside.use_tuning(ways)
+        self.inside.use_tuning(tuning)
 
     def close(self) -> None:
         """Close the engine inside."""

@@ -11,7 +11,7 @@ and 1 the form, bits 2 and 3 the width, bit 4 whether the body is compressed.
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps", "progress", 
 FLOATS = ("coefficient", "loss", "seconds")
 OUTCOMES = tuple(outcome.name.lower().replace("_", " ") for outcome in Outcome)  # as people read them
 USED = (Outcome.COMPLETE, Outcome.PARTIAL)  # outcomes of jobs whose update was used
+MOST_MEASURES = 16  # of clients' own models
 MOST_ENTRY_BYTES = 8 * (len(INTEGERS) + len(FLOATS)) + 1  # per client that was asked
 
 
@@ -198,6 +199,28 @@ def decode_floats(blob: bytes, count: int) -> Floats:
         if len(values) != count:
             raise ValueError(f"{len(values)} numbers in place of {count}")
         return values
+
+
+def encode_measures(measures: Mapping[str, Floats]) -> bytes | None:
+    """Return named numbers by client as bytes; None if there are none."""
+    if not measures:
+        return None
+    values = np.concatenate([np.asarray(each, dtype="<f8") for each in measures.values()])
+    return pack(0, "\n".join([*measures, ""]).encode() + b"\0" + values.tobytes())
+
+
+def decode_measures(blob: bytes, count: int) -> dict[str, Floats]:
+    """Return what `encode_measures` packed; raise unless there are `count` numbers of each name."""
+    with _decoding():
+        if not 0 <= count <= MOST_CLIENTS:
+            raise ValueError(f"{count} numbers")
+        body = unpack(blob, MOST_MEASURES * (8 * count + MOST_LETTERS))[1]
+        head, _, numbers = body.partition(b"\0")
+        names = head.decode().splitlines()
+        values = np.frombuffer(numbers, dtype="<f8").astype(np.float64)
+        if not names or len(set(names)) != len(names) or len(values) != len(names) * count:
+            raise ValueError(f"{len(values)} numbers of {len(names)} measures of {count} clients")
+        return dict(zip(names, values.reshape(len(names), count), strict=True))
 
 
 def encode_texts(texts: Sequence[str] | None) -> bytes | None:

@@ -24,7 +24,7 @@ from turnout.errors import JournalError
 from turnout.journal.changed_data import CHANGED, NO_DATA, Data, check_clients, with_changes
 from turnout.journal.checksums import checksum_of, update_checksums
 from turnout.journal.client_facts import CLIENT_ARRAYS, ClientFacts
-from turnout.journal.codec import encode_clients, encode_floats, encode_ids
+from turnout.journal.codec import encode_clients, encode_floats, encode_ids, encode_measures
 from turnout.journal.open_database import open_for_writing, open_in_memory, reading
 from turnout.journal.prepare_folder import prepare_folder
 from turnout.journal.schema import ROUND_COLUMNS, transaction
@@ -338,6 +338,7 @@ def _row(run: int, record: Record, wall_seconds: float) -> tuple[Any, ...]:
         None if record.members is None else encode_ids(record.members, record.num_clients),
         encode_clients(record),
         encode_floats(record.client_accuracy),
+        encode_measures(record.personal),
     )
 
 

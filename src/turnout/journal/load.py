@@ -17,7 +17,15 @@ from turnout.checkpoint import LastModel, Stored, read_model, verify
 from turnout.errors import ConfigError, JournalError
 from turnout.journal.client_facts import CLIENT_ARRAYS, ClientFacts
 from turnout.journal.codec import FLOATS as CLIENT_FLOATS
-from turnout.journal.codec import INTEGERS, MOST_CLIENTS, OUTCOMES, decode_clients, decode_floats, decode_ids
+from turnout.journal.codec import (
+    INTEGERS,
+    MOST_CLIENTS,
+    OUTCOMES,
+    decode_clients,
+    decode_floats,
+    decode_ids,
+    decode_measures,
+)
 from turnout.journal.journal import MEASURED, UNKNOWN, Journal
 from turnout.journal.read_rounds import RoundClients, read_client_accuracy, read_clients
 from turnout.journal.rebuild_model import finished_runs_text, rebuild_module
@@ -111,6 +119,29 @@ class Loaded:
         columns: dict[str, Any] = {
             "client": np.concatenate([np.arange(length) for length in lengths]) if values else [],
             "accuracy": np.concatenate(values) if values else [],
+        }
+        return self._with_names(_long(keys, lengths, columns))
+
+    @cached_property
+    def personal(self) -> pd.DataFrame:
+        """One row per client, evaluated round and measure of the client's own model, such as "personal accuracy".
+
+        The value is measured on the client's own hold-out, NaN if it has none.
+        """
+        keys: list[tuple[str, int, int]] = []
+        names: list[str] = []
+        values: list[Floats] = []
+        for arm, seed, round, num_clients, _, blob in self._blobs("personal"):
+            for name, by_client in decode_measures(blob, num_clients).items():
+                check_expansion(self.source, (len(keys) + 1) * num_clients * FRAME_BYTES)
+                keys.append((arm, seed, round))
+                names.append(name)
+                values.append(by_client)
+        lengths = [len(each) for each in values]
+        columns: dict[str, Any] = {
+            "client": np.concatenate([np.arange(length) for length in lengths]) if values else [],
+            "measure": np.repeat(np.array(names, dtype=object), lengths) if values else [],
+            "value": np.concatenate(values) if values else [],
         }
         return self._with_names(_long(keys, lengths, columns))
 

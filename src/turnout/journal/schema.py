@@ -8,7 +8,7 @@ from functools import lru_cache
 from turnout.errors import JournalError
 
 FILE = "journal.sqlite"
-VERSION = 7
+VERSION = 8
 
 TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);
@@ -60,11 +60,12 @@ CREATE TABLE round (
     members BLOB,
     clients BLOB,
     client_accuracy BLOB,
+    personal BLOB,
     checksum BLOB NOT NULL,
     PRIMARY KEY (run, round)
 );
 """
-ROUND_COLUMNS = 23
+ROUND_COLUMNS = 24
 
 
 def check_version(database: sqlite3.Connection, where: str) -> None:

@@ -4,7 +4,9 @@ from turnout.local import effort as effort
 from turnout.local import schedule as schedule
 from turnout.local.adagrad import Adagrad
 from turnout.local.adam import Adam
+from turnout.local.meta import Meta
+from turnout.local.moreau import Moreau
 from turnout.local.sgd import SGD
 from turnout.local.yogi import Yogi
 
-__all__ = ["SGD", "Adagrad", "Adam", "Yogi"]
+__all__ = ["SGD", "Adagrad", "Adam", "Meta", "Moreau", "Yogi"]

@@ -13,6 +13,7 @@ from turnout.limits import check_memory
 from turnout.protocols import Batching
 from turnout.streams import GAMMA, mix, unit
 
+ONE_EACH = (0,)  # a cycle of one step with one batch: every step has a batch of its own
 BYTES_PER_DRAW = 16  # memory per drawn sample, at least: two 8-byte indices
 
 
@@ -29,8 +30,12 @@ def steps_per_epoch(sizes: Ids, batch_size: int | None) -> Ids:
     return np.ones_like(sizes) if batch_size is None else -(-sizes // batch_size)
 
 
-def samples_used(sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching) -> Ids:
+def samples_used(
+    sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching, cycle: tuple[int, ...] = ONE_EACH
+) -> Ids:
     """Return how many per-sample gradients each client computes in this many steps."""
+    if cycle != ONE_EACH:
+        return _used_in_cycles(sizes, steps, batch_size, batching, cycle)
     if batching == "full" or batch_size is None:
         return sizes * steps
     if batching == "replaced":
@@ -40,8 +45,41 @@ def samples_used(sizes: Ids, steps: Ids, batch_size: int | None, batching: Batch
     return used
 
 
-def draw_batches(keys: Bits, sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching) -> Batches:
-    """Return the batches of each row; a row depends only on its own key, size and steps."""
+def _used_in_cycles(sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching, cycle: tuple[int, ...]) -> Ids:
+    """Return the same where batches come again: the difference that each step's batch makes, added up."""
+    used = np.zeros_like(sizes)
+    for number, visits in zip(*_visits(steps, cycle), strict=True):
+        upto = samples_used(sizes, np.full_like(steps, number + 1), batch_size, batching)
+        used += visits * (upto - samples_used(sizes, np.full_like(steps, number), batch_size, batching))
+    return used
+
+
+def _visits(steps: Ids, cycle: tuple[int, ...]) -> tuple[list[int], list[Ids]]:
+    """Return every batch's number, and how often each row of so many steps uses it."""
+    of_step = batch_numbers(int(steps.max(initial=0)), cycle)
+    numbers = sorted(set(of_step.tolist()))
+    return numbers, [(np.flatnonzero(of_step == n)[None, :] < steps[:, None]).sum(1) for n in numbers]
+
+
+def batch_numbers(steps: int, cycle: tuple[int, ...]) -> Ids:
+    """Return the number of the batch that each step uses."""
+    step, fresh = np.arange(steps), max(cycle) + 1
+    return np.asarray(step // len(cycle) * fresh + np.array(cycle)[step % len(cycle)])
+
+
+def draw_batches(
+    keys: Bits, sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching, cycle: tuple[int, ...] = ONE_EACH
+) -> Batches:
+    """Return the batches of each row; a row depends only on its own key, size and steps.
+
+    In a `cycle` of steps, step k of it uses the batch cycle[k] of those that are drawn for the cycle.
+    """
+    if cycle != ONE_EACH:
+        drawn = draw_batches(keys, sizes, -(-steps // len(cycle)) * (max(cycle) + 1), batch_size, batching)
+        longest = int(steps.max(initial=0))
+        which = batch_numbers(longest, cycle)
+        counts = np.where(np.arange(longest)[None, :] < steps[:, None], drawn.counts[:, which], 0)
+        return Batches(drawn.positions[:, which], counts, drawn.is_full)
     longest = int(steps.max(initial=0))
     if batching == "full" or batch_size is None:
         width = int(sizes.max(initial=0))

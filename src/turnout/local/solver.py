@@ -9,7 +9,7 @@ import numpy as np
 from turnout.array_types import Floats, Ids
 from turnout.axes import default_rule
 from turnout.errors import ConfigError
-from turnout.local.batches import steps_per_epoch
+from turnout.local.batches import ONE_EACH, steps_per_epoch
 from turnout.protocols import Batching, Memory, View
 from turnout.settings import Count, Positive, StepCount, When, rule
 from turnout.traits import EffortTraits, traits_of
@@ -91,6 +91,11 @@ class Solver:
     def keeps(self) -> tuple[str, ...]:
         """The entries of the solver's state that a client keeps between rounds: none."""
         return ()
+
+    @property
+    def cycle(self) -> tuple[int, ...]:
+        """Which of the batches drawn for a cycle of steps each of its steps uses: a batch of its own."""
+        return ONE_EACH
 
     @property
     def features(self) -> frozenset[str]:

@@ -64,6 +64,15 @@ class Layout:
         """Index of each parameter's slot, by name."""
         return {slot.name: number for number, slot in enumerate(self.slots)}
 
+    def places(self, names: Sequence[str]) -> frozenset[int]:
+        """Return the indices of these parameters' slots."""
+        return frozenset(at for at, slot in enumerate(self.slots) if slot.name in names)
+
+    def columns(self, names: Sequence[str]) -> Tensor:
+        """Return the positions of these parameters in the flat vector, in the vector's order."""
+        places = [torch.arange(slot.start, slot.stop) for slot in self.slots if slot.name in names]
+        return torch.cat(places) if places else torch.zeros(0, dtype=torch.int64)
+
     @classmethod
     def of(cls, module: nn.Module) -> "Layout":
         """Return the layout of a module."""

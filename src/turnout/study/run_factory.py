@@ -112,9 +112,9 @@ class RunFactory:
         holdouts = np.zeros_like(federation.sizes) if federation.holdout is None else federation.holdout.sizes
         population = Population.of(federation.sizes, _label_counts(federation), server_size)
         population = replace(population, holdout_sizes=holdouts)
-        plan = version.plan
-        check(plan, population)
         start = self._start(run_key, federation)
+        plan = replace(version.plan, layout=Layout.of(start.module))
+        check(plan, population)
         loss = loss_of(version, federation)
         kind = (_kind_of(start, loss), federation.num_classes)
         if kind not in self._measurable:

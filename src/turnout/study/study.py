@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from turnout.analysis.target import Target, target_of
 from turnout.attacks.attack import Attack
@@ -14,12 +15,13 @@ from turnout.coordinator import Cadence, MemoryLimit, Plan, Trust, Turnover
 from turnout.data.assemble import Source
 from turnout.data.federation import Federation
 from turnout.engine.task import Engine
-from turnout.errors import ConfigError, Problem, did_you_mean
+from turnout.errors import ConfigError, Problem, did_you_mean, unknown_setting
 from turnout.fleet import Fleet
 from turnout.losses import Loss
 from turnout.number_format import plural
-from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
+from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Personal, Selection, Server
 from turnout.requests import Record
+from turnout.settings import refuse_unnamed
 from turnout.study.user_models import Model
 from turnout.study.validate_rules import arm_problems, section_problems, section_value
 from turnout.track.open_trackers import problems as tracker_problems
@@ -27,6 +29,7 @@ from turnout.track.open_trackers import problems as tracker_problems
 if TYPE_CHECKING:
     from turnout.study.running import Result
 
+T = TypeVar("T")
 OnProgress = Callable[[str, int, Record], None]  # arm, seed, record
 MOST_ROUNDS = 10**9
 MOST_SEEDS = 100_000
@@ -49,11 +52,33 @@ class Arm:
                 )
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def settings_by_name(study_class: type[T]) -> type[T]:
+    """Make a dataclass raise ConfigError for settings that are unknown, missing or given without their name."""
+    plain: Any = study_class
+    plain_init, entries = plain.__init__, {entry.name: entry for entry in fields(plain)}
+    required = [n for n, entry in entries.items() if entry.default is MISSING and entry.default_factory is MISSING]
+
+    @wraps(plain_init)
+    def checked_init(self: Any, *unnamed: Any, **values: Any) -> None:
+        name = study_class.__name__
+        refuse_unnamed(unnamed, entries, name)
+        problems = [Problem(unknown_setting(name, key, list(entries)), key) for key in values if key not in entries]
+        problems += [Problem(f"{name} needs {key}. Pass {key}=… to it.", key) for key in required if key not in values]
+        if problems:
+            raise ConfigError.of(problems)
+        plain_init(self, **values)
+
+    plain.__init__ = checked_init
+    return study_class
+
+
 def arm(name: str, **changes: Any) -> Arm:
     """Return an arm that differs from the study in these sections."""
     return Arm(name, changes)
 
 
+@settings_by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """One choice per axis, the arms that change some of them, and the seeds."""
@@ -70,6 +95,7 @@ class Study:
     selection: Selection = field(default_factory=default_rule("selection"))
     aggregation: Aggregation = field(default_factory=default_rule("aggregation"))
     server: Server = field(default_factory=default_rule("server"))
+    personal: Personal | None = None  # None: clients keep nothing and use the shared model
     assist: Assist | None = None  # None: the clients train in every round
     asynchrony: Asynchrony | None = None  # None: the server waits for every selected client
     attack: Attack | None = None  # None: no client is an attacker

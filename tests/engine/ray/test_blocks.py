@@ -15,11 +15,12 @@ from tests.support.tasks import blob_task
 from turnout.coordinator import Plan
 from turnout.engine import EngineWrapper, Sequential
 from turnout.engine.ray import blocks
-from turnout.engine.ray.blocks import TableExcerpt, blocks_of, part
+from turnout.engine.ray.blocks import blocks_of, part
 from turnout.engine.ray.merging import Merge
 from turnout.engine.task import Question
 from turnout.local import SGD
 from turnout.requests import Fit, Probe, Score
+from turnout.row_table import TableExcerpt
 from turnout.selection import PowerOfChoice
 from turnout.streams import Streams
 

@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.engine.task import Question, Task
 from turnout.engine.vectorised.engine import group_key
-from turnout.requests import EngineRequest, Evaluate, Fit, Offset, Probe, Score
-from turnout.row_table import RowTable
+from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Offset, Probe, Score
+from turnout.row_table import TableExcerpt
 
 BLOCK_WORK = 8e7  # samples times parameters that a block has at least: some ten milliseconds
 BLOCK_SAMPLES = 100  # samples that a block has at least: returning a sum then takes a small share of its time
@@ -24,7 +23,7 @@ RULE = {"work": BLOCK_WORK, "samples": BLOCK_SAMPLES, "overhead": OVERHEAD}  # w
 
 
 class Piece(NamedTuple):
-    """A range of one question's items: clients of a Fit or a Probe, models of a Score, or an Evaluate as a whole."""
+    """A range of one question's items: clients or, of a Score, models; an Evaluate is one item."""
 
     question: int
     items: slice
@@ -82,6 +81,8 @@ def _samples(task: Task, request: EngineRequest) -> Floats:
     if isinstance(request, Score):
         on_server = 0 if held.server is None else len(held.server)
         return np.full(len(request.models), float(on_server if request.client is None else held.sizes[request.client]))
+    if isinstance(request, EvaluateEach):
+        return np.zeros(0) if held.holdout is None else np.asarray(held.holdout.sizes[request.clients], float)
     kept = 0 if held.holdout is None or not request.per_client else int(held.holdout.sizes.sum())
     return np.array([float((0 if held.test is None else len(held.test)) + kept)])
 
@@ -94,6 +95,8 @@ def part(request: EngineRequest, items: slice) -> EngineRequest:
         return replace(request, models=request.models[items])
     if isinstance(request, Probe):
         return replace(request, clients=request.clients[items])
+    if isinstance(request, EvaluateEach):
+        return replace(request, clients=request.clients[items], models=request.models[items])
     clients = request.clients[items]
     return replace(
         request,
@@ -120,30 +123,3 @@ def _part_of_offset(offset: Offset, clients: Ids, items: slice) -> Offset:
 
 def _some(values: Floats | None, items: slice) -> Floats | None:
     return None if values is None else values[items]
-
-
-class TableExcerpt(RowTable):
-    """Some rows of a table, found under the clients' own ids."""
-
-    def __init__(self, clients: Ids, rows: Tensor) -> None:
-        super().__init__(0, rows.new_empty(rows.shape[1]))
-        self.clients, self.rows = clients, rows
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Go to another process as these rows."""
-        return TableExcerpt, (self.clients, self.rows)
-
-    def run_of(self, rows: Ids) -> Tensor | None:
-        """Return a view of these rows; None if they are not consecutive here."""
-        return super().run_of(self._places(rows))
-
-    def take(self, rows: Ids) -> Tensor:
-        """Return a copy of these rows."""
-        return super().take(self._places(rows))
-
-    def columns(self, rows: Ids, start: int, out: Tensor) -> Tensor:
-        """Copy columns of these rows, from column `start`, to `out`, and return it."""
-        return super().columns(self._places(rows), start, out)
-
-    def _places(self, rows: Ids) -> Ids:
-        return np.searchsorted(self.clients, rows)

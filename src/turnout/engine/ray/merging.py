@@ -1,14 +1,25 @@
 """Put the answers to the pieces of a question together, in the order of blocks."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from turnout.array_types import Floats
-from turnout.requests import Answer, EngineRequest, Evaluate, Fit, Probe, Probed, Scored, Trained
+from turnout.requests import (
+    Answer,
+    EachEvaluated,
+    EngineRequest,
+    Evaluate,
+    EvaluateEach,
+    Fit,
+    Probe,
+    Probed,
+    Scored,
+    Trained,
+)
 from turnout.row_table import new_rows
 
 
@@ -31,6 +42,11 @@ class Merge:
             loss = _put_numbers(before.loss, answer.loss, items, count)
             rows = _put_rows(before.gradient, answer.gradient, items, count)
             self.whole = replace(before, loss=loss, gradient=rows, samples=samples)
+        elif isinstance(self.request, EvaluateEach):
+            before, count = self.whole or EachEvaluated(loss=np.zeros(0)), len(self.request.clients)
+            loss = _put_numbers(before.loss if self.whole else None, answer.loss, items, count)
+            accuracy = _put_numbers(before.accuracy, answer.accuracy, items, count)
+            self.whole = EachEvaluated(loss=cast(Floats, loss), accuracy=accuracy)
         else:
             before = self.whole or Scored(loss=np.zeros(0))
             joined = np.concatenate([before.loss, answer.loss])
@@ -69,6 +85,7 @@ def _joined(request: Fit, before: Trained, items: slice, piece: Trained) -> Trai
         buffers=_added(before.buffers, piece.buffers),
         next_sum=_added(before.next_sum, piece.next_sum),
         kept={name: _written(before.kept.get(name), rows, items, count) for name, rows in piece.kept.items()},
+        ends=_put_rows(before.ends, piece.ends, items, count),
     )
 
 

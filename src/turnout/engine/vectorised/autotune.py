@@ -76,21 +76,23 @@ def candidates(
             stacked.append(Execution(True, -(-rows // cores), cores, 1))
     if not stacked:
         return alone
-    stacked = [replace(way, block=evenly(rows, way)) for way in stacked]
+    stacked = [replace(execution, block=evenly(rows, execution)) for execution in stacked]
     if row_bytes <= SMALL_BYTES and not of_images:  # convolutions do not stack well
         return list(dict.fromkeys(stacked))
     first = 1 + of_images
     return list(dict.fromkeys([*alone[:first], *stacked, *alone[first:]]))
 
 
-def evenly(rows: int, way: Execution) -> int:
+def evenly(rows: int, execution: Execution) -> int:
     """Return the rows of a block, at most the way's, such that every worker has as many blocks as the others."""
-    blocks = -(-rows // way.block)
-    turns = -(-blocks // way.workers)
-    return max(1, min(way.block, -(-rows // (turns * way.workers))))
+    blocks = -(-rows // execution.block)
+    turns = -(-blocks // execution.workers)
+    return max(1, min(execution.block, -(-rows // (turns * execution.workers))))
 
 
-def choose(ways: list[Execution], measure: Callable[[Execution, int], float]) -> tuple[Execution, dict[str, float]]:
+def choose(
+    executions: list[Execution], measure: Callable[[Execution, int], float]
+) -> tuple[Execution, dict[str, float]]:
     """Return the fastest way by trying each, within the budget, and the seconds per client-step each took.
 
     A first try of one step pays for buffers, two of two steps weed out what is slow. The others are timed in turns,
@@ -98,38 +100,38 @@ def choose(ways: list[Execution], measure: Callable[[Execution, int], float]) ->
     """
     started = time.perf_counter()
     seconds: dict[Execution, float] = {}
-    for way in ways:
-        first = measure(way, 1)
+    for execution in executions:
+        first = measure(execution, 1)
         if not seconds or first < 4 * min(seconds.values()):
-            seconds[way] = measure(way, 2)
+            seconds[execution] = measure(execution, 2)
         if time.perf_counter() - started > BUDGET_SECONDS / 2:
             break
     near = _near(seconds, NEAR_AT_FIRST)
-    for way in [way for way in seconds if way not in near]:  # a second chance: one sample may be wrong by any factor
+    for execution in [each for each in seconds if each not in near]:  # once more: a sample may be wrong by any factor
         if time.perf_counter() - started < BUDGET_SECONDS / 2:
-            seconds[way] = min(measure(way, 2), seconds[way])
+            seconds[execution] = min(measure(execution, 2), seconds[execution])
     left = _near(seconds, NEAR_AT_FIRST)
     finals: dict[Execution, float] = {}
     for _ in range(TURNS):
         if len(left) < 2 or time.perf_counter() - started > BUDGET_SECONDS:
             break
-        for way in left:
-            finals[way] = min(measure(way, 8), finals.get(way, math.inf))
-        left = _near({way: finals[way] for way in left}, NEAR)
+        for execution in left:
+            finals[execution] = min(measure(execution, 8), finals.get(execution, math.inf))
+        left = _near({execution: finals[execution] for execution in left}, NEAR)
     seconds |= finals
-    return left[0], {way.describe(): round(value, 5) for way, value in seconds.items()}
+    return left[0], {execution.describe(): round(value, 5) for execution, value in seconds.items()}
 
 
 def _near(seconds: Mapping[Execution, float], within: float) -> list[Execution]:
     """Return the ways that take at most so many times as long as the fastest, fastest first."""
     cost = _handicapped(seconds)
     ranked = sorted(seconds, key=cost)
-    return [way for way in ranked if cost(way) <= within * cost(ranked[0])]
+    return [execution for execution in ranked if cost(execution) <= within * cost(ranked[0])]
 
 
 def _handicapped(seconds: Mapping[Execution, float]) -> Callable[[Execution], float]:
     """Operation threads wait for each other and suffer when anything else takes a core: they must win clearly."""
-    return lambda way: seconds[way] * (1.1 if way.threads > 1 else 1.0)
+    return lambda execution: seconds[execution] * (1.1 if execution.threads > 1 else 1.0)
 
 
 class Remembered:
@@ -140,13 +142,13 @@ class Remembered:
         self.known: dict[str, Execution] = {}
         try:
             stored = json.loads(self.path.read_text())
-            self.known = {key: execution_of(way) for key, way in stored.items()}
+            self.known = {key: execution_of(execution) for key, execution in stored.items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             self.known = {}  # a cache that cannot be read is measured again
 
-    def put(self, key: str, way: Execution) -> None:
+    def put(self, key: str, execution: Execution) -> None:
         """Remember a choice; a folder that cannot be written is no reason to stop."""
-        self.known[key] = way
+        self.known[key] = execution
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             scratch = self.path.with_suffix(f".{os.getpid()}")

@@ -40,7 +40,7 @@ from turnout.engine.vectorised.malloc_tuning import keep_freed_memory
 from turnout.engine.vectorised.scratch import Scratch
 from turnout.engine.vectorised.timing_trials import Rehearsal
 from turnout.engine.watch import CHOOSING, Watch
-from turnout.requests import Answer, Evaluate, Fit, Probe, Score, Trained
+from turnout.requests import Answer, EngineRequest, Evaluate, Fit, Trained
 
 SMALL = 50_000  # parameters below which operations are too small to share between threads
 
@@ -50,7 +50,7 @@ class Prepared:
 
     def __init__(self, task: Task, watch: Watch) -> None:
         self.task, self.watch = task, watch
-        self.gauge = Evaluator(task, watch)
+        self.evaluator = Evaluator(task, watch)
         self.kernels = kernels_of(task)
         self.draws = not self.kernels and draws_globally(task)  # from one generator: not side by side
         self.idle: dict[bool, list[Worker]] = {False: [], True: []}  # by whether they take pixels last
@@ -92,7 +92,7 @@ class Vectorised:
         self.fixed = (block, workers, threads, stack)
         self.prepared: dict[str, Prepared] = {}  # by the kind of a task
         self.remembered = Remembered()
-        self.ways: dict[str, Execution] = {}
+        self.executions: dict[str, Execution] = {}
         self.pool: ThreadPoolExecutor | None = None
         self.own = threading.local()  # each worker thread's scratch
 
@@ -115,11 +115,11 @@ class Vectorised:
 
     def tuning(self) -> dict[str, dict[str, Any]]:
         """Return how it chose to run each kind of work."""
-        return {key: asdict(way) for key, way in sorted(self.ways.items())}
+        return {key: asdict(execution) for key, execution in sorted(self.executions.items())}
 
-    def use_tuning(self, ways: Mapping[str, Mapping[str, Any]]) -> None:
+    def use_tuning(self, executions: Mapping[str, Mapping[str, Any]]) -> None:
         """Run as was chosen before."""
-        self.ways |= {key: execution_of(way) for key, way in ways.items()}
+        self.executions |= {key: execution_of(execution) for key, execution in executions.items()}
 
     def close(self) -> None:
         """End the worker threads; the next question starts them anew."""
@@ -134,33 +134,32 @@ class Vectorised:
         if isinstance(first, Evaluate):
             alone = self.deterministic or prepared.task.layout.size < SMALL
             with operation_threads(1 if alone else most_threads()):
-                return prepared.gauge.evaluate(tasks, requests)
-        if isinstance(first, Probe):
-            return [prepared.gauge.probe(task, request) for task, request in zip(tasks, requests, strict=True)]
-        if isinstance(first, Score):
-            return [prepared.gauge.score(task, request) for task, request in zip(tasks, requests, strict=True)]
+                return prepared.evaluator.evaluate(tasks, requests)
+        single = prepared.evaluator.single(first)
+        if single is not None:
+            return [single(task, request) for task, request in zip(tasks, requests, strict=True)]
         slabs = [samples_of(task, request) for task, request in zip(tasks, requests, strict=True)]
-        way = self._way(prepared, requests, slabs)
-        return self._train(prepared, requests, slabs, way)
+        execution = self._execution(prepared, requests, slabs)
+        return self._train(prepared, requests, slabs, execution)
 
     def _prepare(self, task: Task) -> Prepared:
         if task.kind not in self.prepared:
             self.prepared[task.kind] = Prepared(task, self.watch)  # holds the task: its module lives as long
         return self.prepared[task.kind]
 
-    def _train(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab], way: Execution) -> list[Trained]:
+    def _train(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab], execution: Execution) -> list[Trained]:
         gather = Gather(prepared.task.layout, requests)
         if prepared.draws:
-            way = replace(way, workers=1)
-        with operation_threads(way.threads):
-            if way.stacked:
-                self._run_blocks(prepared, collect_jobs(requests, slabs), way, gather)
+            execution = replace(execution, workers=1)
+        with operation_threads(execution.threads):
+            if execution.stacked:
+                self._run_blocks(prepared, collect_jobs(requests, slabs), execution, gather)
             else:
-                self._run_alone(prepared, requests, slabs, way, gather)
+                self._run_alone(prepared, requests, slabs, execution, gather)
         return gather.answers()
 
-    def _run_blocks(self, prepared: Prepared, jobs: Jobs, way: Execution, gather: Gather) -> None:
-        bounds = block_bounds(jobs, evenly(len(jobs), way))
+    def _run_blocks(self, prepared: Prepared, jobs: Jobs, execution: Execution, gather: Gather) -> None:
+        bounds = block_bounds(jobs, evenly(len(jobs), execution))
         parts = [gather.part() for _ in bounds]
         self.watch.expect(sum(int(jobs.steps[low:high].max()) for low, high in bounds))
 
@@ -168,9 +167,9 @@ class Vectorised:
             low, high = bounds[number]
             block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
             part, kernel = parts[number], next(each for each in prepared.kernels if each.supports(block))
-            part.add_block(kernel.run(block, self._scratch(), part.room(block), self.watch))
+            part.add_block(kernel.run(block, self._scratch(), part.output_buffers(block), self.watch))
 
-        self._side_by_side(run, len(bounds), way.workers)
+        self._side_by_side(run, len(bounds), execution.workers)
         for part in parts:
             gather.merge(part)
 
@@ -182,22 +181,23 @@ class Vectorised:
         return scratch
 
     def _run_alone(
-        self, prepared: Prepared, requests: list[Fit], slabs: list[Slab], way: Execution, gather: Gather
+        self, prepared: Prepared, requests: list[Fit], slabs: list[Slab], execution: Execution, gather: Gather
     ) -> None:
         rows = [(r, p) for r, request in enumerate(requests) for p in range(len(request.clients))]
         rows.sort(key=lambda row: -int(requests[row[0]].steps[row[1]]))
         self.watch.expect(sum(int(request.steps.sum()) for request in requests))
-        parts = [gather.part() for _ in range(way.workers)]
-        turns = [rows[w :: way.workers] for w in range(way.workers)]  # fixed: sums do not depend on who is faster
+        parts = [gather.part() for _ in range(execution.workers)]
+        count = execution.workers
+        turns = [rows[worker::count] for worker in range(count)]  # fixed: sums do not depend on who is faster
 
         def run(number: int) -> None:
             def train(worker: Worker) -> None:
                 for r, p in turns[number]:
                     parts[number].add_row(r, p, worker.train(requests[r], p, slabs[r]))
 
-            prepared.on_worker(way.pixels_last, train)
+            prepared.on_worker(execution.pixels_last, train)
 
-        self._side_by_side(run, way.workers, way.workers)
+        self._side_by_side(run, execution.workers, execution.workers)
         for part in parts:
             gather.merge(part)
 
@@ -213,7 +213,7 @@ class Vectorised:
         for done in running:
             done.result()
 
-    def _way(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab]) -> Execution:
+    def _execution(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab]) -> Execution:
         """Return how to run this group: as fixed, as remembered, or as measured now."""
         rows = sum(len(r.clients) for r in requests)
         layout, local = prepared.task.layout, requests[0].local
@@ -224,26 +224,26 @@ class Vectorised:
         if any(value is not None for value in self.fixed):
             return Execution(can_stack, block or rows, workers or 1, threads or 1)
         has_offset, own_rows = requests[0].offset is not None, len(requests[0].kept) + (requests[0].starts is not None)
-        held = 1 + ("momentum" in local.features) + has_offset + own_rows  # what a row keeps in cache
-        size = 4 * layout.size * held
+        rows_in_cache = 1 + ("momentum" in local.features) + has_offset + own_rows  # what a row keeps in cache
+        size = 4 * layout.size * rows_in_cache
         if self.deterministic:
             return candidates(rows, size, can_stack, 1, 1, prepared.task.of_images)[0]
         work = (sorted(local.features), has_offset, own_rows, local.batch_size, rows.bit_length())
         kernels = [kernel.name for kernel in prepared.kernels]
         key = tuning_key([slot.shape for slot in layout.slots], kernels, type(local), *work)
-        way = self.ways.get(key) or self.remembered.known.get(key)
-        if way is None:
+        execution = self.executions.get(key) or self.remembered.known.get(key)
+        if execution is None:
             options = candidates(rows, size, can_stack, cores(), most_threads(), prepared.task.of_images)
             self.watch.tell(CHOOSING)
             train = partial(self._train, prepared)
-            way, _ = choose(options, Rehearsal(4 * layout.size, requests, slabs, train).seconds)
-            self.remembered.put(key, way)
+            execution, _ = choose(options, Rehearsal(4 * layout.size, requests, slabs, train).seconds)
+            self.remembered.put(key, execution)
             self.watch.begin(requests[0])
-        self.ways[key] = way
-        return way
+        self.executions[key] = execution
+        return execution
 
 
-def group_key(task: Task, request: Fit | Probe | Score | Evaluate) -> tuple[object, ...]:
+def group_key(task: Task, request: EngineRequest) -> tuple[object, ...]:
     """Return the same key for questions that are answered together."""
     base = (task.kind, type(request))
     if not isinstance(request, Fit):
@@ -252,7 +252,8 @@ def group_key(task: Task, request: Fit | Probe | Score | Evaluate) -> tuple[obje
     what = (type(local), local.features, local.batch_size, local.batches)
     returns_next_rows = None if request.offset is None else request.offset.scale is not None
     own_rows = (request.starts is None, tuple(sorted(request.kept)))
-    return (*base, *what, returns_next_rows, *own_rows, request.buffers is None)
+    parameters = (request.frozen, request.private, request.wants_ends)
+    return (*base, *what, local.cycle, returns_next_rows, *own_rows, *parameters, request.buffers is None)
 
 
 def pick_device(name: str) -> torch.device:

@@ -25,38 +25,38 @@ class GradientOffsets:
         """Form what is held: all slots but `unwritten`."""
         self.jobs, self.scratch, self.slots = jobs, scratch, layout.slots
         self.like = jobs.requests[0].model
-        self.held = {
-            at: self._form(at, slice(0, len(jobs)), self._room(f"offset {at}", len(jobs), at))
+        self.stacks = {
+            at: self._form(at, slice(0, len(jobs)), self._buffer(f"offset {at}", len(jobs), at))
             for at in range(len(layout.slots))
             if at != unwritten
         }
         self.scale = _scale(jobs)  # None where the next rows are not wanted
-        self.following: list[Tensor] = []  # per slot, (rows, size)
+        self.next_rows: list[Tensor] = []  # per slot, (rows, size)
 
     def pieces(self, at: int) -> Iterator[tuple[slice, Tensor]]:
         """Yield the offsets of one slot, some rows at a time; each piece is good until the next is taken."""
-        if at in self.held:
-            yield slice(0, len(self.jobs)), self.held[at]
+        if at in self.stacks:
+            yield slice(0, len(self.jobs)), self.stacks[at]
             return
         slot = self.slots[at]
         count, row_bytes = len(self.jobs), (slot.stop - slot.start) * self.like.element_size()
         if self.like.device.type == "cpu":
             count = min(max(1, PIECE_BYTES * torch.get_num_threads() // row_bytes), count)
-        room = self._room("piece of offsets", count, at)
+        buffer = self._buffer("piece of offsets", count, at)
         for begin in range(0, len(self.jobs), count):
             rows = slice(begin, min(begin + count, len(self.jobs)))
-            yield rows, self._form(at, rows, room[: rows.stop - begin])
+            yield rows, self._form(at, rows, buffer[: rows.stop - begin])
 
     def follow(self, deltas: Sequence[Tensor | None], places: Sequence[Tensor]) -> None:
         """Write k_i + s_i Δ_i of every slot whose change is given; the others are in their places."""
         factor = torch.as_tensor(self.scale, dtype=self.like.dtype, device=self.like.device)[:, None]
-        self.following = [place.flatten(1) for place in places]
-        for at, (delta, out) in enumerate(zip(deltas, self.following, strict=True)):
+        self.next_rows = [place.flatten(1) for place in places]
+        for at, (delta, out) in enumerate(zip(deltas, self.next_rows, strict=True)):
             if delta is not None:
                 for rows, offset in self.pieces(at):
                     torch.addcmul(offset.flatten(1), delta[rows], factor[rows], out=out[rows])
 
-    def _room(self, name: str, rows: int, at: int) -> Tensor:
+    def _buffer(self, name: str, rows: int, at: int) -> Tensor:
         slot = self.slots[at]
         return self.scratch.take(name, (rows, slot.stop - slot.start), self.like)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from turnout.array_types import Bits, Floats, Ids
 from turnout.data.federation import Slab
 from turnout.requests import Fit
-from turnout.row_table import RowTable
+from turnout.row_table import RowSource
 
 LITTLE = 4096  # samples of padding that cost less than another block
 
@@ -37,7 +37,7 @@ class Jobs:
         batch_size = self.requests[0].local.batch_size
         return self.sizes if batch_size is None else np.minimum(self.sizes, batch_size)
 
-    def rows_of(self, tables: Sequence[RowTable | None]) -> Tensor:
+    def rows_of(self, tables: Sequence[RowSource | None]) -> Tensor:
         """Return each client's row in the table of its request; there is one table per request."""
         model = self.requests[0].model
         rows = model.new_empty(len(self), model.numel())
@@ -70,7 +70,7 @@ def collect_jobs(requests: Sequence[Fit], slabs: Sequence[Slab]) -> Jobs:
         requests=requests,
         owner=owner,
         place=np.concatenate([np.arange(c) for c in counts]),
-        keys=np.concatenate([r.streams.keys("batches", r.round, r.clients) for r in requests]),
+        keys=np.concatenate([r.streams.keys(r.purpose, r.round, r.clients) for r in requests]),
         steps=np.concatenate([r.steps for r in requests]),
         sizes=np.concatenate([s.sizes for s in slabs]),
         starts=np.concatenate([s.starts for s in slabs]),

@@ -16,7 +16,7 @@ from turnout.engine.vectorised.layers import CannotLower
 from turnout.engine.vectorised.lowering import Lowered, Mapped, Program
 from turnout.engine.vectorised.mlp import Dense, dense_layers
 from turnout.engine.vectorised.scratch import Scratch
-from turnout.engine.vectorised.stacked_training import BlockResult, Room, lazy_slot, train_block
+from turnout.engine.vectorised.stacked_training import BlockResult, OutputBuffers, lazy_slot, train_block
 from turnout.engine.watch import Watch
 from turnout.models.layout import Layout
 
@@ -33,7 +33,7 @@ class Kernel(Protocol):
         """Whether it can train these rows, and is meant for them."""
         ...
 
-    def run(self, block: Jobs, scratch: Scratch, room: Room, watch: Watch) -> BlockResult:
+    def run(self, block: Jobs, scratch: Scratch, outputs: OutputBuffers, watch: Watch) -> BlockResult:
         """Train the rows; the result is good until the scratch is used again."""
         ...
 
@@ -50,9 +50,9 @@ class Stacked:
         """Return True: it trains any rows."""
         return True
 
-    def run(self, block: Jobs, scratch: Scratch, room: Room, watch: Watch) -> BlockResult:
+    def run(self, block: Jobs, scratch: Scratch, outputs: OutputBuffers, watch: Watch) -> BlockResult:
         """Train the rows."""
-        return train_block(self.program, self.layout, block, scratch, room, watch, None)
+        return train_block(self.program, self.layout, block, scratch, outputs, watch, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class LazyFirstLayer:
         """Whether the rows visit few samples beside the size of the layer."""
         return lazy_slot(self.program, self.layout, block) is not None
 
-    def run(self, block: Jobs, scratch: Scratch, room: Room, watch: Watch) -> BlockResult:
+    def run(self, block: Jobs, scratch: Scratch, outputs: OutputBuffers, watch: Watch) -> BlockResult:
         """Train the rows."""
         slot = lazy_slot(self.program, self.layout, block)
-        return train_block(self.program, self.layout, block, scratch, room, watch, slot)
+        return train_block(self.program, self.layout, block, scratch, outputs, watch, slot)
 
 
 def kernels_of(task: Task) -> Sequence[Kernel]:

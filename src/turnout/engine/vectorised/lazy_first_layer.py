@@ -41,7 +41,7 @@ def mixes(settings: Mapping[str, Floats], steps: int, has_offset: bool) -> Float
     x, v = np.zeros((rows, 2 + steps)), np.zeros((rows, 2 + steps))
     x[:, 0] = 1.0
     decay, strength = now.get("weight_decay", 0.0), now.get("prox_strength", 0.0)
-    found = [x]
+    points = [x]
     for step in range(steps):
         rate = now["lr"] * now["lr_decay"] ** step if "lr_decay" in now else now["lr"]
         v = v * now.get("momentum", 0.0) + decay * x
@@ -49,8 +49,8 @@ def mixes(settings: Mapping[str, Floats], steps: int, has_offset: bool) -> Float
         v[:, 1] -= has_offset
         x = (1.0 - rate * strength) * x - rate * v
         x[:, 0] += (rate * strength)[:, 0] if isinstance(strength, np.ndarray) else 0.0
-        found.append(x)
-    return np.stack(found)
+        points.append(x)
+    return np.stack(points)
 
 
 class FirstLayer:
@@ -95,12 +95,12 @@ class FirstLayer:
         if (of_base != 1.0).any():
             known.mul_(self._shaped(of_base))
         if offset is not None and self.visits > self.width:  # an offset is not felt before the second step
-            felt = slice(self.width, None)
-            shares = self._shaped(of_offset[:, felt]).expand(self.rows, -1, 1)
+            later = slice(self.width, None)
+            shares = self._shaped(of_offset[:, later]).expand(self.rows, -1, 1)
             for rows, k in offset():
-                held = scratch.take("first from offset", (len(k), self.visits - self.width, outputs), k)
-                torch.bmm(self.x[rows, felt], k, out=held)
-                known[rows, felt].addcmul_(held, shares[rows])
+                product = scratch.take("first from offset", (len(k), self.visits - self.width, outputs), k)
+                torch.bmm(self.x[rows, later], k, out=product)
+                known[rows, later].addcmul_(product, shares[rows])
         return known
 
     def outputs(self, active: int, bias: Tensor | None) -> Tensor:

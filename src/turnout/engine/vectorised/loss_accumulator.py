@@ -5,7 +5,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats
 
-MOST_HELD = 32  # steps kept before their losses are worked out together
+MOST_PENDING = 32  # steps kept before their losses are worked out together
 
 
 class LossAccumulator:
@@ -13,7 +13,7 @@ class LossAccumulator:
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.totals = torch.zeros(rows, dtype=torch.float64, device=device)
-        self.held: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self.pending: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
     def add(self, losses: Tensor) -> None:
         """Add the losses of the first rows."""
@@ -24,13 +24,13 @@ class LossAccumulator:
 
         `weights` are (rows, batch); None: the mean over the batch.
         """
-        if self.held and (len(self.held) == MOST_HELD or len(self.held[0][0]) != len(total)):
+        if self.pending and (len(self.pending) == MOST_PENDING or len(self.pending[0][0]) != len(total)):
             self._work_out()
-        self.held.append((total, right, weights))
+        self.pending.append((total, right, weights))
 
     def _work_out(self) -> None:
-        totals, rights, weights = zip(*self.held, strict=True)
-        self.held = []
+        totals, rights, weights = zip(*self.pending, strict=True)
+        self.pending = []
         each = torch.stack(totals).log_().sub_(torch.stack(rights)).squeeze(3)  # (steps, rows, batch)
         if weights[0] is None:
             self.add(each.mean(2).double().sum(0))
@@ -39,7 +39,7 @@ class LossAccumulator:
 
     def sums(self) -> Floats:
         """Return the sum of each row's mini-batch losses."""
-        if self.held:
+        if self.pending:
             self._work_out()
         sums: Floats = self.totals.cpu().numpy()
         return sums

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 class Program(Protocol):
     """A forward and backward pass over a stack of rows."""
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: LossAccumulator) -> None:
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         ...
 
@@ -61,7 +61,7 @@ class Lowered:
         out: Tensor = values[self.result]
         return out
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: LossAccumulator) -> None:
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         x, y, weights = batch
         token = torch.zeros((), device=x.device, requires_grad=True)
@@ -71,7 +71,7 @@ class Lowered:
         for slot, leaf in run.leaves.items():
             if leaf.grad is not None:
                 sink.plain(slot, leaf.grad)
-        tally.add(rows.detach())
+        loss_sums.add(rows.detach())
 
 
 class Mapped:
@@ -94,7 +94,7 @@ class Mapped:
         mapped: Callable[..., tuple[tuple[Tensor, ...], Tensor]] = self.own.mapped
         return mapped
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, tally: LossAccumulator) -> None:
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         x, y, weights = batch
         if weights is None:
@@ -102,7 +102,7 @@ class Mapped:
         grads, losses = self._mapped()(tuple(params), x, y, weights)
         for slot, grad in enumerate(grads):
             sink.plain(slot, grad)
-        tally.add(losses.detach())
+        loss_sums.add(losses.detach())
 
 
 def row_losses(loss: Loss, out: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:

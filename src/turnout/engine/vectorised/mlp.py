@@ -50,7 +50,7 @@ class Dense:
         params: Sequence[Tensor],
         batch: Batch,
         sink: Sink,
-        tally: LossAccumulator,
+        loss_sums: LossAccumulator,
         first: FirstLayer | None = None,
     ) -> None:
         """Give every row's gradients to the sink and its loss to the tally; `first` stands in for the first layer."""
@@ -65,7 +65,7 @@ class Dense:
                 h = layer.outputs(params, h)
             if layer.rectify:
                 h.relu_()
-        errors = self._errors(h, y, weights, tally)
+        errors = self._errors(h, y, weights, loss_sums)
         for place in range(len(self.layers) - 1, -1, -1):
             layer, inputs = self.layers[place], seen[place]
             below = layer.below(params, errors) if place else None
@@ -79,7 +79,7 @@ class Dense:
                 rectified = self.layers[place - 1].rectify
                 errors = torch.ops.aten.threshold_backward(below, inputs, 0) if rectified else below
 
-    def _errors(self, out: Tensor, y: Tensor, weights: Tensor | None, tally: LossAccumulator) -> Tensor:
+    def _errors(self, out: Tensor, y: Tensor, weights: Tensor | None, loss_sums: LossAccumulator) -> Tensor:
         """Return softmax(out) − onehot(y), scaled by 1/batch or by the weights; the losses go to the tally.
 
         Written out, because with few classes torch's own softmax and cross-entropy take several times as long.
@@ -90,7 +90,7 @@ class Dense:
         right = out.gather(2, y.unsqueeze(2))
         errors = out.exp_()
         total = errors.sum(2, keepdim=True)
-        tally.add_samples(total, right, weights)
+        loss_sums.add_samples(total, right, weights)
         errors.div_(total)
         errors.scatter_add_(2, y.unsqueeze(2), self.minus_one.expand(*y.shape, 1))
         return errors.div_(y.shape[1]) if weights is None else errors.mul_(weights.unsqueeze(2))

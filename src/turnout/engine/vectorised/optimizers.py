@@ -70,9 +70,10 @@ class FusedSGD:
         offsets: Mapping[int, Tensor] | None,
         scratch: Scratch,
         unwritten: int | None = None,
+        frozen: frozenset[int] = frozenset(),
     ) -> None:
-        """Begin a block; the slot `unwritten` is moved by someone else, offsets are by slot."""
-        self.settings, self.anchors, self.offsets = settings, anchors, offsets
+        """Begin a block; the slot `unwritten` is moved by someone else, `frozen` ones stay, offsets are by slot."""
+        self.settings, self.anchors, self.offsets, self.frozen = settings, anchors, offsets, frozen
         names = {*settings.same, *settings.varied}
         self.velocity: dict[int, Tensor] | None = None
         if "momentum" in names:
@@ -122,7 +123,9 @@ class FusedSGD:
     def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
         """Take hᵀd straight into the parameters, or into the velocity."""
         now, weight = self.by_dim[3], layer.weight
-        if self.velocity is not None:
+        if weight in self.frozen:
+            pass
+        elif self.velocity is not None:
             velocity, factor = self.velocity[weight][: len(errors)], now["factor"]
             if isinstance(factor, float):
                 velocity.baddbmm_(*layer.factors(inputs, errors), alpha=1.0 / factor)
@@ -141,6 +144,8 @@ class FusedSGD:
 
     def plain(self, slot: int, grad: Tensor) -> None:
         """Take a gradient that is already there."""
+        if slot in self.frozen:
+            return
         now = self.by_dim[self.params[slot].dim()]
         if self.velocity is not None:
             velocity = self.velocity[slot][: len(grad)]
@@ -201,8 +206,10 @@ class Collected:
         params: Sequence[Tensor],
         anchors: Sequence[Tensor],
         offsets: Mapping[int, Tensor] | None,
+        frozen: frozenset[int] = frozenset(),
     ) -> None:
         self.local, self.settings, self.anchors, self.offsets = local, settings, anchors, offsets
+        self.frozen = frozen
         self.state = local.begin(params)
         self.buffers = [torch.zeros_like(p) for p in params]
         self.grads: list[Tensor] = []
@@ -236,11 +243,13 @@ class Collected:
     def leave(self) -> None:
         """End the step: clip, then let the solver move every parameter."""
         rows = len(self.params[0])
-        for slot in self.missing:  # a parameter the loss does not depend on
+        for slot in self.missing | self.frozen:  # the loss does not depend on it, or it does not count for clipping
             self.grads[slot].zero_()
         if "clip_norm" in self.local.features:
             clip_rows(self.grads, self.settings.shaped(rows, 1)["clip_norm"])
         for i, (param, grad) in enumerate(zip(self.params, self.grads, strict=True)):
+            if i in self.frozen:
+                continue
             self.local.update(
                 SlotUpdate(
                     param=param,

@@ -12,13 +12,13 @@ class Scratch:
     """Named buffers, each as large as was ever needed, within reason. One worker uses it at a time."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Tensor] = {}
+        self.buffers: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Return a buffer of this shape; what it holds is whatever was left there."""
-        need, held = math.prod(shape), self.held.get(name)
+        need, buffer = math.prod(shape), self.buffers.get(name)
         if need * like.element_size() > MOST_KEPT:
             return torch.empty(shape, dtype=like.dtype, device=like.device)
-        if held is None or held.numel() < need or held.dtype != like.dtype or held.device != like.device:
-            held = self.held[name] = torch.empty(need, dtype=like.dtype, device=like.device)
-        return held[:need].view(shape)
+        if buffer is None or buffer.numel() < need or buffer.dtype != like.dtype or buffer.device != like.device:
+            buffer = self.buffers[name] = torch.empty(need, dtype=like.dtype, device=like.device)
+        return buffer[:need].view(shape)

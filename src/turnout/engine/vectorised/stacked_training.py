@@ -8,6 +8,7 @@ A block may hold rows of several runs: each starts from its own run's model and 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ Run = Callable[[Sequence[Tensor], Batch, FusedSGD | Collected, LossAccumulator],
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class OutputBuffers:
     """Where a block's answers go: memory of their own, or None where they are to be left in the scratch."""
 
     rows: Tensor | None = None  # changes, (rows, size)
@@ -48,12 +49,13 @@ class BlockResult:
     losses: Floats
     offsets: GradientOffsets | None  # where the next rows are wanted
     kept: dict[str, list[Tensor]]  # solver state that clients keep, by entry: per slot, (rows, size)
+    ends: Tensor | None = None  # values after the last step, of the parameters for which they are wanted
 
-    def telling(self) -> list[Tensor]:
+    def finite_indicators(self) -> list[Tensor]:
         """Return per slot a stack that is finite where the change is."""
-        return [self._following(at) if delta is None else delta for at, delta in enumerate(self.deltas)]
+        return [self._next_rows(at) if delta is None else delta for at, delta in enumerate(self.deltas)]
 
-    def add_up(self, left: Tensor, at: int, out: Tensor, felt: Tensor | None = None) -> None:
+    def add_up(self, left: Tensor, at: int, out: Tensor, offset_mask: Tensor | None = None) -> None:
         """Write left·Δ of one slot to `out`; `felt` is 0 for rows of runs whose Σ k_i, so weighed, is nothing."""
         delta = self.deltas[at]
         if delta is not None:
@@ -61,19 +63,25 @@ class BlockResult:
             return
         assert self.offsets is not None
         over = left / torch.as_tensor(self.offsets.scale, dtype=left.dtype, device=left.device)
-        torch.mm(over, self._following(at), out=out)  # Δ_i = (c_i⁺ − k_i) / s_i
-        if felt is None or felt.any():
-            weighed = over if felt is None else over * felt
+        torch.mm(over, self._next_rows(at), out=out)  # Δ_i = (c_i⁺ − k_i) / s_i
+        if offset_mask is None or offset_mask.any():
+            weighed = over if offset_mask is None else over * offset_mask
             for rows, offset in self.offsets.pieces(at):
                 out.addmm_(weighed[:, rows], offset.flatten(1), alpha=-1.0)
 
-    def _following(self, at: int) -> Tensor:
+    def _next_rows(self, at: int) -> Tensor:
         assert self.offsets is not None
-        return self.offsets.following[at]
+        return self.offsets.next_rows[at]
 
 
 def train_block(
-    program: Program, layout: Layout, jobs: Jobs, scratch: Scratch, room: Room, watch: Watch, unwritten: int | None
+    program: Program,
+    layout: Layout,
+    jobs: Jobs,
+    scratch: Scratch,
+    outputs: OutputBuffers,
+    watch: Watch,
+    unwritten: int | None,
 ) -> BlockResult:
     """Fit a block of rows and return what they came to, which is good until the scratch is used again.
 
@@ -82,22 +90,23 @@ def train_block(
     local, rows, anchors = jobs.requests[0].local, len(jobs), _models(layout, jobs)
     bases = anchors if jobs.requests[0].starts is None else _starts(layout, jobs)
     offsets = None if jobs.requests[0].offset is None else GradientOffsets(layout, jobs, scratch, unwritten)
-    held = None if offsets is None else offsets.held
+    stacks = None if offsets is None else offsets.stacks
     deferred = _deferred(program, jobs, bases, offsets, scratch, unwritten)
     params = _stacks(layout, rows, None, "parameter", scratch, bases[0])  # small and close: they are used often
     for at, (param, base) in enumerate(zip(params, bases, strict=True)):
         if at != unwritten:
             param.copy_(base)
-    settings = RowSettings(jobs.settings, jobs.requests[0].model)
+    settings, first = RowSettings(jobs.settings, jobs.requests[0].model), jobs.requests[0]
+    frozen, private = (layout.places(names) for names in (first.frozen, first.private))
     sink: FusedSGD | Collected
     if is_fused(local):
-        sink = FusedSGD(settings, params, anchors, held, scratch, unwritten)
+        sink = FusedSGD(settings, params, anchors, stacks, scratch, unwritten, frozen)
     else:
-        sink = Collected(local, settings, params, anchors, held)
+        sink = Collected(local, settings, params, anchors, stacks, frozen)
         for name in jobs.requests[0].kept:
             kept_rows = jobs.rows_of([request.kept[name] for request in jobs.requests])
             restore(local, sink.state, name, _split(layout, kept_rows))
-    tally, now = LossAccumulator(rows, params[0].device), params
+    loss_sums, now = LossAccumulator(rows, params[0].device), params
     run: Run = program.run
     batches = _batches(jobs, scratch)
     if deferred is not None:
@@ -107,9 +116,11 @@ def train_block(
         if len(batch.y) != len(now[0]):
             now = [p[: len(batch.y)] for p in params]
         sink.enter(now, step)
-        run(now, batch, sink, tally)
+        run(now, batch, sink, loss_sums)
         sink.leave()
-    places = _stacks(layout, rows, room.rows, "parameter", scratch, bases[0])
+    ends = [params[at].flatten(1) for at in sorted(layout.places(first.wants_ends))]
+    after = torch.cat(ends, dim=1) if ends else None  # before the changes are written over the parameters
+    places = _stacks(layout, rows, outputs.rows, "parameter", scratch, bases[0])
     deltas: list[Tensor | None] = [
         None if at == unwritten else torch.sub(base, param, out=places[at]).flatten(1)
         for at, (base, param) in enumerate(zip(bases, params, strict=True))
@@ -121,15 +132,17 @@ def train_block(
     if isinstance(sink, Collected):
         kept = {name: [state[name].flatten(1) for state in sink.state] for name in jobs.requests[0].kept}
         deltas, extras = sink.finish(deltas)
+    for at in private:
+        deltas[at] = torch.zeros_like(cast(Tensor, deltas[at]))
     if offsets is not None and scale is not None:
-        places = _stacks(layout, rows, room.next_rows, "next row", scratch, bases[0])
+        places = _stacks(layout, rows, outputs.next_rows, "next row", scratch, bases[0])
         offsets.follow(deltas, places)
         if deferred is not None and deltas[deferred.slot] is None:
             deferred.first.change(places[deferred.slot], scale)
         if not _wants_rows(jobs):
             deltas = [None] * len(deltas)  # a sum of next rows tells of them, too, if they are finite
-    following = None if scale is None else offsets
-    return BlockResult(jobs, deltas, extras, tally.sums() / np.maximum(jobs.steps, 1), following, kept)
+    next_rows = None if scale is None else offsets
+    return BlockResult(jobs, deltas, extras, loss_sums.sums() / np.maximum(jobs.steps, 1), next_rows, kept, after)
 
 
 def _stacks(layout: Layout, rows: int, given: Tensor | None, name: str, scratch: Scratch, like: Tensor) -> list[Tensor]:
@@ -157,7 +170,9 @@ class Deferred:
 def lazy_slot(program: Dense, layout: Layout, jobs: Jobs) -> int | None:
     """Return the slot of a first layer that is better not written at every step; None where there is none."""
     first = jobs.requests[0]
-    if not program.layers[0].transposed or not is_fused(first.local) or first.starts is not None:
+    if not program.layers[0].transposed or not is_fused(first.local):
+        return None
+    if first.starts is not None or first.frozen or first.private or first.wants_ends:
         return None
     slot, longest = program.layers[0].weight, int(jobs.steps.max())
     inputs, outputs = layout.slots[slot].stored_shape
@@ -239,7 +254,7 @@ def _batches(jobs: Jobs, scratch: Scratch) -> Iterator[Batch]:
 def _drawn(jobs: Jobs) -> tuple[Batches, Ids]:
     """Return the batches of every row, and where their samples lie in the stores, (rows, steps, batch)."""
     local = jobs.requests[0].local
-    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches)
+    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches, local.cycle)
     return drawn, _store_rows(jobs, drawn.positions)
 
 
@@ -289,8 +304,8 @@ def _fetch(jobs: Jobs, flat: Ids, rows: Callable[[], Ids], scratch: Scratch) -> 
     if len(stores) == 1:
         return torch.index_select(store.x, 0, index, out=x), torch.index_select(store.y, 0, index, out=y)
     of_sample = of_slab[jobs.owner][rows()]
-    for key, held in stores.items():
+    for key, stacks in stores.items():
         mine = torch.from_numpy(np.flatnonzero(of_sample == key)).to(index.device)
-        x.index_copy_(0, mine, held.x.index_select(0, index[mine]))
-        y.index_copy_(0, mine, held.y.index_select(0, index[mine]))
+        x.index_copy_(0, mine, stacks.x.index_select(0, index[mine]))
+        y.index_copy_(0, mine, stacks.y.index_select(0, index[mine]))
     return x, y

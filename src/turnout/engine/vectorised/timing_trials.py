@@ -31,13 +31,13 @@ class Rehearsal:
         self.requests, self.slabs = (requests, slabs) if self.is_whole else (requests[:1], slabs[:1])
         self.train, self.next = train, 0
 
-    def seconds(self, way: Execution, steps: int) -> float:
+    def seconds(self, execution: Execution, steps: int) -> float:
         """Return the seconds per client-step of a piece of so many steps, done this way."""
-        rows = slice(None) if self.is_whole else self._following(way.block * way.workers)
+        rows = slice(None) if self.is_whole else self._following(execution.block * execution.workers)
         some = [_part(request, rows, steps) for request in self.requests]
         pieces = [slab._replace(starts=slab.starts[rows], sizes=slab.sizes[rows]) for slab in self.slabs]
         started = time.perf_counter()
-        self.train(some, pieces, way)
+        self.train(some, pieces, execution)
         return (time.perf_counter() - started) / sum(int(r.steps.sum()) for r in some)
 
     def _following(self, count: int) -> slice:

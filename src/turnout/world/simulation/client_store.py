@@ -14,6 +14,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.trust import Findings, fitting
 from turnout.ids import is_among
+from turnout.personal.at_clients import Learned
 from turnout.protocols import Local, Memory
 from turnout.requests import Fit, Probe, Settle, Settled, Steps, Trained
 from turnout.row_table import RowTable, weighted_sum
@@ -21,32 +22,58 @@ from turnout.rows import finite_rows, is_finite
 
 TABLE = "store "  # begins the name of a saved table
 SOLVER = "solver "  # begins the name of a table of solver state
+PERSONAL = "personal "  # begins the name of a table of what clients keep for themselves
+FIRST_MODEL = "first model"
 
 
 @dataclass(slots=True)
 class ClientStore:
-    """Named rows per client, of the model's shape."""
+    """Named rows per client."""
 
     num_clients: int
     budget: int  # bytes of memory that one table may take
     tables: dict[str, RowTable] = field(default_factory=dict)
-    solver_state: dict[str, tuple[Ids, Tensor]] = field(default_factory=dict)  # of this round, by entry: not kept yet
+    first_model: Tensor | None = None  # the model before the first round, where clients keep models of their own
+    waiting: dict[str, tuple[Ids, Tensor]] = field(default_factory=dict)  # new rows of this round, by table
+    gradients: int = 0  # per-sample gradients that clients computed for themselves in this round
 
     @classmethod
     def of(cls, memory: Memory, num_clients: int, budget: int) -> "ClientStore":
         """Return the store with the tables that were saved."""
         saved = {name.removeprefix(TABLE): table for name, table in memory.items() if name.startswith(TABLE)}
-        return cls(num_clients, budget, saved)
+        return cls(num_clients, budget, saved, memory.get(FIRST_MODEL))
 
     def saved(self) -> Memory:
         """Return the tables, by the names under which they are saved."""
-        return {f"{TABLE}{name}": table for name, table in self.tables.items()}
+        tables = {f"{TABLE}{name}": table for name, table in self.tables.items()}
+        return tables if self.first_model is None else {**tables, FIRST_MODEL: self.first_model}
 
-    def table(self, name: str, model: Tensor) -> RowTable:
-        """Return the table of that name; a new one has a row of zeros per client."""
+    def table(self, name: str, like: Tensor, first: Tensor | None = None) -> RowTable:
+        """Return the table of that name; a new one has one row like this per client: `first`, or zeros."""
         if name not in self.tables:
-            self.tables[name] = RowTable(self.num_clients, model, self.budget)
+            self.tables[name] = RowTable(self.num_clients, like, self.budget)
+        self.tables[name].first = first
         return self.tables[name]
+
+    def own_table(self, name: str, first: Tensor) -> RowTable:
+        """Return a table of what clients keep for themselves."""
+        return self.table(f"{PERSONAL}{name}", first, first)
+
+    def keep(self, clients: Ids, learned: Learned) -> int:
+        """Hold what clients learned for themselves until their updates are settled; return how many rows are no use.
+
+        A row that is not finite is left out, and the client keeps the one it had: what it sends does not depend on it.
+        """
+        self.gradients += learned.gradients
+        sound = np.ones(len(clients), dtype=bool)
+        for rows in learned.rows.values():
+            sound &= finite_rows([rows])
+        for name, rows in learned.rows.items():
+            if f"{PERSONAL}{name}" not in self.tables:  # written before it was ever read
+                first = self.first_model if rows.shape[1] == cast(Tensor, self.first_model).numel() else None
+                self.table(f"{PERSONAL}{name}", rows[0], first)
+            self._hold(f"{PERSONAL}{name}", clients[sound], rows.detach()[torch.from_numpy(sound)])
+        return int((~sound).sum())
 
     def solver_tables(self, local: Local, model: Tensor) -> dict[str, RowTable]:
         """Return the table of each entry of its state that a solver keeps."""
@@ -66,25 +93,26 @@ class ClientStore:
                 reasons |= dict.fromkeys(clients.tolist(), f"the solver state {name!r} does not fit the model")
                 continue
             reasons |= dict.fromkeys(clients[~finite_rows([rows])].tolist(), f"the solver state {name!r} is not finite")
-            self._hold(name, clients, rows.detach())
+            self._hold(f"{SOLVER}{name}", clients, rows.detach())
         return replace(answer, kept={}, reasons=reasons)
 
     def _hold(self, name: str, clients: Ids, rows: Tensor) -> None:
         """Hold rows beside those of other clients that have trained in this round."""
-        before, held = self.solver_state.get(name, (clients[:0], rows[:0]))
+        before, rows_before = self.waiting.get(name, (clients[:0], rows[:0]))
         others = np.flatnonzero(~is_among(before, clients))
         everyone = np.concatenate([before[others], clients])
         order = np.argsort(everyone)
         if len(others):
-            rows = torch.cat([held[torch.from_numpy(others)], rows])[torch.from_numpy(order)]
-        self.solver_state[name] = (everyone[order], rows)
+            rows = torch.cat([rows_before[torch.from_numpy(others)], rows])[torch.from_numpy(order)]
+        self.waiting[name] = (everyone[order], rows)
 
-    def _settle_solver_state(self, accepted: Ids, model: Tensor) -> None:
-        for name, (clients, rows) in self.solver_state.items():
-            place = torch.from_numpy(np.searchsorted(clients, accepted))
-            table = self.table(f"{SOLVER}{name}", model)
+    def _settle_waiting(self, accepted: Ids) -> None:
+        """Write the new rows of accepted clients, for the time being."""
+        for name, (clients, rows) in self.waiting.items():
+            here = accepted[is_among(accepted, clients)]
+            table = self.tables[name]
             table.stage()
-            table.put(accepted, rows[place])
+            table.put(here, rows[torch.from_numpy(np.searchsorted(clients, here))])
 
     def mean(self, name: str, weights: Floats) -> Tensor | None:
         """Return Σ_i w_i row_i; None where nobody remembers anything."""
@@ -93,10 +121,11 @@ class ClientStore:
     def settle(self, request: Settle) -> Steps[Settled]:
         """Write the new rows of accepted clients, for the time being, and return the mean of all rows."""
         order, facts, trained = request.order, request.facts, request.trained
-        self._settle_solver_state(facts.clients, order.model)
+        self._settle_waiting(facts.clients)
+        gradients, self.gradients = self.gradients, 0
         kept, shared = order.local.client_state, cast(Tensor, order.shared)
         if kept is None:
-            return Settled(shared=None)
+            return Settled(shared=None, gradients=gradients)
         table, clients, samples = self.table(kept.name, order.model), facts.clients, 0
         table.stage()
         weights = shared.new_tensor(facts.weights)
@@ -117,11 +146,11 @@ class ClientStore:
             after = table.take(clients) + change
             mean, finite = shared + weights @ change, is_finite(after)
         table.put(clients, after)
-        return Settled(shared=mean, finite=finite, samples=samples)
+        return Settled(shared=mean, finite=finite, samples=samples, gradients=gradients)
 
     def close(self, *, kept: bool) -> None:
         """Keep what was written since the last round, or forget it."""
-        self.solver_state = {}
+        self.waiting, self.gradients = {}, 0
         for table in self.tables.values():
             if table.is_staged:
                 table.commit() if kept else table.undo()

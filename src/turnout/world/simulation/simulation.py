@@ -4,7 +4,7 @@ A simulation knows beforehand how far each client will get. So it weighs the upd
 sums them block by block: memory does not grow with the cohort.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -13,16 +13,24 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
+from turnout.coordinator.generators import settle
+from turnout.errors import ConfigError
 from turnout.generators import relay
 from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
+from turnout.metrics import means_of
 from turnout.orders import Order
+from turnout.personal.at_clients import AtClients, Learned
 from turnout.protocols import Local, Memory, Population, Timing, View
 from turnout.requests import (
     NOBODY,
     Census,
     Collect,
     Dispatch,
+    EachEvaluated,
+    Evaluate,
+    Evaluated,
+    EvaluateEach,
     Expect,
     Expected,
     Fit,
@@ -46,11 +54,14 @@ from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.in_flight import InFlight
 
 T = TypeVar("T")
+ROWS_BYTES = 256 << 20  # of clients' own models that are evaluated at once
 
 
 def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
     """Run a plan in simulation from the given state; yields requests to an engine and records, returns the state."""
     world = Simulation(plan=plan, population=population, streams=streams, memory=state.world)
+    if plan.personal is not None and world.store.first_model is None:
+        world.store.first_model = state.model.clone()
     kept, mean = plan.local.client_state, state.local.get("shared")
     if kept is not None and mean is not None and mean.any() and kept.name not in world.store.tables:
         raise KeyError(kept.name)  # a state that was changed: going on would take every client's row for zeros
@@ -84,6 +95,7 @@ class Simulation:
     elapsed: float = field(init=False, default=0.0)  # since then
     everyone: Ids = field(init=False)  # members in this round
     dispatched: Dispatched | None = field(init=False, default=None)
+    unsound: int = field(init=False, default=0)  # personal rows of this round that were not finite
     replayed: tuple[int, int] = field(init=False, default=(0, 0))  # steps asked in this round: recorded, all
 
     def __post_init__(self) -> None:
@@ -124,7 +136,7 @@ class Simulation:
         clock = self.plan.fleet.clock
         if clock is None:
             return Expected(steps=done)
-        seconds = clock.seconds(request.clients, request.steps, _bytes(request.model), view)
+        seconds = clock.seconds(request.clients, request.steps, self.plan.sent_bytes(request.model), view)
         return Expected(steps=done, seconds=seconds)
 
     def dispatch(self, request: Dispatch) -> Steps[None]:
@@ -140,7 +152,9 @@ class Simulation:
         self.dispatched = work
         if request.sequence is None:
             self._count_replayed(order, order.clients, done, view)
-            work.timing = None if clock is None else clock.run(order.clients, done, _bytes(order.model), view)
+            work.timing = (
+                None if clock is None else clock.run(order.clients, done, self.plan.sent_bytes(order.model), view)
+            )
             work.progress = _progress(order.clients, done, work.timing)
         if work.timing is not None:
             work.done = np.where(work.timing.late, 0, np.minimum(work.timing.done, done))
@@ -157,20 +171,81 @@ class Simulation:
         seconds = self._waited(work)
         late = NOBODY if work.timing is None else order.clients[work.timing.late]
         self.elapsed += seconds if len(request.clients) == len(order.clients) else 0.0  # not again for a part of it
-        came = {"clients": clients, "steps": steps, "rounds": np.full(len(clients), order.round)}
-        known: dict[str, Any] = {**came, "late": late, "seconds": seconds, "progress": work.progress}
+        returned = {"clients": clients, "steps": steps, "rounds": np.full(len(clients), order.round)}
+        known: dict[str, Any] = {**returned, "late": late, "seconds": seconds, "progress": work.progress}
         if not len(clients):
             return Returns(work=None, facts=None, **known)
         prob = self._availability_prob(clients, order)
         facts = order.weighing.facts(clients, steps, prob)
         coefficients = None if request.wants_rows else order.weighing.coefficients(facts)
         fit = self._fit(order, facts, here, coefficients, request.into)
-        answer = self.store.receive(fit, (yield fit))
+        answer = self.store.receive(fit, (yield from self._trained(fit)))
         next_rows = answer.next_rows if isinstance(answer, Trained) and fit.offset is not None else None
-        vouched = isinstance(next_rows, Tensor) and fit.offset is not None and fit.offset.table.is_spare(next_rows)
-        return Returns(
-            work=answer, facts=facts, coefficients=coefficients, availability_prob=prob, vouched=vouched, **known
+        is_own = isinstance(next_rows, Tensor) and fit.offset is not None and fit.offset.table.is_spare(next_rows)
+        weighed: dict[str, Any] = {"facts": facts, "coefficients": coefficients, "availability_prob": prob}
+        return Returns(work=answer, rows_checked=is_own, **weighed, **known)
+
+    def _trained(self, fit: Fit) -> Steps[Any]:
+        """Have an engine train clients, together with what they keep for themselves."""
+        rule = self.plan.personal
+        if rule is None or fit.on_server:
+            return (yield fit)
+        here = self._at_clients(fit.clients, fit.round, fit.model, fit.buffers, (fit.local, fit.settings))
+        learned: Learned = yield from rule.train(here, fit)
+        self.unsound += self.store.keep(fit.clients, learned)
+        return learned.sent
+
+    def _at_clients(
+        self,
+        clients: Ids,
+        round: int,
+        model: Tensor,
+        buffers: Tensor | None,
+        how: tuple[Local, Mapping[str, Floats]] | None = None,
+    ) -> AtClients:
+        """Return what a personal rule may use at these clients."""
+        assert self.store.first_model is not None
+        if self.plan.layout is None:
+            raise ConfigError("A plan with a personal rule needs the model's layout. Pass layout=task.layout to Plan.")
+        local = self.plan.local
+        if how is None:
+            view = self._view(max(round, 1), model, buffers)
+            how = (local, local.settings(clients, view))
+        return AtClients(
+            round=round,
+            streams=self.streams,
+            model=model,
+            buffers=buffers,
+            clients=clients,
+            sizes=self.population.sizes[clients],
+            local=how[0],
+            settings=how[1],
+            layout=self.plan.layout,
+            first_model=self.store.first_model,
+            tables=self.store.own_table,
         )
+
+    def evaluate(self, request: Evaluate) -> Steps[Evaluated]:
+        """Have an engine measure the model and, where every client is measured, the models that they use."""
+        measured: Evaluated = yield request
+        rule, sizes = self.plan.personal, self.population.holdout_sizes
+        if rule is None or not request.per_client or sizes is None or not sizes.any():
+            return measured
+        values: dict[str, Floats] = {}
+        holders = np.flatnonzero(sizes > 0)
+        step = max(1, ROWS_BYTES // max(1, request.model.numel() * request.model.element_size()))
+        for begin in range(0, len(holders), step):
+            clients = holders[begin : begin + step]
+            here = self._at_clients(clients, request.round, request.model, request.buffers)
+            models: Mapping[str, Tensor] = yield from settle(rule.models(here))
+            for kind, rows in models.items():
+                each: EachEvaluated = yield EvaluateEach(
+                    round=request.round, clients=clients, models=rows, buffers=request.buffers, metrics=request.metrics
+                )
+                for metric, values_by_client in (("loss", each.loss), ("accuracy", each.accuracy)):
+                    if values_by_client is not None:
+                        values.setdefault(f"{kind} {metric}", np.full(len(sizes), np.nan))[clients] = values_by_client
+        return replace(measured, personal=values, metrics=measured.metrics | means_of(values))
 
     def _waited(self, work: Dispatched) -> float:
         """Return how long the server waits for an order."""
@@ -180,7 +255,7 @@ class Simulation:
         if work.timing is not None:
             return work.timing.round_seconds
         view = self._view(order.round, order.model)
-        return float(clock.seconds(order.clients, order.steps, _bytes(order.model), view).max())
+        return float(clock.seconds(order.clients, order.steps, self.plan.sent_bytes(order.model), view).max())
 
     def _fit(self, order: Order, facts: Facts, here: Any, coefficients: Floats | None, into: Tensor | None) -> Fit:
         """Return the request that trains these clients of an order."""
@@ -223,7 +298,7 @@ class Simulation:
         place = np.searchsorted(order.clients, work.sequence)
         able = work.done[place] > 0  # the others never return
         queue, steps = work.sequence[able], work.done[place][able]
-        duration = clock.seconds(queue, steps, _bytes(order.model), view)
+        duration = clock.seconds(queue, steps, self.plan.sent_bytes(order.model), view)
         events = self.in_flight.play(queue, duration, self.seconds, (request.first, work.most_at_work))
         sent = np.sort(queue[: len(events.sent_at)])
         if len(sent):
@@ -272,6 +347,9 @@ class Simulation:
         (recorded, asked), self.replayed = self.replayed, (0, 0)
         if asked:
             record = replace(record, metrics=record.metrics | {"replay_recorded": recorded / asked})
+        if self.unsound:
+            note = f"{self.unsound} clients' own models were not finite and stay as they were"
+            record, self.unsound = replace(record, events=(*record.events, note)), 0
         yield record
 
     def _count_replayed(self, order: Order, clients: Ids, done: Ids, view: View) -> None:
@@ -327,6 +405,7 @@ ANSWERS: dict[type, Callable[[Simulation, Any], Steps[Any]]] = {
     Collect: Simulation.collect,
     Settle: Simulation.settle,
     Recall: Simulation.recall,
+    Evaluate: Simulation.evaluate,
     Record: Simulation.close,
 }
 
@@ -351,7 +430,3 @@ def _landed(flight: InFlight) -> Progress:
         seconds=flight.columns["seconds"],
         cut_off=np.zeros(len(flight.clients), dtype=bool),
     )
-
-
-def _bytes(model: Tensor) -> int:
-    return model.numel() * model.element_size()
