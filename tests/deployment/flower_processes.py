@@ -121,7 +121,7 @@ class Fleet:
         lock = os.stat(folder.run / LOCK)
         (pid,) = [pid for pid in descendants(self.pid("server")) if (lock.st_dev, lock.st_ino) in open_files(pid)]
         os.kill(pid, signal.SIGKILL)
-        wait(lambda: pid not in descendants(self.pid("server")), 60)
+        wait(lambda: not open_files(pid), 60)
 
     def end(self) -> None:
         """End everything."""

@@ -154,6 +154,28 @@ def test_contract_who_joined_late_still_belongs_when_the_run_goes_on(tmp_path: A
     assert present(folder.enrolled()).joined[2].num_examples == len(folder.hooks().load_data(2)["train"][1])
 
 
+def test_contract_a_study_says_what_departures_mean(tmp_path: Any) -> None:
+    text = STUDY.replace('control = "average"', "") + '[turnover]\non_departure = "exclude"\nreboot = "vanilla"\n'
+    folder = plain_folder(tmp_path / "one", text)
+    devices = devices_of(folder)
+
+    class Emptying(InProcess):
+        """A network that device 2 leaves when the second round is handed out."""
+
+        def push(self, parcels: Mapping[int, Parcel], seconds: float) -> dict[int, str]:
+            if any(parcel.values.get("round") == 2 for parcel in parcels.values()) and 2 in self.devices:
+                self.disconnect(2, says_goodbye=True)
+            return super().push(parcels, seconds)
+
+    with Emptying(devices) as transport:
+        serve(folder, transport, poll_seconds=0.01)
+    events = [event for told in load(folder.run).rounds["events"] for event in told]
+    assert "client 2 left and is excluded" in events
+    folder.study.write_text(text + '[asynchrony]\nuse = "fedbuff"\n')
+    with pytest.raises(ConfigError, match="arrivals, departures and server rounds need rounds that all clients share"):
+        load_deployed_study(folder.study)
+
+
 def test_contract_label_counts_are_kept_where_every_device_allows_them(tmp_path: Any) -> None:
     for allows, is_known in ((("labels",), True), ((), False)):
         folder = plain_folder(tmp_path / str(is_known), STUDY.replace("rounds = 4", "rounds = 1"))

@@ -126,7 +126,8 @@ def test_engine_an_evaluation_in_blocks_is_the_evaluation(
     request = Evaluate(round=1, model=model, buffers=None, per_client=per_client, clients=members)
     questions: list[Question] = [(task, replace(request, model=model * factor)) for factor in (1, 2)]
     engine = InBlocks()
-    for one, other in zip(Sequential().answer(questions), engine.answer(questions), strict=True):
+    whole: list[Any] = Sequential().answer(questions)
+    for one, other in zip(whole, engine.answer(questions), strict=True):
         assert one.metrics.keys() == other.metrics.keys()
         for name, value in one.metrics.items():
             assert other.metrics[name] == pytest.approx(value, rel=1e-12)

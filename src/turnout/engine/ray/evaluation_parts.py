@@ -27,12 +27,12 @@ class Split(NamedTuple):
     @property
     def share(self) -> float:
         """Share of the test set that these rows are."""
-        return (self.rows.stop - self.rows.start) / max(self.size, 1)
+        return float((self.rows.stop - self.rows.start) / max(self.size, 1))
 
     @property
     def has_clients(self) -> bool:
         """Whether hold-outs are measured."""
-        return self.clients.stop > self.clients.start
+        return bool(self.clients.stop > self.clients.start)
 
 
 def evaluated_samples(federation: Federation, request: Evaluate) -> Floats:

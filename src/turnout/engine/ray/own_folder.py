@@ -7,18 +7,49 @@ what a killed process left is removed when the next cluster starts.
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # on Windows: nothing is locked, and nothing removed
-    fcntl = None  # type: ignore[assignment]
-
 SHORT = "/tmp" if os.path.isdir("/tmp") else None  # sockets lie in it, and the path of a socket is short
 PREFIX = "turnout-ray-"
 LOCK = "process.lock"
+
+if sys.platform == "win32":  # nothing is locked, and nothing that was left is removed
+
+    def _is_locked(handle: int) -> bool:
+        return False
+
+    def _abandoned() -> Iterator[Path]:
+        yield from ()
+
+else:
+    import fcntl
+
+    def _is_locked(handle: int) -> bool:
+        """Lock a file; return whether another process has locked it."""
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+    def _abandoned() -> Iterator[Path]:
+        """Yield the folders of this user whose process has ended."""
+        for folder in Path(SHORT or tempfile.gettempdir()).glob(f"{PREFIX}*"):
+            try:
+                found = folder.lstat()
+                if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                    continue
+                handle = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            except OSError:  # it has no lock: it is being made, or something else
+                continue
+            try:
+                if not _is_locked(handle):
+                    yield folder
+            finally:
+                os.close(handle)
 
 
 class OwnFolder:
@@ -31,8 +62,7 @@ class OwnFolder:
         self.name = self._folder.name
         new = Path(self.name, f"{LOCK}.new")
         self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
-        if fcntl is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        _is_locked(self._lock)
         new.rename(Path(self.name, LOCK))  # nobody sees the file before it is locked
 
     def remove(self) -> None:
@@ -41,24 +71,3 @@ class OwnFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-def _abandoned() -> Iterator[Path]:
-    """Yield the folders of this user whose process has ended."""
-    if fcntl is None:
-        return
-    for folder in Path(SHORT or tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        try:
-            found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-                continue
-            handle = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:  # it has no lock: it is being made, or somebody else's
-            continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield folder
-        except BlockingIOError:  # its process lives
-            pass
-        finally:
-            os.close(handle)
