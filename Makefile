@@ -6,7 +6,7 @@ SUPPORTED := import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] < 
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
-.PHONY: install demo test lint bench bench-peers bench-ray digests interoperability docs
+.PHONY: install demo test test-ray test-flower lint bench bench-peers bench-ray digests interoperability docs
 .NOTPARALLEL:
 
 install: $(VENV)/.installed-dev
@@ -28,9 +28,28 @@ demo: $(VENV)/.installed-dev
 	@$(BIN)/turnout report runs/demo
 	@echo "Everything it found is in runs/demo. The command is $(BIN)/turnout."
 
-# Two workers with one operation thread each: tests are many and small.
+# Two workers with one operation thread each: tests are many and small. Tests on clusters and devices are targets of
+# their own.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 test: $(VENV)/.installed-dev
-	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not ray and not flower"
+
+# Real Ray clusters, in a network namespace with loopback alone: as root, and with the command ip. In one process, whose
+# tests share a cluster.
+test-ray: $(VENV)/.installed-dev $(VENV)/.installed-ray
+	@$(ONE_THREAD) $(BIN)/python -m pytest tests/engine/ray
+
+# Real SuperLinks and SuperNodes on loopback. Flower has an environment of its own: it needs other versions of packages
+# that the trackers need, too.
+FLOWER := .venv-flower
+test-flower: $(FLOWER)/.installed
+	@$(ONE_THREAD) $(FLOWER)/bin/python -m pytest tests/deployment
+
+$(FLOWER)/.installed: pyproject.toml $(VENV)/.installed-dev
+	@test -x $(FLOWER)/bin/python || $(BIN)/python -m venv $(FLOWER)
+	@echo "Installing turnout[dev,flower] into $(FLOWER): a minute or two the first time"
+	@$(FLOWER)/bin/python -m pip install -qq $(if $(CI),--constraint .ci/constraints-flower.txt) --editable '.[dev,flower]'
+	@touch $@
 
 lint: $(VENV)/.installed-dev
 	@$(BIN)/ruff check

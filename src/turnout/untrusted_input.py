@@ -22,7 +22,7 @@ def as_written(where: str) -> Iterator[None]:
     except UNLIKELY as error:
         raise JournalError(
             f"{where} holds values that turnout did not write ({in_brief(error)}). "
-            "Bring back a good copy, or run the study again in another folder with --out."
+            "Bring back a good copy, or run the study again in another output folder."
         ) from error
 
 

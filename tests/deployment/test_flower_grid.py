@@ -1,5 +1,8 @@
 """Parcels as the content of Flower messages, and back."""
 
+import time
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'turnout[
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from turnout.world.deployment.flower_grid import from_record, to_record
+from turnout.world.deployment.flower_grid import FlowerGrid, from_record, to_record
 from turnout.world.deployment.parcel import BadParcelError, Parcel
 
 pytestmark = pytest.mark.flower
@@ -36,6 +39,40 @@ def stranger(**changes: object) -> RecordDict:
     for name, value in changes.items():
         record[name] = value
     return record
+
+
+@dataclass
+class Listed:
+    """What a SuperLink lists of a node."""
+
+    public_key: bytes
+    online_until: float
+    node_id: int = 7
+    last_activated_at: str = "then"
+
+
+@dataclass
+class Grid:
+    """The nodes that a SuperLink lists."""
+
+    listed: list[Listed]
+
+    def get_nodes(self) -> list[Listed]:
+        return self.listed
+
+
+def test_golden_a_node_that_disappears_before_its_time_has_said_goodbye() -> None:
+    now = time.time()
+    grid = Grid([Listed(b"polite", now + 50), Listed(b"killed", now + 1), Listed(b"unknown", now + 50)])
+    transport = FlowerGrid(grid, {b"polite": 0, b"killed": 1})
+    assert sorted(transport.nodes()) == [0, 1]
+    assert transport.departed() == set()
+    first, grid.listed = grid.listed, []
+    assert transport.nodes() == {}
+    assert transport.departed() == {0}
+    grid.listed = first
+    assert sorted(transport.nodes()) == [0, 1]
+    assert transport.departed() == set()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from tests.support.command import Said, Turnout
 from tests.support.optional import present
 from tests.support.runs import models_of
+from turnout.aggregation import FedNova
 from turnout.data.federation import from_clients
 from turnout.deploy.apps import make_device
 from turnout.deploy.check import check
@@ -22,6 +24,7 @@ from turnout.deploy.folder import Folder
 from turnout.deploy.launch import check_server
 from turnout.deploy.serving import serve
 from turnout.errors import ConfigError, JournalError
+from turnout.fleet import replay
 from turnout.journal import load
 from turnout.local import SGD
 from turnout.models import Softmax
@@ -108,6 +111,30 @@ def test_identity_a_served_study_is_the_simulation_and_goes_on_from_its_journal(
     assert load(whole.run).client_accuracy["accuracy"].notna().all()
 
 
+def test_identity_a_replay_of_a_deployment_has_its_devices_steps_and_model(tmp_path: Any) -> None:
+    folder = plain_folder(tmp_path / "one", STUDY.replace('control = "average"', '[aggregation]\nuse = "fednova"'))
+    (folder.path / "deployment.toml").write_text("devices = 3\n[limits]\nwait_seconds = 20\ndeadline_seconds = 25\n")
+    devices, ticks = devices_of(folder), iter(range(10**9))
+    devices[1].clock = lambda: next(ticks) * 15.0  # the look after the second of three steps is past the deadline
+    with InProcess(devices) as transport:
+        serve(folder, transport, poll_seconds=0.01)
+    recorded = load(folder.run).clients
+    assert recorded["local_steps"].tolist() == [3, 2, 3] * 4
+    data = [folder.hooks().load_data(number)["train"] for number in range(3)]
+    study = Study(
+        data=from_clients(data, num_classes=10), model=Softmax(), local=SGD(lr=0.1, steps=3, batch_size=5), rounds=4,
+        aggregation=FedNova(), fleet=replay(run=folder.run, deadline_seconds=25),
+    )  # fmt: skip
+    result = study.run(engine="sequential", progress=False)
+    assert result.loaded.clients["local_steps"].tolist() == recorded["local_steps"].tolist()
+    assert (result.loaded.rounds["replay_recorded"].dropna() == 1).all()
+    (model,) = models_of(result).values()
+    assert float((model - model_of(folder)).abs().max()) < 1e-6
+    longer = replace(study, fleet=replay(run=folder.run, deadline_seconds=50)).run(engine="sequential", progress=False)
+    assert longer.loaded.clients["local_steps"].tolist() == [3, 3, 3] * 4  # 12.5 s a step
+    assert (longer.loaded.rounds["replay_recorded"].dropna() == 2 / 3).all()  # how long the third takes is not known
+
+
 def test_contract_who_joined_late_still_belongs_when_the_run_goes_on(tmp_path: Any) -> None:
     folder = plain_folder(tmp_path / "one", STUDY.replace('control = "average"', ""))
     limits = "[limits]\nwait_seconds = 20\nstart_with = 2\n"
@@ -125,6 +152,28 @@ def test_contract_who_joined_late_still_belongs_when_the_run_goes_on(tmp_path: A
     assert [event for event in events if "arrived" in event or "left" in event] == ["client 2 arrived"]
     assert loaded.rounds["answered"].tolist()[-1] == 3
     assert present(folder.enrolled()).joined[2].num_examples == len(folder.hooks().load_data(2)["train"][1])
+
+
+def test_contract_a_study_says_what_departures_mean(tmp_path: Any) -> None:
+    text = STUDY.replace('control = "average"', "") + '[turnover]\non_departure = "exclude"\nreboot = "vanilla"\n'
+    folder = plain_folder(tmp_path / "one", text)
+    devices = devices_of(folder)
+
+    class Emptying(InProcess):
+        """A network that device 2 leaves when the second round is handed out."""
+
+        def push(self, parcels: Mapping[int, Parcel], seconds: float) -> dict[int, str]:
+            if any(parcel.values.get("round") == 2 for parcel in parcels.values()) and 2 in self.devices:
+                self.disconnect(2, says_goodbye=True)
+            return super().push(parcels, seconds)
+
+    with Emptying(devices) as transport:
+        serve(folder, transport, poll_seconds=0.01)
+    events = [event for told in load(folder.run).rounds["events"] for event in told]
+    assert "client 2 left and is excluded" in events
+    folder.study.write_text(text + '[asynchrony]\nuse = "fedbuff"\n')
+    with pytest.raises(ConfigError, match="arrivals, departures and server rounds need rounds that all clients share"):
+        load_deployed_study(folder.study)
 
 
 def test_contract_label_counts_are_kept_where_every_device_allows_them(tmp_path: Any) -> None:
@@ -150,8 +199,13 @@ def test_error_a_journal_of_another_study_is_not_continued(tmp_path: Any) -> Non
     with InProcess(devices_of(folder)) as transport:
         serve(folder, transport, poll_seconds=0.01)
         folder.study.write_text(STUDY.replace("lr = 0.1", "lr = 0.2"))
-        with pytest.raises(JournalError, match="already holds the study 'small' with other settings"):
+        with pytest.raises(JournalError, match="already holds the study 'small' with other settings") as refused:
             serve(folder, transport, poll_seconds=0.01)
+        assert str(refused.value).endswith(f"is {folder.run}: rename it, and the next run begins anew.")
+        assert "--out" not in str(refused.value)
+        folder.run.rename(folder.path / "earlier")
+        serve(folder, transport, poll_seconds=0.01)
+    assert [len(load(place).rounds) for place in (folder.run, folder.path / "earlier")] == [5, 2]
 
 
 def test_error_too_few_devices_is_told_with_the_setting(tmp_path: Any) -> None:

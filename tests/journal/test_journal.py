@@ -158,7 +158,7 @@ def test_contract_a_round_in_which_nobody_is_up_is_written() -> None:
 
 
 def test_error_a_second_journal_in_one_process_is_refused(tmp_path: Path) -> None:
-    with journal(tmp_path), pytest.raises(JournalError, match="choose another folder with --out"):
+    with journal(tmp_path), pytest.raises(JournalError, match="choose another output folder"):
         journal(tmp_path)
 
 
@@ -168,7 +168,7 @@ def test_error_a_second_journal_in_one_process_is_refused(tmp_path: Path) -> Non
         (
             "watches",
             0.1,
-            "already holds another study, 'phones'; nothing was changed. Choose another folder with --out",
+            "already holds another study, 'phones'; nothing was changed. Choose another output folder",
         ),
         ("phones", 0.2, r"already holds the study 'phones' with other settings \(lr\); nothing was changed"),
     ],

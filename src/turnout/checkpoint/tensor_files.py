@@ -115,7 +115,7 @@ def verify(folder: Path, stored: Stored) -> None:
     if not path.is_file():
         raise JournalError(
             f"{folder} has lost {stored.name}, which its journal needs; nothing was changed. "
-            "Bring the file back, or run the study again in another folder with --out."
+            "Bring the file back, or run the study again in another output folder."
         )
     digest = sha256()
     with open(path, "rb") as file:
@@ -124,7 +124,7 @@ def verify(folder: Path, stored: Stored) -> None:
     if path.stat().st_size != stored.bytes or digest.hexdigest() != stored.sha256:
         raise JournalError(
             f"{path} is not as it was written (its checksum differs); nothing was changed. "
-            "Bring back a good copy, or run the study again in another folder with --out."
+            "Bring back a good copy, or run the study again in another output folder."
         )
 
 
@@ -134,7 +134,7 @@ def located(folder: Path, name: str) -> Path:
     if not NAME.fullmatch(name):
         raise JournalError(
             f"The journal in {folder} names a file {name!r} that turnout does not write; nothing was changed. "
-            "Run the study again in another folder with --out."
+            "Run the study again in another output folder."
         )
     is_own_folder(path.parent)
     is_own_file(path)

@@ -37,9 +37,7 @@ def carry_out(
         worker = engine_named(engine, deterministic=deterministic, address=address)
         result = _run(study, folder, worker, deterministic, accept_changed_data)
     if result.was_finished:
-        typer.echo(
-            f"{folder} already holds all results of this study. To run it again, choose another folder with --out."
-        )
+        typer.echo(f"{folder} already holds all results of this study. To run it again, choose another output folder.")
     try:
         print_comparison(result.comparison())
     except TurnoutError as error:  # a study without a test set has nothing to compare

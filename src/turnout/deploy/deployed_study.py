@@ -26,7 +26,8 @@ SIMULATED = {
     "personal": "devices do not train models of their own yet",
 }
 STAND_IN = 'data={use="turnout.world.deployment.device_samples:OnDevices"}'
-CLOCK = 'fleet={clock={use="turnout.world.deployment.real_fleet:WallClock"}}'
+CLOCK = 'fleet.clock={use="turnout.world.deployment.real_fleet:WallClock"}'
+MEMBERSHIP = 'fleet.membership={use="turnout.world.deployment.real_fleet:Connecting"}'  # what `turnover` needs
 
 
 def load_deployed_study(file: Path) -> Study:
@@ -35,7 +36,8 @@ def load_deployed_study(file: Path) -> Study:
     for section, node in _simulated(root):
         wrong.add(node.where, f"A deployment has no [{section}]: {SIMULATED[section]}. Remove the section.")
     wrong.raise_any()
-    study = load_study(file, [STAND_IN, CLOCK], allow_code=True)
+    fleet = [CLOCK, MEMBERSHIP] if "turnover" in root.value else [CLOCK]
+    study = load_study(file, [STAND_IN, *fleet], allow_code=True)
     if study.arms or len(study.all_seeds) != 1:
         raise ConfigError(
             f"{file}: A deployment is one run; got {max(len(study.arms), 1)} arms and {len(study.all_seeds)} seeds. "

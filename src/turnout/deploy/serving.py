@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.deploy.deployed_study import federation_of, load_deployed_study, server_samples
 from turnout.deploy.folder import Enrolment, Folder
-from turnout.errors import ConfigError, TurnoutError
+from turnout.errors import ConfigError, JournalError, TurnoutError
 from turnout.requests import Record
 from turnout.safe_files import written
 from turnout.study.running import Result, run_study
@@ -22,7 +22,12 @@ def serve(folder: Folder, transport: Transport, *, poll_seconds: float = 0.5, ro
     """Run a deployment's study on the devices of a transport, from its beginning or from its journal."""
     mailbox = Mailbox(transport, poll_seconds=poll_seconds)
     try:
-        return _serve(folder, mailbox, rounds)
+        try:
+            return _serve(folder, mailbox, rounds)
+        except JournalError as error:
+            raise JournalError(
+                f"{error} The output folder of a deployment is {folder.run}: rename it, and the next run begins anew."
+            ) from error
     except TurnoutError as error:  # whoever started the run may not see what this process says
         _Status(folder, mailbox, rounds or 0).write(None, str(error))
         raise

@@ -117,7 +117,7 @@ class Evaluator:
         return Scored(loss=loss, samples=len(samples) * len(loss))
 
     def _test_metrics(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[dict[str, float]]:
-        tests = [_test_set(task, request) for task, request in zip(tasks, requests, strict=True)]
+        tests = [evaluation_samples(task, request) for task, request in zip(tasks, requests, strict=True)]
         metrics: list[dict[str, float]] = [{} for _ in requests]
         groups: dict[int, list[int]] = {}
         for at, test in enumerate(tests):
@@ -246,7 +246,7 @@ def _classes(task: Task, request: Evaluate | EvaluateEach) -> int | None:
     return task.federation.num_classes if "accuracy" in request.metrics else None
 
 
-def _test_set(task: Task, request: Evaluate) -> Samples | None:
+def evaluation_samples(task: Task, request: Evaluate) -> Samples | None:
     """Return the test set, or the hold-outs of the clients that are now in the objective."""
     holdout = task.federation.holdout
     if request.clients is None or holdout is None:

@@ -37,7 +37,7 @@ def with_changes(database: sqlite3.Connection, facts: dict[str, Any], data: Data
         if not data.is_accepted:
             raise JournalError(
                 f"{where} the data of arm {arm!r} with seed {seed} is not what it began with: its digest was "
-                f"{before} and is {now}. Bring the data back, run the study again in another folder with --out, or "
+                f"{before} and is {now}. Bring the data back, run the study again in another output folder, or "
                 "go on with --accept-changed-data (accept_changed_data=True in Python), which is noted."
             )
         changes.append({"arm": arm, "seed": seed, "before": before, "now": now})
@@ -52,7 +52,7 @@ def check_clients(database: sqlite3.Connection, folder: Path | None, run: int, n
         if before != now:
             raise JournalError(
                 f"{folder}: arm {arm!r} with seed {seed} began with {before} clients and its data has {now} now, so it "
-                "cannot go on. Run the study again in another folder with --out."
+                "cannot go on. Run the study again in another output folder."
             )
 
 

@@ -66,7 +66,7 @@ def _decoding() -> Iterator[None]:
     except (ValueError, IndexError, TypeError, OverflowError, MemoryError, zlib.error) as error:
         raise JournalError(
             f"The journal holds bytes that turnout did not write ({error}); nothing was changed. "
-            "Bring back a good copy, or run the study again in another folder with --out."
+            "Bring back a good copy, or run the study again in another output folder."
         ) from error
 
 

@@ -359,7 +359,7 @@ def _facts(rows: list[tuple[Any, ...]], folder: Path | None) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError) as error:
         raise JournalError(
             f"The journal in {folder} holds no study, or one that turnout did not write; nothing was changed. "
-            "Bring back a good copy, or run the study again in another folder with --out."
+            "Bring back a good copy, or run the study again in another output folder."
         ) from error
 
 

@@ -57,7 +57,7 @@ class Lock:
             if is_being_written(folder) or time.monotonic() > give_up:
                 raise JournalError(
                     f"{folder} is being written by another run{_process(self._path)}; nothing was changed. "
-                    "Wait until it ends, or choose another folder with --out."
+                    "Wait until it ends, or choose another output folder."
                 )
             time.sleep(PAUSE_SECONDS)  # only readers hold it
         self._handle = handle

@@ -58,11 +58,11 @@ def _check_header(path: Path) -> None:
     if len(header) < 100 or not header.startswith(MAGIC):
         why = "it is empty" if not header else "file is not a database"
         raise JournalError(
-            f"{path} cannot be read as a journal ({why}); nothing was changed. Choose another folder with --out."
+            f"{path} cannot be read as a journal ({why}); nothing was changed. Choose another output folder."
         )
     if header[MODE_AT] != WAL_MODE:
         raise JournalError(
-            f"{path} is a database but not a journal; nothing was changed. Choose another folder with --out."
+            f"{path} is a database but not a journal; nothing was changed. Choose another output folder."
         )
 
 

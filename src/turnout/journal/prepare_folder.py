@@ -48,7 +48,7 @@ def prepare_folder(folder: Path, study: StudyRow, data: Data, stack: ExitStack) 
 def _check_folder(folder: Path) -> None:
     """Raise if the folder holds files that are not turnout's, or links that lead out of it."""
     if folder.exists() and not folder.is_dir():
-        raise JournalError(f"{folder} is a file; nothing was changed. Choose a folder with --out.")
+        raise JournalError(f"{folder} is a file; nothing was changed. Choose an output folder.")
     check_own_files(folder)
     if not folder.is_dir() or (folder / FILE).exists():
         return
@@ -59,5 +59,5 @@ def _check_folder(folder: Path) -> None:
         shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
         raise JournalError(
             f"{folder} holds other files ({shown}) and no journal; nothing was changed. "
-            "Choose an empty or new folder with --out."
+            "Choose an empty or new output folder."
         )

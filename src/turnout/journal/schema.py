@@ -77,26 +77,26 @@ def check_version(database: sqlite3.Connection, where: str) -> None:
         raise
     except sqlite3.DatabaseError as error:
         raise JournalError(
-            f"{where} cannot be read as a journal ({error}); nothing was changed. Choose another folder with --out."
+            f"{where} cannot be read as a journal ({error}); nothing was changed. Choose another output folder."
         ) from None
     if not has_study_table:
         raise JournalError(
-            f"{where} is a database but not a journal; nothing was changed. Choose another folder with --out."
+            f"{where} is a database but not a journal; nothing was changed. Choose another output folder."
         )
     if version < VERSION:
         raise JournalError(
             f"{where} was written by an earlier turnout: its format is {version}, this turnout reads {VERSION}; "
-            "nothing was changed. Run the study again, in another folder with --out."
+            "nothing was changed. Run the study again, in another output folder."
         )
     if version == VERSION and has_other_tables(database):
         raise JournalError(
             f"{where} has other tables than turnout makes; nothing was changed. "
-            "Bring back a good copy, or run the study again in another folder with --out."
+            "Bring back a good copy, or run the study again in another output folder."
         )
     if version > VERSION:
         raise JournalError(
             f"{where} was written by a later turnout: its format is {version}, this turnout reads up to {VERSION}; "
-            "nothing was changed. Upgrade turnout, or choose another folder with --out."
+            "nothing was changed. Upgrade turnout, or choose another output folder."
         )
 
 

@@ -47,9 +47,7 @@ def check_can_resume(database: sqlite3.Connection, folder: Path, study: StudyRow
     name, config, facts = database.execute("SELECT name, config, facts FROM study").fetchone()
     difference = _difference((name, json.loads(config)), (study.name, json.loads(study.config)))
     if difference:
-        raise JournalError(
-            f"{folder} already holds {difference}; nothing was changed. Choose another folder with --out."
-        )
+        raise JournalError(f"{folder} already holds {difference}; nothing was changed. Choose another output folder.")
     earlier: dict[str, Any] = json.loads(facts)
     return EarlierFacts(earlier, with_changes(database, earlier, data, f"{folder}: nothing was changed, for"))
 
@@ -76,7 +74,7 @@ def _check_sound(database: sqlite3.Connection, folder: Path) -> None:
     if damage is not None:
         raise JournalError(
             f"{folder / FILE} is damaged ({damage}); nothing was changed. "
-            "Bring back a good copy of the folder, or run the study again in another folder with --out."
+            "Bring back a good copy of the folder, or run the study again in another output folder."
         )
     for stored in files_of(database):
         verify(folder, stored)

@@ -131,7 +131,7 @@ class RunGroup:
         return JournalError(
             f"{self.journal.folder} cannot resume from its checkpoint ({in_brief(error)}): the checkpoint was changed, "
             "this machine cannot run it, or a rule of your own cannot continue from its saved memory. "
-            "Bring back a good copy, or run the study again in another folder with --out."
+            "Bring back a good copy, or run the study again in another output folder."
         )
 
     def _save(self, store: CheckpointStore, round: int, ended: list[int]) -> Save:

@@ -1,1 +1,1 @@
-"""Who answers the round: a simulation of clients on an engine."""
+"""Who answers the round: a simulation of clients on an engine, or real devices."""

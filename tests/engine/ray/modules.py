@@ -21,3 +21,20 @@ class Slow(nn.Module):
             time.sleep(self.seconds)
         out: Tensor = self.layer(x)
         return out
+
+
+FIRST = 1e3  # size of the inputs of the client that LateFirst is late for
+
+
+class LateFirst(nn.Module):
+    """A network whose first client takes longer than all others: its block comes back last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and float(x.detach().abs().max()) > FIRST / 2:  # no tracer follows that
+            time.sleep(0.3)
+        out: Tensor = self.layer(x)
+        return out

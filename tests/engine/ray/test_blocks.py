@@ -1,7 +1,7 @@
 """Blocks are cut by the work alone, and their answers put together are the answer to the whole."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,38 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.in_blocks import InBlocks
 from tests.support.runs import run
 from tests.support.same_values import same
 from tests.support.tasks import blob_task
 from turnout.coordinator import Plan
-from turnout.engine import EngineWrapper, Sequential
+from turnout.data.federation import Held
+from turnout.engine import Sequential
 from turnout.engine.ray import blocks
-from turnout.engine.ray.blocks import blocks_of, part
-from turnout.engine.ray.merging import Merge
+from turnout.engine.ray.blocks import blocks_of
 from turnout.engine.task import Question
 from turnout.local import SGD
-from turnout.requests import Fit, Probe, Score
+from turnout.requests import Evaluate, Fit, Probe, Score
 from turnout.row_table import TableExcerpt
 from turnout.selection import PowerOfChoice
 from turnout.streams import Streams
-
-
-class InBlocks(EngineWrapper):
-    """The reference engine, asked block by block as workers are."""
-
-    def __init__(self) -> None:
-        super().__init__(Sequential())
-        self.most_blocks = 0
-
-    def answer(self, questions: Any) -> Any:
-        merges = [Merge(request) for _, request in questions]
-        cut = blocks_of(questions)
-        self.most_blocks = max(self.most_blocks, len(cut))
-        for block in cut:
-            asked = [(questions[q][0], part(questions[q][1], items)) for q, items in block]
-            for (q, items), answer in zip(block, super().answer(asked), strict=True):
-                merges[q].add(items, answer)
-        return [merge.answer() for merge in merges]
 
 
 @pytest.fixture(autouse=True)
@@ -79,10 +62,17 @@ def test_golden_blocks_have_about_equal_work() -> None:
     assert [blocks._divisible(most) for most in (0, 1, 2, 3, 5, 6, 9, 20, 48, 63)] == [1, 1, 2, 3, 4, 6, 8, 16, 48, 48]
 
 
-@pytest.mark.parametrize("control", ["none", "average"])
-def test_engine_a_round_in_blocks_is_the_round(control: Literal["none", "average"]) -> None:
-    task, engine = blob_task(13), InBlocks()
-    local = replace(SGD(lr=0.1, batch_size=4, steps=3), control=control)
+PLAIN = SGD(lr=0.1, batch_size=4, steps=3)
+SOLVERS = {
+    "plain": PLAIN,
+    "control variates": replace(PLAIN, control="average"),
+    "kept momentum": replace(PLAIN, momentum=0.5, momentum_reset="never"),
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_engine_a_round_in_blocks_is_the_round(name: str) -> None:
+    task, engine, local = blob_task(13), InBlocks(), SOLVERS[name]
     plan = Plan(local=local, rounds=3, selection=PowerOfChoice(cohort_size=9, pool_size=12))
     whole, records = run(task, plan)
     cut, again = run(task, plan, engine=engine)
@@ -111,6 +101,50 @@ def test_engine_scores_and_probes_in_blocks_are_the_same() -> None:
         for name in ("loss", "gradient", "samples"):
             torch.testing.assert_close(getattr(one, name, None), getattr(other, name, None))
     assert engine.most_blocks > 6
+
+
+def holdouts(clients: int, seed: int = 0) -> Held:
+    """Hold-outs of 0 to 6 samples each, in another order than the clients'."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 7, clients)
+    count = int(sizes.sum())
+    x, y = torch.from_numpy(rng.normal(size=(count, 4))), torch.from_numpy(rng.integers(0, 3, count))
+    return Held(x, y, np.concatenate([[0], np.cumsum(sizes)]), torch.from_numpy(rng.permutation(count)))
+
+
+@pytest.mark.parametrize("has_test", [False, True])
+@pytest.mark.parametrize("of_members", [False, True])
+@pytest.mark.parametrize("per_client", [False, True])
+def test_engine_an_evaluation_in_blocks_is_the_evaluation(
+    has_test: bool, of_members: bool, per_client: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_WORK", 2e3)
+    monkeypatch.setattr(blocks, "BLOCK_SAMPLES", 3)
+    task = blob_task(13)
+    held = replace(task.federation, holdout=holdouts(13), test=task.federation.test if has_test else None)
+    task, model = replace(task, federation=held), task.layout.flatten(task.module)
+    members = np.array([1, 2, 5, 7, 8, 12]) if of_members else None
+    request = Evaluate(round=1, model=model, buffers=None, per_client=per_client, clients=members)
+    questions: list[Question] = [(task, replace(request, model=model * factor)) for factor in (1, 2)]
+    engine = InBlocks()
+    whole: list[Any] = Sequential().answer(questions)
+    for one, other in zip(whole, engine.answer(questions), strict=True):
+        assert one.metrics.keys() == other.metrics.keys()
+        for name, value in one.metrics.items():
+            assert other.metrics[name] == pytest.approx(value, rel=1e-12)
+        assert (other.client_loss is None) == (other.client_accuracy is None) == (not per_client)
+        if per_client:
+            np.testing.assert_allclose(other.client_loss, one.client_loss, rtol=1e-12)
+            np.testing.assert_allclose(other.client_accuracy, one.client_accuracy, rtol=1e-12)
+    assert engine.most_blocks > 3 or not (has_test or of_members or per_client)
+
+
+def test_golden_an_evaluation_without_samples_has_no_metrics() -> None:
+    task = blob_task(3)
+    task = replace(task, federation=replace(task.federation, test=None))
+    request = Evaluate(round=1, model=task.layout.flatten(task.module), buffers=None, per_client=True)
+    (answer,) = InBlocks().answer([(task, request)])
+    assert (answer.metrics, answer.client_loss, answer.client_accuracy) == ({}, None, None)
 
 
 def test_contract_an_excerpt_has_rows_under_their_clients_ids() -> None:

@@ -8,22 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.engine.ray.modules import Slow
-from tests.support.engine_requests import answered
+from tests.engine.ray.modules import FIRST, LateFirst, Slow
+from tests.support.engine_requests import answered, request
+from tests.support.in_blocks import InBlocks
 from tests.support.ray_cluster import KeptOpen, wait_until
 from tests.support.runs import models_of
 from tests.support.tasks import blob_federation, blob_task
-from turnout import Study, arm
+from turnout import Study, arm, losses
 from turnout.aggregation import FedAvg, Median
-from turnout.engine import Ray, Sequential
+from turnout.data.federation import from_clients
+from turnout.engine import Ray, Sequential, Task, Vectorised
 from turnout.errors import ConfigError, EngineError
 from turnout.filtering import Greedy
 from turnout.local import SGD
 from turnout.requests import Evaluate
+from turnout.row_table import RowTable
 from turnout.selection import PowerOfChoice, Uniform
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("cluster", "small_blocks")]
@@ -53,12 +57,13 @@ def study() -> Study:
         model=lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double(),
         local=sgd,
         rounds=3,
-        seeds=2,
+        seeds=1,
         selection=Uniform(cohort_size=15),
         arms=(
             arm("FedAvg", aggregation=FedAvg()),
             arm("median", aggregation=Median()),
             arm("SCAFFOLD", local=replace(sgd, control="average")),
+            arm("kept momentum", local=replace(sgd, momentum=0.5, momentum_reset="never")),
             arm("power of choice", selection=PowerOfChoice(cohort_size=8, pool_size=16)),
             arm("filter", filtering=Greedy(), selection=Uniform(cohort_size=5)),
             arm("running statistics", model=Normalised, local=replace(sgd, batch_size=64)),
@@ -79,7 +84,9 @@ def reference() -> Models:
 def test_engine_the_same_bits_with_one_two_and_three_workers(on_three: KeptOpen, reference: Models) -> None:
     cluster = on_three.man()
     with_three = models_of(study().run(engine=on_three))
-    assert len(with_three) == 12
+    assert len(with_three) == 7
+    in_order = digests(models_of(study().run(engine=InBlocks(Vectorised(deterministic=True)))))
+    assert digests(with_three) == in_order  # as if one process had done one block after another
     for place, model in with_three.items():
         torch.testing.assert_close(model, reference[place], rtol=1e-9, atol=1e-11)
     everyone = cluster.workers
@@ -164,6 +171,34 @@ def test_engine_a_node_that_is_killed_within_a_round_changes_nothing_and_a_new_o
     again, failed = run_and_disturb(slow, on_three, tmp_path, lambda: None)
     assert not failed  # three were at work at once
     assert again == before
+
+
+def test_engine_blocks_that_come_back_out_of_order_are_added_in_order(on_three: KeptOpen) -> None:
+    rng = np.random.default_rng(0)
+    scale = [FIRST, *[1.0] * 11]
+    pairs = [(torch.tensor(s * rng.uniform(0.6, 1, (8, 4))), torch.tensor(rng.integers(0, 3, 8))) for s in scale]
+    task = Task(federation=from_clients(pairs, num_classes=3), module=LateFirst(), loss=losses.cross_entropy)
+    asked = request(task, rng.uniform(0.1, 1.0, 12), SGD(lr=0.1, batch_size=4, steps=2))
+    cluster = on_three.man()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the module cannot be stacked
+        mine = answered(on_three, task, asked)
+        theirs = answered(InBlocks(Vectorised(deterministic=True)), task, asked)
+    assert len(cluster.workers) == 3
+    assert torch.equal(mine.reduced, theirs.reduced)
+    SLOW.append(task.module)
+
+
+@pytest.mark.parametrize("has_sums", [False, True])
+def test_engine_clients_with_starts_of_their_own_are_those_of_the_reference(has_sums: bool, on_three: KeptOpen) -> None:
+    task = blob_task(13)
+    starts = RowTable(13, task.layout.flatten(task.module))
+    starts.put(np.arange(13), torch.randn(13, task.layout.size, generator=torch.Generator().manual_seed(1)).double())
+    coefficients = np.linspace(0.1, 1, 13) if has_sums else None
+    asked = request(task, coefficients, SGD(lr=0.1, batch_size=4, steps=3, momentum=0.5), starts=starts)
+    mine, theirs = (answered(engine, task, asked) for engine in (on_three, Sequential()))
+    name = "reduced" if has_sums else "delta"
+    torch.testing.assert_close(getattr(mine, name), getattr(theirs, name), rtol=1e-9, atol=1e-11)
 
 
 def test_engine_a_module_that_no_worker_could_import_travels_with_its_code(on_three: KeptOpen) -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from tests.support.ray_cluster import KeptOpen, marked, new_cluster, wait_until,
 from tests.support.runs import models_of
 from turnout import load, load_study
 from turnout.engine import Ray
+from turnout.engine.ray import cluster, own_folder
+from turnout.engine.ray.own_folder import PREFIX, SHORT, OwnFolder
 from turnout.errors import ConfigError
 
 STUDY = """\
@@ -35,6 +38,9 @@ checkpoint = { rounds = 1 }
 [selection]
 cohort_size = 4
 """
+
+
+Models = dict[int, dict[str, torch.Tensor]]
 
 
 @pytest.fixture
@@ -65,14 +71,33 @@ def has_rounds(folder: Path, count: int) -> bool:
         return False
 
 
+def is_helper(pid: int) -> bool:
+    """Whether a process is one of Ray's agents, or has just ended."""
+    try:
+        return "agent" in Path(f"/proc/{pid}/cmdline").read_text().lower()
+    except OSError:
+        return True
+
+
+def left_folders() -> set[Path]:
+    return set(Path(SHORT or tempfile.gettempdir()).glob(f"{PREFIX}*"))
+
+
 @pytest.mark.ray
 @pytest.mark.slow
-def test_contract_ctrl_c_leaves_nothing_running_and_resume_ends_with_the_same_bits(
-    small: Path, on_three: KeptOpen
+def test_contract_a_killed_or_stopped_study_leaves_nothing_and_resume_ends_with_the_same_bits(
+    small: Path, on_three: KeptOpen, whole: Models
 ) -> None:
-    others = frozenset(marked())
+    others, folders = frozenset(marked()), left_folders()
     with started(small, "run", "small.toml", "--engine", "ray") as process:
-        wait_until(lambda: has_rounds(small.parent / "runs" / "small", 2), every=0.5)
+        wait_until(lambda: has_rounds(small.parent / "runs" / "small", 2))
+        process.kill()
+    wait_until(lambda: all(is_helper(pid) for pid in set(marked()) - others), seconds=20)
+    others = frozenset(marked())  # two helpers, which end after a minute
+    (killed,) = left_folders() - folders
+    with started(small, "resume", "runs/small") as process:
+        wait_until(lambda: has_rounds(small.parent / "runs" / "small", 4))
+        assert not killed.exists()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -80,25 +105,24 @@ def test_contract_ctrl_c_leaves_nothing_running_and_resume_ends_with_the_same_bi
     assert note.startswith("note: stopping: a round that ends within 1 s is saved")
     assert said.startswith("stopped: round ")
     wait_until_gone(but=others)
-    with started(small, "resume", "runs/small") as process:
-        out, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (0, "")
-    assert out.startswith("small   1 arm x 2 seeds   120 rounds   ray   runs/small\n")
-    wait_until_gone(but=others)
-    resumed = load(small.parent / "runs" / "small")
-    for seed, model in whole_on_three(small, on_three).items():
+    assert left_folders() <= folders
+    resumed = load_study(small).run(small.parent / "runs" / "small", engine=on_three)  # on another cluster
+    for seed, model in whole.items():
         assert all(torch.equal(model[name], value) for name, value in resumed.state_dict("small", seed).items())
 
 
-def whole_on_three(small: Path, on_three: KeptOpen) -> dict[int, dict[str, torch.Tensor]]:
-    """Return the models of the study, never stopped, on another cluster with another number of workers."""
-    result = load_study(small).run(engine=on_three)
+@pytest.fixture(scope="module")
+def whole(on_three: KeptOpen, tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """The models of the study, never stopped, by seed."""
+    file = tmp_path_factory.mktemp("whole") / "small.toml"
+    file.write_text(STUDY)
+    result = load_study(file).run(engine=on_three)
     return {seed: result.state_dict("small", seed) for seed in (0, 1)}
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_contract_a_study_outlives_its_cluster(small: Path, on_three: KeptOpen) -> None:
+def test_contract_a_study_outlives_its_cluster(small: Path, on_three: KeptOpen, whole: Models) -> None:
     lost, folder = new_cluster(1), small.parent / "runs" / "small"
     with started(small, "run", "small.toml", "--engine", "ray", "--address", lost.address) as process:
         wait_until(lambda: has_rounds(folder, 2), every=0.5)
@@ -115,13 +139,32 @@ def test_contract_a_study_outlives_its_cluster(small: Path, on_three: KeptOpen) 
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the same engine: no other circumstances
         on_cluster = load_study(small).run(folder, engine=on_three)
-    with pytest.warns(UserWarning, match=r"goes on in other circumstances \(engine was ray and is vectorised"):
+    with pytest.warns(UserWarning, match=r"resumes in another environment \(engine was ray and is vectorised"):
         here = models_of(load_study(small).run(there))
-    for seed, model in whole_on_three(small, on_three).items():
+    for seed, model in whole.items():
         ended = on_cluster.state_dict("small", seed)
         assert all(torch.equal(model[name], value) for name, value in ended.items())
         flat = torch.cat([value.flatten() for value in ended.values()])
         torch.testing.assert_close(here["small", seed], flat, rtol=1e-4, atol=1e-5)
+
+
+def test_contract_a_folder_goes_with_its_process_and_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_folder, "SHORT", str(tmp_path))
+    code = "import own_folder; own_folder.SHORT = '.'; kept = own_folder.OwnFolder();"
+    beside = {**os.environ, "PYTHONPATH": str(Path(own_folder.__file__).parent)}  # the module alone starts quickly
+    for ending in ("", "import os; os.kill(os.getpid(), 9)"):
+        subprocess.run([sys.executable, "-c", code + ending], cwd=tmp_path, env=beside, check=not ending)
+    (killed,) = tmp_path.iterdir()
+    (tmp_path / f"{PREFIX}mine").mkdir()  # somebody else's: it has no lock
+    living = OwnFolder()
+    assert not killed.exists()
+    another = OwnFolder()
+    assert {Path(living.name), Path(another.name), tmp_path / f"{PREFIX}mine"} == set(tmp_path.iterdir())
+    living.remove()
+    another.remove()
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"{PREFIX}mine"]
 
 
 @pytest.fixture
@@ -142,8 +185,9 @@ def test_error_without_ray_the_extra_is_named(turnout: Turnout, small: Path, mon
 
 @pytest.mark.parametrize("is_somebody_there", [False, True])
 def test_error_an_address_where_no_cluster_answers_is_told_within_seconds(
-    is_somebody_there: bool, ray_library: Any, turnout: Turnout, small: Path
+    is_somebody_there: bool, ray_library: Any, turnout: Turnout, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         if not is_somebody_there:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from turnout.array_types import Floats, Ids
+from turnout.engine.ray.evaluation_parts import EvaluationPart, evaluated_samples
 from turnout.engine.task import Question, Task
 from turnout.engine.vectorised.engine import group_key
 from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Offset, Probe, Score
@@ -23,7 +24,7 @@ RULE = {"work": BLOCK_WORK, "samples": BLOCK_SAMPLES, "overhead": OVERHEAD}  # w
 
 
 class Piece(NamedTuple):
-    """A range of one question's items: clients or, of a Score, models; an Evaluate is one item."""
+    """A range of one question's items: clients or, of a Score, models; test samples of an Evaluate."""
 
     question: int
     items: slice
@@ -83,14 +84,13 @@ def _samples(task: Task, request: EngineRequest) -> Floats:
         return np.full(len(request.models), float(on_server if request.client is None else held.sizes[request.client]))
     if isinstance(request, EvaluateEach):
         return np.zeros(0) if held.holdout is None else np.asarray(held.holdout.sizes[request.clients], float)
-    kept = 0 if held.holdout is None or not request.per_client else int(held.holdout.sizes.sum())
-    return np.array([float((0 if held.test is None else len(held.test)) + kept)])
+    return evaluated_samples(held, request)
 
 
-def part(request: EngineRequest, items: slice) -> EngineRequest:
+def part(request: EngineRequest, items: slice) -> EngineRequest | EvaluationPart:
     """Return a request for some of a request's items, with no more of its data than they need."""
     if isinstance(request, Evaluate):
-        return request
+        return EvaluationPart(request, items)
     if isinstance(request, Score):
         return replace(request, models=request.models[items])
     if isinstance(request, Probe):
@@ -123,3 +123,8 @@ def _part_of_offset(offset: Offset, clients: Ids, items: slice) -> Offset:
 
 def _some(values: Floats | None, items: slice) -> Floats | None:
     return None if values is None else values[items]
+
+
+def question_of(task: Task, asked: EngineRequest | EvaluationPart) -> Question:
+    """Return what a worker's engine is asked."""
+    return asked.question(task) if isinstance(asked, EvaluationPart) else (task, asked)

@@ -10,7 +10,6 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -23,12 +22,12 @@ from typing import Any
 import torch
 
 from turnout.engine.fingerprint import machine_fingerprint
+from turnout.engine.ray.own_folder import OwnFolder
 from turnout.engine.ray.worker import Worker
 from turnout.engine.vectorised.autotune import cores
 from turnout.errors import ConfigError, EngineError
 
 LOCAL = "local"
-SHORT = "/tmp" if os.path.isdir("/tmp") else None  # sockets lie in it, and the path of a socket is short
 POLL_SECONDS = 0.2  # between two looks at whether the study was asked to stop
 GROW_SECONDS = 1.0  # between two looks at who is there
 LOST_SECONDS = 5.0  # without an answer of the cluster's head
@@ -76,7 +75,7 @@ class Cluster:
         self.silent_since: float | None = None  # when the head was first found not to answer
         self.unmanned_since: float | None = None  # when no worker was first found ready
         self.last_death = ""
-        self.folder = tempfile.TemporaryDirectory(prefix="turnout-ray-", dir=SHORT, ignore_cleanup_errors=True)
+        self.folder = OwnFolder()
         try:
             self._connect(store_bytes)
             host, _, port = self.ray.get_runtime_context().gcs_address.rpartition(":")
@@ -114,7 +113,7 @@ class Cluster:
                 self.ray.kill(worker.actor)
         with _quiet():
             self.ray.shutdown()
-        self.folder.cleanup()
+        self.folder.remove()
 
     def finished(self, at_work: Sequence[Any]) -> list[Any]:
         """Return which of these references have an answer or an error, after a short wait at most."""

@@ -31,7 +31,7 @@ class Dispatch:
         self.waiting = deque(range(len(self.blocks)))
         self.at_work: dict[Any, tuple[Remote, int]] = {}
         self.arrived: dict[int, list[Any]] = {}
-        self.merges = [Merge(request) for _, request in questions]
+        self.merges = [Merge(*question) for question in questions]
         self.merged = 0  # blocks, in their order
         self.deaths: Counter[int] = Counter()
         self.shared: dict[Any, tuple[torch.Tensor, Any]] = {}  # tensors of this call in the object store

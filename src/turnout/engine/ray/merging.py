@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats
+from turnout.engine.ray.evaluation_parts import split, with_part
+from turnout.engine.task import Task
 from turnout.requests import (
     Answer,
     EachEvaluated,
     EngineRequest,
     Evaluate,
+    Evaluated,
     EvaluateEach,
     Fit,
     Probe,
@@ -26,14 +29,15 @@ from turnout.row_table import new_rows
 class Merge:
     """The answer to one question in the making. Nothing in it refers to memory of the object store."""
 
-    def __init__(self, request: EngineRequest) -> None:
-        self.request = request
+    def __init__(self, task: Task, request: EngineRequest) -> None:
+        self.task, self.request = task, request
         self.whole: Any = None
 
     def add(self, items: slice, answer: Any) -> None:
         """Take in the answer to a piece; pieces come in the order of blocks."""
         if isinstance(self.request, Evaluate):
-            self.whole = answer
+            place = split(self.task.federation, self.request, items)
+            self.whole = with_part(self.whole or Evaluated(metrics={}), answer, place)
         elif isinstance(self.request, Fit):
             self.whole = _joined(self.request, self.whole or _empty(self.request), items, answer)
         elif isinstance(self.request, Probe):

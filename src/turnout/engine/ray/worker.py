@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from turnout.engine.fingerprint import machine_fingerprint
+from turnout.engine.ray.blocks import question_of
 from turnout.engine.ray.transport import Array, as_array, as_tensor, packed, unpacked
 from turnout.engine.task import Task
 from turnout.engine.vectorised.engine import Vectorised
@@ -61,7 +62,7 @@ class Worker:
             warnings.simplefilter("default")
             try:
                 block = unpacked(text, [as_tensor(array) for array in arrays])
-                outcome: Any = self.engine.answer([(self._task(number), request) for number, request in block])
+                outcome: Any = self.engine.answer([question_of(self._task(number), asked) for number, asked in block])
             except Exception as error:
                 outcome = _portable(error)
         told = [(str(each.message), issubclass(each.category, UserWarning)) for each in warned]

@@ -7,7 +7,8 @@ from turnout.coordinator import Plan, State, coordinate
 from turnout.protocols import Population
 from turnout.requests import Steps
 from turnout.streams import Streams
-from turnout.world.deployment.deployment import Deployment
+from turnout.world.answering import serve
+from turnout.world.deployment.deployment import ANSWERS, Deployment
 from turnout.world.deployment.limits import Limits
 from turnout.world.deployment.mailbox import Mailbox
 
@@ -20,6 +21,6 @@ def deployed(
     def world(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
         parts: dict[str, Any] = {"mailbox": mailbox, "limits": limits, "run": run, "has_test": has_test}
         deployment = Deployment(plan=plan, population=population, streams=streams, memory=state.world, **parts)
-        return (yield from deployment.serve(coordinate(plan, population, state, streams)))
+        return (yield from serve(deployment, ANSWERS, coordinate(plan, population, state, streams)))
 
     return world

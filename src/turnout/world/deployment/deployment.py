@@ -4,9 +4,8 @@ Nothing is known beforehand. Who is up is who is connected; how far a device got
 when its answer is. Rows are weighed by the coordinator once they have come and were checked.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from torch import Tensor
 from turnout.array_types import Ids
 from turnout.coordinator import Plan
 from turnout.errors import UpdateError
-from turnout.generators import relay
 from turnout.orders import Order
 from turnout.protocols import Memory, Population
 from turnout.requests import (
@@ -42,14 +40,13 @@ from turnout.requests import (
 )
 from turnout.rows import is_finite
 from turnout.streams import Streams
+from turnout.world.answering import Answers
 from turnout.world.deployment.limits import Limits
 from turnout.world.deployment.mailbox import Mailbox, Ticket
 from turnout.world.deployment.parcel import Parcel, as_array
 from turnout.world.deployment.questions import Questions, model_arrays
 from turnout.world.deployment.transport import Reply
 from turnout.world.deployment.updates import Updates, read_updates
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -78,6 +75,7 @@ class Deployment:
     memory: Memory = field(default_factory=dict)
     admitted: np.ndarray = field(init=False)  # bool by client: its number of samples is known
     kept_round: Ids = field(init=False)  # by client: the last round whose client state counts; 0: none
+    departed: set[int] = field(init=False)  # devices that said goodbye and have not come back
     seconds: float = field(init=False)  # that the run has taken so far
     began: float = field(init=False)
     is_beginning: bool = field(init=False, default=True)
@@ -96,6 +94,7 @@ class Deployment:
         self.orphans = np.array(self.memory.get("at_work", np.zeros(0, dtype=np.int64)))
         self.seconds, self.began = float(self.memory.get("seconds", 0.0)), self.mailbox.clock()
         self.population.sizes[:] = self.memory.get("sizes", self.population.sizes)
+        self.departed = set(np.asarray(self.memory.get("departed", [])).tolist())
         self.settling = np.zeros(0, dtype=np.int64)
 
     def saved(self) -> Memory:
@@ -106,6 +105,7 @@ class Deployment:
             "admitted": self.admitted.copy(),
             "sizes": self.population.sizes.copy(),
             "at_work": np.array(sorted(self.at_work), dtype=np.int64),
+            "departed": np.array(sorted(self.departed), dtype=np.int64),
         }
 
     @property
@@ -118,15 +118,6 @@ class Deployment:
         """Whether everyone is a member always: rounds overlap, or a guarantee counts on it."""
         return self.plan.fleet.membership is None
 
-    def serve(self, steps: Steps[T]) -> Steps[T]:
-        """Answer what a coordinator asks; pass on what the server's own engine does, and records."""
-
-        def reply(request: Any) -> Steps[Any]:
-            answering = ANSWERS.get(type(request))
-            return (yield request) if answering is None else (yield from answering(self, request))
-
-        return (yield from relay(steps, reply))
-
     def census(self, request: Census) -> Steps[Present]:
         """Return who belongs and who is connected and idle; wait for somebody to be."""
         yield from ()
@@ -135,7 +126,9 @@ class Deployment:
         waits = self.plan.asynchrony is None
         found = self.mailbox.wait_for(0 if self.at_work else 1, self.limits.wait_seconds, idle=waits)
         self._admit()
-        return Present(members=self._members(), up=_ids(found), sim_seconds=self.now)
+        members = self._members()
+        up = _ids(found) if members is None else np.intersect1d(found, members)  # one may just have said goodbye
+        return Present(members=members, up=up, sim_seconds=self.now)
 
     def _gather(self, round: int) -> None:
         """Wait for devices before the first round; when a run goes on, only for as long as messages take."""
@@ -160,8 +153,9 @@ class Deployment:
         if self.has_fixed_members:
             return None
         oldest = self.mailbox.clock() - self.limits.gone_after_seconds
-        seen = [device for device in self.mailbox.facts if self.mailbox.last_seen.get(device, oldest) > oldest]
-        return _ids(sorted(seen))
+        seen = {device for device in self.mailbox.facts if self.mailbox.last_seen.get(device, oldest) > oldest}
+        self.departed = (self.departed | self.mailbox.departed()) - set(self.mailbox.connected())
+        return _ids(sorted(seen - self.departed))
 
     def expect(self, request: Expect) -> Steps[Expected]:
         """Return how long the work would take by what devices last said; nothing where one has said nothing."""
@@ -305,7 +299,7 @@ class Deployment:
             sent=_ids([]) if late is not None else _ids(sorted({*sent, *here, *gone})),
             lost=lost,
             seconds=waited,
-            progress=updates.progress(handed.order),
+            progress=updates.progress(self.limits.deadline_seconds),
         )
 
     def _on_server(self, order: Order) -> Steps[Returns]:
@@ -377,7 +371,7 @@ def _ids(clients: list[int]) -> Ids:
     return np.array(clients, dtype=np.int64)
 
 
-ANSWERS: dict[type, Callable[[Deployment, Any], Steps[Any]]] = {
+ANSWERS: Answers[Deployment] = {
     Census: Deployment.census,
     Expect: Deployment.expect,
     Dispatch: Deployment.dispatch,

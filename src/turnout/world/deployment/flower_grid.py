@@ -4,11 +4,13 @@ What Flower does that this works around:
 
 - a reply is deleted when it is pulled, and so is an instruction whose node is offline: only online nodes are polled;
 - an instruction that a node was handed is never handed out again: a node that connects anew gets a new one;
-- a message that is too large is refused with an empty list or an empty id, and no error.
+- a message that is too large is refused with an empty list or an empty id, and no error;
+- only online nodes are listed. A killed node is listed until the time until which its last heartbeat was good, so one
+  that disappears before that time has said goodbye.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,17 +32,26 @@ class FlowerGrid:
     grid: Any  # flwr.serverapp.Grid
     device_of_key: Mapping[bytes, int]  # public key in PEM → number of the device
     _node_of: dict[int, int] = field(default_factory=dict)  # device → node
+    _good_until: dict[int, float] = field(default_factory=dict)  # device → until when its last heartbeat is good
+    _departed: set[int] = field(default_factory=set)
     _sent: dict[str, tuple[int, float]] = field(default_factory=dict)  # message → node, when it expires
 
     def nodes(self) -> Mapping[int, str]:
         """Return the devices that are connected."""
-        marks = {}
+        marks, now = {}, time.time()
         for node in self.grid.get_nodes():
             device = self.device_of_key.get(bytes(node.public_key).strip())
-            if device is not None and node.online_until > time.time():
-                self._node_of[device] = node.node_id
+            if device is not None and node.online_until > now:
+                self._node_of[device], self._good_until[device] = node.node_id, node.online_until
                 marks[device] = f"{node.node_id} {node.last_activated_at}"
+        missing = self._good_until.keys() - marks.keys()
+        self._departed |= {device for device in missing if self._good_until.pop(device) > now + MARGIN_SECONDS}
+        self._departed -= marks.keys()
         return marks
+
+    def departed(self) -> Set[int]:
+        """Return the devices that said goodbye."""
+        return frozenset(self._departed)
 
     def push(self, parcels: Mapping[int, Parcel], seconds: float) -> dict[int, str]:
         """Send one message to each device."""

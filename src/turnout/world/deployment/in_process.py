@@ -5,7 +5,7 @@ It is the transport of a trial run before devices exist, and of the tests of the
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
@@ -19,6 +19,7 @@ class InProcess:
 
     def __init__(self, devices: Mapping[int, Device], workers: int = 1) -> None:
         self.devices = dict(devices)
+        self.gone: set[int] = set()
         self.pool = ThreadPoolExecutor(workers, "device")
         self.count = itertools.count()
         self.work: dict[str, Future[Reply]] = {}
@@ -40,10 +41,16 @@ class InProcess:
         with self.lock:
             self.devices[number] = device
 
-    def disconnect(self, number: int) -> None:
+    def disconnect(self, number: int, *, says_goodbye: bool = False) -> None:
         """Take a device away."""
         with self.lock:
             del self.devices[number]
+            self.gone |= {number} if says_goodbye else set()
+
+    def departed(self) -> Set[int]:
+        """Return the devices that said goodbye."""
+        with self.lock:
+            return self.gone - self.devices.keys()
 
     def push(self, parcels: Mapping[int, Parcel], seconds: float) -> dict[int, str]:
         """Queue the parcels, lowest device first."""

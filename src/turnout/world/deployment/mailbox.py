@@ -1,7 +1,8 @@
 """The server's mailbox: which devices are connected and known, which messages are open, and what came back.
 
-A device is known once it has answered a hello. One that connects anew has lost what it was working on, so its open
-messages will never be answered. An answer counts once: what comes for a message that is closed is noted, and not used.
+A device is known once it has answered a hello. One that connects anew, or says goodbye, has lost what it was working
+on, so its open messages will never be answered. An answer counts once: what comes for a message that is closed is
+noted, and not used.
 """
 
 import time
@@ -71,6 +72,7 @@ class Ticket:
     kind: str
     round: int
     expires: float
+    asked_steps: int = 0  # where the message asks for training
 
 
 @dataclass(slots=True)
@@ -103,6 +105,10 @@ class Mailbox:
         nodes = self._greet()
         return sorted(device for device in nodes if device in self.facts and device not in self.refused)
 
+    def departed(self) -> set[int]:
+        """Return the devices that said goodbye and have not come back."""
+        return set(self.transport.departed())
+
     def busy(self) -> set[int]:
         """Return the devices that have work which they have not answered."""
         return {ticket.device for ticket in self._open.values() if ticket.kind == "train"}
@@ -122,7 +128,8 @@ class Mailbox:
         """Send parcels; return the tickets of the messages that were taken."""
         tickets = self.transport.push(parcels, seconds) if parcels else {}
         for device, ticket in tickets.items():
-            self._open[ticket] = Ticket(device, parcels[device].kind, round, self.clock() + seconds)
+            steps = parcels[device].values.get("steps", 0)
+            self._open[ticket] = Ticket(device, parcels[device].kind, round, self.clock() + seconds, steps)
         for device in sorted(set(parcels) - set(tickets)):
             self.note(f"client {device}: the message to it was not taken; it may be too large")
         return tickets
@@ -185,15 +192,21 @@ class Mailbox:
         self.last_seen |= dict.fromkeys(nodes, now)
         fresh = [device for device, mark in nodes.items() if self._marks.get(device) != mark]
         for device in fresh:
-            for name in [name for name, ticket in self._open.items() if ticket.device == device]:
-                ticket = self._open.pop(name)
-                if ticket.kind != "hello":
-                    self._came.append((ticket, Reply(name, None, "the device connected anew", is_lost=True)))
+            self._lose(device, "the device connected anew")
+        for device in self.transport.departed():
+            self._lose(device, "the device said goodbye")
         new = [device for device in fresh if device in self._marks or device not in self.facts]  # not enrolled before
         self._marks |= {device: nodes[device] for device in fresh}
         pushed = self.transport.push(dict.fromkeys(new, Parcel("hello")), HELLO_SECONDS) if new else {}
         self._open |= {name: Ticket(device, "hello", 0, now + HELLO_SECONDS) for device, name in pushed.items()}
         return nodes
+
+    def _lose(self, device: int, why: str) -> None:
+        """Close a device's messages, which will never be answered."""
+        for name in [name for name, ticket in self._open.items() if ticket.device == device]:
+            ticket = self._open.pop(name)
+            if ticket.kind != "hello":
+                self._came.append((ticket, Reply(name, None, why, is_lost=True)))
 
     def _introduced(self, ticket: Ticket, reply: Reply) -> None:
         """Take over what a device says of itself."""

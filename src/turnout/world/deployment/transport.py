@@ -1,6 +1,6 @@
 """How parcels travel: a small interface with two implementations, Flower's Grid and devices in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,10 @@ class Transport(Protocol):
 
     def nodes(self) -> Mapping[int, str]:
         """Return the devices that are connected, by number, each with a mark that changes when it connects anew."""
+        ...
+
+    def departed(self) -> Set[int]:
+        """Return the devices that said goodbye and have not come back; one that is merely silent is not among them."""
         ...
 
     def push(self, parcels: Mapping[int, Parcel], seconds: float) -> dict[int, str]:

@@ -29,18 +29,22 @@ class Updates:
     trained: Trained | None
     rounds: Ids
     clients: Ids
+    asked: Ids  # local steps
     seconds: dict[int, float] = field(default_factory=dict)  # per local step, as devices say
     changes: dict[int, Tensor] = field(default_factory=dict)  # of what they remember, where they send it
 
-    def progress(self, order: Order) -> Progress | None:
-        """Return how far devices got and how long they say it took; the deadline stopped those that did less."""
+    def progress(self, deadline_seconds: float) -> Progress | None:
+        """Return how far devices got and how long they say it took.
+
+        The deadline stopped those that did less than they were asked for: that is how far they got by then.
+        """
         if self.trained is None:
             return None
         steps = self.trained.steps
-        asked = dict(zip(order.clients.tolist(), order.steps.tolist(), strict=True))
         per_step = np.array([self.seconds.get(client, np.nan) for client in self.clients.tolist()])
-        wanted = np.array([asked.get(client, 0) for client in self.clients.tolist()], dtype=np.int64)
-        return Progress(clients=self.clients, steps=steps, seconds=per_step * steps, cut_off=steps < wanted)
+        cut_off = (steps < self.asked) & np.isfinite(per_step)
+        seconds = np.where(cut_off, deadline_seconds, per_step * steps)
+        return Progress(clients=self.clients, steps=steps, seconds=seconds, cut_off=cut_off)
 
 
 def read_updates(
@@ -57,14 +61,15 @@ def read_updates(
     """
     clients = np.array(sorted(came), dtype=np.int64)
     rounds = np.array([came[client][0].round for client in sorted(came)], dtype=np.int64)
+    asked = np.array([came[client][0].asked_steps for client in sorted(came)], dtype=np.int64)
     if not len(clients):
-        return Updates(None, rounds, clients)
+        return Updates(None, rounds, clients, asked)
     model, count = order.model, len(clients)
     delta = model.new_full((count, model.numel()), torch.nan)
     extra = torch.full_like(delta, torch.nan) if with_extra else None
     steps, loss = np.zeros(count, dtype=np.int64), np.full(count, np.nan)
     examples, reasons = np.ones(count, dtype=np.int64), {}
-    updates, buffers = Updates(None, rounds, clients), {}
+    updates, buffers = Updates(None, rounds, clients, asked), {}
     for at, client in enumerate(clients.tolist()):
         ticket, reply = came[client]
         try:

@@ -4,9 +4,9 @@ A simulation knows beforehand how far each client will get. So it weighs the upd
 sums them block by block: memory does not grow with the cohort.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -15,7 +15,6 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
 from turnout.coordinator.generators import settle
 from turnout.errors import ConfigError
-from turnout.generators import relay
 from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
 from turnout.metrics import means_of
@@ -40,7 +39,6 @@ from turnout.requests import (
     Recall,
     Recalled,
     Record,
-    Reply,
     Returns,
     Settle,
     Settled,
@@ -49,11 +47,11 @@ from turnout.requests import (
 )
 from turnout.rows import Facts
 from turnout.streams import Streams
+from turnout.world.answering import Answers, serve
 from turnout.world.simulation.adversaries import with_adversaries
 from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.in_flight import InFlight
 
-T = TypeVar("T")
 ROWS_BYTES = 256 << 20  # of clients' own models that are evaluated at once
 
 
@@ -65,7 +63,7 @@ def simulate(plan: Plan, population: Population, state: State, streams: Streams)
     kept, mean = plan.local.client_state, state.local.get("shared")
     if kept is not None and mean is not None and mean.any() and kept.name not in world.store.tables:
         raise KeyError(kept.name)  # a state that was changed: going on would take every client's row for zeros
-    steps = world.serve(coordinate(plan, population, state, streams))
+    steps = serve(world, ANSWERS, coordinate(plan, population, state, streams))
     return (yield from with_adversaries(plan, population, streams, steps))
 
 
@@ -107,15 +105,6 @@ class Simulation:
     def saved(self) -> Memory:
         """Return what the world carries from one round to the next, as plain values and tables."""
         return {"seconds": self.seconds, **self.in_flight.saved(), **self.store.saved()}
-
-    def serve(self, steps: Steps[T]) -> Steps[T]:
-        """Answer what a coordinator asks; pass on what is for an engine, and records."""
-
-        def reply(request: Any) -> Reply:
-            answering = ANSWERS.get(type(request))
-            return (yield request) if answering is None else (yield from answering(self, request))
-
-        return (yield from relay(steps, reply))
 
     def census(self, request: Census) -> Steps[Present]:
         """Return who belongs, who is up, and what time it is."""
@@ -398,7 +387,7 @@ class Simulation:
         return probability(clients, self._view(order.round, order.model))
 
 
-ANSWERS: dict[type, Callable[[Simulation, Any], Steps[Any]]] = {
+ANSWERS: Answers[Simulation] = {
     Census: Simulation.census,
     Expect: Simulation.expect,
     Dispatch: Simulation.dispatch,
