@@ -1,6 +1,7 @@
 """Claims: four verdicts by interval, over the primary ones alone, and how they are said."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,15 +32,8 @@ NOISE = np.array([1.0, -0.9, 1.1, -1.0, 0.2])
 
 def primary(*claims: Claim) -> list[Claim]:
     """Return the claims, judged as one family."""
-    named = [
-        Claim(**{**_fields(claim), "statement": Statement(id=str(place), text="", value=claim.statement.value)})
-        for place, claim in enumerate(claims)
-    ]
+    named = [replace(claim, statement=replace(claim.statement, id=str(place))) for place, claim in enumerate(claims)]
     return judged(named, [[str(place) for place in range(len(claims))]])
-
-
-def _fields(claim: Claim) -> dict[str, object]:
-    return {name: getattr(claim, name) for name in claim.__slots__}
 
 
 def test_golden_a_clear_difference_holds_on_its_side_and_is_contradicted_on_the_other() -> None:
@@ -178,7 +172,8 @@ def test_error_a_primary_claim_that_is_not_tested_is_named() -> None:
 
 def test_golden_a_number_has_neither_interval_nor_verdict() -> None:
     (free,) = judged([number(SAID, CLEAR)])
-    assert (free.verdict, free.low, free.ours) == (None, None, pytest.approx(1.0))
+    assert (free.verdict, free.low) == (None, None)
+    assert free.ours == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
