@@ -17,7 +17,6 @@ from turnout.data.federation import Federation
 from turnout.engine.task import Engine
 from turnout.errors import ConfigError, Problem, did_you_mean
 from turnout.fleet import Fleet
-from turnout.journal.load import Loaded
 from turnout.losses import Loss
 from turnout.number_format import plural
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
@@ -27,10 +26,11 @@ from turnout.study.validate_rules import arm_problems, section_problems, section
 from turnout.track.open_trackers import problems as tracker_problems
 
 if TYPE_CHECKING:
+    from turnout.journal.load import Loaded
     from turnout.study.running import Result
 
 OnProgress = Callable[[str, int, Record], None]  # arm, seed, record
-Enough = Callable[[Loaded], bool]  # the results so far
+Enough = Callable[["Loaded"], bool]  # the results so far
 MOST_ROUNDS = 10**9
 MOST_SEEDS = 100_000
 MOST_RUNS = 10**6  # arms times seeds
