@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported
         traits,
     )
     from turnout.analysis.compare import compare
+    from turnout.analysis.until_clear import UntilClear
     from turnout.checkpoint import Checkpoint
     from turnout.coordinator import Cadence, MemoryLimit, Trust, Turnover
     from turnout.errors import ConfigError, DataError, JournalError, TurnoutError, UpdateError
@@ -49,6 +50,7 @@ __all__ = [
     "Trust",
     "TurnoutError",
     "Turnover",
+    "UntilClear",
     "UpdateError",
     "aggregation",
     "algorithms",
@@ -80,6 +82,7 @@ _MODULES = {
     "turnout.fleet": ("Fleet",),
     "turnout.journal.load": ("load",),
     "turnout.analysis.compare": ("compare",),
+    "turnout.analysis.until_clear": ("UntilClear",),
     "turnout.study.load": ("load_study",),
     "turnout.study.study": ("Arm", "Study", "arm"),
 }

@@ -54,6 +54,7 @@ class Table:
     section: str
     kind: str
     is_in_plan: bool = True
+    is_optional: bool = False  # a study may have none, which is then the default
     presets: str | None = None  # address of functions that make whole sections, by the name that `use` has
 
 
@@ -241,6 +242,12 @@ TABLES: dict[str, Table] = {
         Table(section="memory", kind="turnout.coordinator.plan:MemoryLimit"),
         Table(section="evaluate", kind="turnout.coordinator.plan:Cadence"),
         Table(section="checkpoint", kind="turnout.checkpoint.schedule:Checkpoint", is_in_plan=False),
+        Table(
+            section="until_clear",
+            kind="turnout.analysis.until_clear:UntilClear",
+            is_in_plan=False,
+            is_optional=True,
+        ),
     )
 }
 RULE_SECTIONS = {axis.section: axis.name for axis in AXES.values() if axis.is_section}  # with the axis of each

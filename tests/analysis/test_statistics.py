@@ -17,6 +17,7 @@ from turnout.analysis.statistics import (
     first_reached,
     holm,
     paired,
+    signed_rank_interval,
     signed_rank_p,
     summarise,
     to_target,
@@ -105,6 +106,37 @@ def test_golden_signed_rank_with_ties_is_exact() -> None:
     assert signed_rank_p(array(0, 1, -2, 3)) == pytest.approx(0.75)
 
 
+def test_golden_the_signed_rank_interval_of_five() -> None:
+    # Walsh averages of 1, 2, 4, 8, 16 run from 1 to 16; W <= 0 has chance 2/32 on two sides, so at 0.07 all are kept
+    centre, low, high = signed_rank_interval(array(1, 2, 4, 8, 16), 0.07)
+    assert (low, high) == (1.0, 16.0)
+    assert centre == float(np.median([1, 1.5, 2.5, 4.5, 8.5, 2, 3, 5, 9, 4, 6, 10, 8, 12, 16]))
+    # at 0.05 not even W <= 0 is rare enough, and nothing is rejected
+    assert signed_rank_interval(array(1, 2, 4, 8, 16), 0.05)[1:] == (-math.inf, math.inf)
+
+
+@given(st.lists(st.integers(-40, 60), min_size=6, max_size=14), st.floats(0.04, 0.2))
+def test_property_the_signed_rank_interval_agrees_with_the_test(values: list[int], level: float) -> None:
+    difference = np.array(values, dtype=np.float64)
+    if not difference.any():
+        return
+    _, low, high = signed_rank_interval(difference, level)
+    p = signed_rank_p(difference)
+    if p < level:
+        assert not low < 0 < high
+    if 0 not in values and len(set(map(abs, values))) == len(values):  # no ties, and nothing left out
+        assert (low <= 0 <= high) or p < level
+
+
+def test_property_the_signed_rank_test_keeps_its_level_where_rounds_are_censored() -> None:
+    """Both arms reach the target at rounds of the same law, cut off at 20: equal means, many ties, unequal spread."""
+    rng, wrong = np.random.default_rng(5), []
+    for _ in range(2000):
+        rounds = np.minimum(rng.geometric(0.06, size=(2, 12)), 20)
+        wrong.append(signed_rank_p((rounds[0] - rounds[1]).astype(np.float64)) < 0.05)
+    assert np.mean(wrong) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+
+
 def test_golden_rounding_neither_makes_nor_breaks_a_tie() -> None:
     ours, theirs = array(0.1, 0.4, 0.9), array(0.3, 0.2, 0.5)  # −0.2, 0.2 and 0.4 up to rounding
     result = paired(ours, theirs, streams=STREAMS)
@@ -154,52 +186,67 @@ def test_golden_unpaired_groups_without_spread_or_of_one_seed_claim_nothing() ->
 
 @given(
     st.lists(st.floats(-2, 4), min_size=3, max_size=9, unique_by=lambda value: round(value, 2)),
-    st.integers(1, 8),
+    st.floats(0.001, 0.2),
     st.sampled_from([paired, unpaired]),
 )
-def test_property_an_interval_leaves_out_zero_exactly_where_the_corrected_test_rejects(
-    values: list[float], comparisons: int, test: Callable[..., Difference | None]
+def test_property_an_interval_leaves_out_zero_exactly_where_the_test_rejects_at_its_level(
+    values: list[float], level: float, test: Callable[..., Difference | None]
 ) -> None:
     other = 0.01 * np.arange(len(values))
-    result = test(np.array(values), other, streams=STREAMS, comparisons=comparisons)
+    result = test(np.array(values), other, streams=STREAMS, level=level)
     assert result is not None
-    if result.corrected_p is None or abs(result.corrected_p - 0.05) < 1e-9:
+    if result.t_test_p is None or abs(result.t_test_p - level) < 1e-9:
         return
     assert result.low is not None
     assert result.high is not None
-    assert (result.low > 0 or result.high < 0) == (result.corrected_p < 0.05)
+    assert (result.low > 0 or result.high < 0) == (result.t_test_p < level)
 
 
-def test_golden_intervals_and_p_values_of_several_arms_hold_together() -> None:
-    alone = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS)
-    among = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS, comparisons=5)
-    assert alone is not None
+def test_golden_an_interval_has_the_level_that_is_asked_for() -> None:
+    among = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS, level=0.01)
     assert among is not None
-    assert alone.corrected_p == alone.t_test_p == among.t_test_p
-    assert among.corrected_p == pytest.approx(5 * (alone.t_test_p or 0))
-    assert among.corrected_signed_rank_p == 1.0  # 5 · 0.25 is no probability
-    assert among.high == pytest.approx(2 + float(stats.t.ppf(1 - 0.05 / 5 / 2, 2)) / math.sqrt(3))
+    assert among.high == pytest.approx(2 + float(stats.t.ppf(1 - 0.01 / 2, 2)) / math.sqrt(3))
+    assert among.level == 0.01
+
+
+def corrected(p_values: list[float | None]) -> list[float | None]:
+    return [None if step is None else step.corrected_p for step in holm(p_values)]
 
 
 def test_golden_holm_of_three() -> None:
     # sorted 0.01, 0.03, 0.04: times 3, 2, 1 gives 0.03, 0.06, 0.04, and the last may not fall below the second
-    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert corrected([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
 
 
 def test_golden_holm_stops_at_one_and_skips_what_was_not_tested() -> None:
-    assert holm([0.9, None, 0.6]) == [1.0, None, 1.0]
-    assert holm([None, 0.2]) == [None, 0.2]
-    assert holm([]) == []
+    assert corrected([0.9, None, 0.6]) == [1.0, None, 1.0]
+    assert corrected([None, 0.2]) == [None, 0.2]
+    assert corrected([]) == []
+
+
+def test_golden_holm_decides_each_at_the_level_of_its_step() -> None:
+    """0.01 is clear at 0.05/3; 0.03 is not at 0.05/2, and that is where 0.04 is decided too."""
+    levels = [step.level for step in holm([0.04, 0.01, 0.03]) if step is not None]
+    assert levels == pytest.approx([0.05 / 2, 0.05 / 3, 0.05 / 2])
+    assert [step.level for step in holm([0.01, 0.02]) if step is not None] == pytest.approx([0.05 / 2, 0.05])
+
+
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=8))
+def test_property_holm_rejects_exactly_where_the_p_value_is_below_its_level(values: list[float]) -> None:
+    for p, step in zip(values, holm(list(values)), strict=True):
+        assert step is not None
+        if abs(step.corrected_p - 0.05) > 1e-9:
+            assert (step.corrected_p < 0.05) == (p < step.level)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_property_holm_keeps_the_order_and_lies_between_raw_and_bonferroni(values: list[float]) -> None:
-    corrected = np.array(holm(values), dtype=np.float64)
+    found = np.array(corrected(list(values)), dtype=np.float64)
     raw = np.array(values)
-    assert (corrected >= raw).all()
-    assert (corrected <= np.minimum(1, len(raw) * raw)).all()
+    assert (found >= raw).all()
+    assert (found <= np.minimum(1, len(raw) * raw)).all()
     order = np.argsort(raw)
-    assert (np.diff(corrected[order]) >= 0).all()
+    assert (np.diff(found[order]) >= 0).all()
 
 
 def test_golden_bootstrap_of_two_values() -> None:

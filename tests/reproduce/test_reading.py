@@ -9,7 +9,7 @@ import pytest
 
 from turnout.errors import JournalError
 from turnout.journal.load import Loaded
-from turnout.reproduce.reading import at, average, clients, curve, final, rounds_to
+from turnout.reproduce.reading import Rounds, at, average, clients, curve, final, rounds_to
 from turnout.reproduce.studies.power_of_choice import worst_tenth
 from turnout.reproduce.studies.ruan_table4 import PATIENCE, regained
 from turnout.reproduce.studies.ruan_table5 import crossed, jump, trend
@@ -49,9 +49,14 @@ def test_golden_a_curve_has_a_row_per_seed() -> None:
 
 
 def test_golden_rounds_to_a_target_are_one_past_the_end_where_it_is_never_reached() -> None:
-    assert rounds_to(TWO, "a", 0.65).tolist() == [2, 3]
-    assert rounds_to(TWO, "a", np.array([0.95, 0.3])).tolist() == [4, 1]
-    assert rounds_to(TWO, "a", 0.15, rises=False).tolist() == [0, 4]
+    found = rounds_to(TWO, "a", 0.65)
+    assert (found.rounds.tolist(), found.never.tolist()) == ([2, 3], [False, False])
+    some = rounds_to(TWO, "a", np.array([0.95, 0.3]))
+    assert (some.rounds.tolist(), some.never.tolist()) == ([4, 1], [True, False])
+    falls = rounds_to(TWO, "a", 0.15, rises=False)
+    assert (falls.rounds.tolist(), falls.never.tolist()) == ([0, 4], [False, True])
+    ratio, never = some.ratio(falls)  # a target that is met at the start counts as one round
+    assert (ratio.tolist(), never.tolist()) == ([4.0, 0.25], [True, True])
 
 
 def test_error_an_arm_that_was_not_measured_is_named() -> None:
@@ -79,7 +84,9 @@ def test_golden_the_worst_tenth_is_at_least_one_client() -> None:
 
 def test_golden_accuracy_is_regained_when_it_is_back_at_that_of_before_the_arrival() -> None:
     study = by_hand({"fast": [[0.1, 0.8, 0.5, 0.8, 0.9], [0.1, 0.8, 0.9, 0.7, 0.7], [0.1, 0.8, 0.5, 0.6, 0.7]]})
-    assert regained(study, "fast", 2).tolist() == [2, 1, PATIENCE + 1]
+    found = regained(study, "fast", 2)
+    assert found.rounds.tolist() == [2, 1, PATIENCE + 1]
+    assert found.never.tolist() == [False, False, True]
 
 
 def test_golden_losses_cross_when_excluding_is_no_worse() -> None:
@@ -87,10 +94,12 @@ def test_golden_losses_cross_when_excluding_is_no_worse() -> None:
         {"include": [[3, 2.0, 2.0, 2.0, 2.0], [3, 2, 2, 2, 2]], "exclude": [[3, 2.0, 3.0, 2.5, 2.0], [3, 2, 3, 3, 3]]},
         metric="loss",
     )
-    assert crossed(study, 2).tolist() == [3, PATIENCE + 1]
+    found = crossed(study, 2)
+    assert (found.rounds.tolist(), found.never.tolist()) == ([3, PATIENCE + 1], [False, True])
     assert jump(study, 2).tolist() == [1.0, 1.0]
 
 
 def test_golden_a_trend_is_a_rank_correlation_per_seed() -> None:
-    waits = [np.array([1.0, 3.0, 2.0]), np.array([2.0, 2.0, 2.0]), np.array([5.0, 1.0, 2.0])]
+    times = [np.array([1.0, 3.0, 2.0]), np.array([2.0, 2.0, 2.0]), np.array([5.0, 1.0, 2.0])]
+    waits = [Rounds(each, np.zeros(3, dtype=np.bool_)) for each in times]
     assert trend(waits).tolist() == pytest.approx([1.0, -1.0, 0.0])

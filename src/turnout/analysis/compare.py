@@ -1,29 +1,28 @@
 """Compare arms: their final values, the differences with intervals and tests, and their costs to reach a target."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from turnout.analysis.comparable_arms import Config, check_comparable, unshared
 from turnout.analysis.comparison import Comparison, Row, never_reached_note, of
+from turnout.analysis.differences import Pair, Seeds, decide
 from turnout.analysis.statistics import (
     Difference,
     Reached,
     Summary,
     first_reached,
-    paired,
     summarise,
     to_target,
-    unpaired,
 )
 from turnout.analysis.target import Target, target_of
-from turnout.array_types import Floats
+from turnout.analysis.until_clear import planned_looks
 from turnout.errors import ConfigError, JournalError
 from turnout.journal.load import Loaded
 from turnout.metrics import EVALUATED, METRICS, Metric, metric_named
 from turnout.number_format import percent
-from turnout.streams import Streams
 
 __all__ = ["Comparison", "Row", "compare", "names_of_arms", "recorded_target"]
 
@@ -71,9 +70,14 @@ def compare(
     goal, origin = target_of(target), "as given"
     if goal is None:
         goal, origin = _default_target(arms, measured)
-    differences = _differences(arms, configs, baseline)
+    looks = planned_looks(studies[0].study["config"]) if len(studies) == 1 else None
+    differences = _differences(arms, configs, baseline, looks)
     costs = {} if goal is None else _costs_by_arm(studies, whole, measured.name, goal)
-    rows = tuple(_row(arm, curves, differences.get(arm), costs.get(arm, {})) for arm, curves in arms.items())
+    base = arms[baseline]
+    rows = tuple(
+        _row(arm, curves, differences.get(arm), costs.get(arm, {}), shared=len(curves.keys() & base.keys()))
+        for arm, curves in arms.items()
+    )
     return Comparison(
         metric=measured.name,
         higher_is_better=measured.higher_is_better,
@@ -85,6 +89,7 @@ def compare(
             *notes,
             *cut,
             *_row_notes(rows),
+            *_look_notes(rows, studies, looks),
             *_unpaired_notes(rows, configs, baseline),
             *_replay_notes(studies),
             *_study_notes(studies),
@@ -92,9 +97,32 @@ def compare(
     )
 
 
-def _row(arm: str, curves: Curves, difference: Difference | None, costs: dict[str, Reached]) -> Row:
+class FinalValues(NamedTuple):
+    """The final value of each finished run, by arm and seed."""
+
+    metric: str
+    arms: dict[str, dict[int, float]]
+    configs: dict[str, Config]
+
+    def are_paired(self, arm: str, other: str) -> bool:
+        """Whether a seed gives both arms the same data and the same draws."""
+        return unshared(self.configs[arm], self.configs[other]) is None
+
+
+def final_values(studies: Sequence[Loaded], metric: str | None = None) -> FinalValues:
+    """Return the values that arms end with, at the last round that all of them evaluated."""
+    measured = _metric(studies, metric)
+    whole, _ = _arms(studies, measured)
+    configs = _configs(studies, whole)
+    check_comparable(configs, _baseline(whole, None), measured)
+    arms, _ = _until_common_round(whole, measured)
+    return FinalValues(measured, {arm: _finals(curves) for arm, curves in arms.items()}, configs)
+
+
+def _row(arm: str, curves: Curves, difference: Difference | None, costs: dict[str, Reached], *, shared: int) -> Row:
     return Row(
         arm=arm,
+        shared=shared,
         final=_summary(curves),
         diverged=sum(not np.isfinite(value) for value in _finals(curves).values()),
         absent=sum(int(curve["answers"].iloc[0]) == 0 for curve in curves.values()),
@@ -104,32 +132,19 @@ def _row(arm: str, curves: Curves, difference: Difference | None, costs: dict[st
     )
 
 
-def _differences(arms: Mapping[str, Curves], configs: Mapping[str, Config], baseline: str) -> dict[str, Difference]:
-    """Return each arm's difference from the baseline, corrected for the number of differences that can be tested."""
-
-    def all_of(comparisons: int) -> dict[str, Difference]:
-        differences = {
-            arm: _difference(curves, arms[baseline], unshared(configs[arm], configs[baseline]) is None, comparisons)
+def _differences(
+    arms: Mapping[str, Curves], configs: Mapping[str, Config], baseline: str, looks: Sequence[Seeds] | None
+) -> dict[str, Difference]:
+    """Return each arm's difference from the baseline, decided together."""
+    base = _finals(arms[baseline])
+    return decide(
+        {
+            arm: Pair(_finals(curves), base, unshared(configs[arm], configs[baseline]) is None)
             for arm, curves in arms.items()
             if arm != baseline
-        }
-        return {arm: difference for arm, difference in differences.items() if difference is not None}
-
-    tested = sum(difference.t_test_p is not None for difference in all_of(1).values())
-    return all_of(max(tested, 1))
-
-
-def _difference(ours: Curves, theirs: Curves, is_paired: bool, comparisons: int) -> Difference | None:
-    mine, other = _finals(ours), _finals(theirs)
-    if not is_paired:
-        return unpaired(_array(mine), _array(other), streams=Streams(0), comparisons=comparisons)
-    shared = [seed for seed in mine if seed in other]
-    left, right = (_array({seed: values[seed] for seed in shared}) for values in (mine, other))
-    return paired(left, right, streams=Streams(0), comparisons=comparisons)
-
-
-def _array(values: Mapping[int, float]) -> Floats:
-    return np.array(list(values.values()), dtype=np.float64)
+        },
+        looks,
+    )
 
 
 def _metric(studies: Sequence[Loaded], metric: str | None) -> str:
@@ -235,7 +250,7 @@ def _finals(curves: Curves) -> dict[int, float]:
 
 
 def _summary(curves: Curves) -> Summary:
-    return summarise(_array(_finals(curves)))
+    return summarise(np.array(list(_finals(curves).values()), dtype=np.float64))
 
 
 def _few_points(curves: Curves) -> tuple[float | None, ...]:
@@ -321,8 +336,21 @@ def _row_notes(rows: Sequence[Row]) -> list[str]:
             notes.append(f"{row.arm}: no client took part in {of(row.absent, row.final.count)}")
         if row.diverged:
             notes.append(f"{row.arm}: diverged in {of(row.diverged, row.final.count)}")
-        if row.difference is not None and row.difference.is_paired and row.difference.seeds < row.final.count:
-            notes.append(f"{row.arm}: {of(row.difference.seeds, row.final.count)} shared with the baseline")
+        if row.difference is not None and row.difference.is_paired and row.shared < row.final.count:
+            notes.append(f"{row.arm}: {of(row.shared, row.final.count)} shared with the baseline")
+    return notes
+
+
+def _look_notes(rows: Sequence[Row], studies: Sequence[Loaded], looks: Sequence[Seeds] | None) -> list[str]:
+    """Return how seeds were added, and which arms were decided before the last seed was run."""
+    added = [study for study in studies if planned_looks(study.study["config"]) is not None]
+    if looks is None:
+        return [f"{study.study['name']}: seeds were added until its own arms were clear" for study in added]
+    counts = ", ".join(str(len(seeds)) for seeds in looks)
+    notes = [f"seeds are added until every difference is clear, with looks at {counts} seeds (Pocock's boundary)"]
+    for row in rows:
+        if row.difference is not None and row.difference.is_clear and row.difference.seeds < row.shared:
+            notes.append(f"{row.arm}: clear after {row.difference.seeds} seeds, and its difference is of these")
     return notes
 
 

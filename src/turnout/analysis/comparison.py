@@ -10,7 +10,6 @@ from turnout.analysis.target import Target
 from turnout.metrics import metric_named
 from turnout.number_format import MISSING, Say
 
-CLEAR = 0.05  # a difference with a corrected p-value below this is called clear
 SURE = f"{100 * LEVEL:.0f} %"
 BLOCKS = "▁▂▃▄▅▆▇█"
 TO_TARGET: Mapping[str, tuple[str, Say]] = {
@@ -22,7 +21,8 @@ TO_TARGET: Mapping[str, tuple[str, Say]] = {
 SPREAD = "mean ± standard deviation over seeds"
 PAIRED = "differences are taken seed by seed; interval: Student's t; p: t-test"
 UNPAIRED = "differences are taken between the means over seeds; interval and p: Welch's t-test"
-CORRECTION = "intervals and p-values hold for all arms together (Bonferroni's correction)"
+CORRECTION = "both are corrected for the number of arms (Holm's method), so they agree"
+MANY_SEEDS = 1000  # more seeds than this are not counted
 NOBODY = "No client took part in any arm or seed, so nothing was learnt and nothing can be compared."
 ONE_SEED = "one seed gives neither a spread nor a test: run more seeds, for example with --seeds 5"
 
@@ -35,6 +35,7 @@ class Row:
     final: Summary
     diverged: int  # seeds that did not end with a finite value
     absent: int = 0  # seeds in which no client took part
+    shared: int = 0  # seeds that the baseline has as well
     difference: Difference | None  # from the baseline; None for the baseline itself
     to_target: Mapping[str, Reached]  # by "round", "bytes", "gradient_evaluations", "sim_seconds"; empty: no target
     curve: tuple[float | None, ...] = ()  # the mean over seeds at a few rounds; None where a seed diverged
@@ -164,9 +165,24 @@ class Comparison:
         interval = f"{SURE} interval {self.amount(low)} to {self.amount(high)}"
         how = "not paired" if difference.agreeing is None else f"in {of(difference.agreeing, difference.seeds)}"
         sentence = f"{verb}, {interval}, {how}"
-        if difference.corrected_p is not None and difference.corrected_p >= CLEAR:
-            sentence += f"; not a clear difference (p = {number_format.p_value(difference.corrected_p)})"
+        if not difference.is_clear:
+            sentence += (
+                f"; not settled (p = {number_format.p_value(difference.corrected_p)}): {self.outlook(difference)}"
+            )
         return sentence + "."
+
+    def outlook(self, difference: Difference) -> str:
+        """Return what the seeds could have told, and about how many more would tell a difference of the size seen."""
+        assert difference.smallest is not None
+        unit = " points" if self.in_points else ""
+        told = f"{difference.seeds} seeds can tell {self.amount(difference.smallest)}{unit} or more"
+        needed = difference.seeds_needed
+        if needed is None or needed > MANY_SEEDS:
+            return f"{told}; more than {MANY_SEEDS:,} would be needed for one of this size"
+        more = needed - difference.seeds
+        if more <= 0:
+            return f"{told}; a few more may settle it"
+        return f"{told}; about {more:,} more would tell one of this size"
 
     def _distance(self, mean: float) -> str:
         unit = " points" if self.in_points else ""
@@ -217,11 +233,21 @@ class Comparison:
                     "in brackets: how many seeds reached the target; the median takes the others, which ended before "
                     "they reached it, into account (Kaplan-Meier), and is a dash if it lies beyond the rounds run"
                 )
-        return [*remarks, *self.notes]
+        return [*remarks, *self._unsettled(), *self.notes]
+
+    def _unsettled(self) -> list[str]:
+        """Return what would settle each difference that is not clear."""
+        return [
+            f"{row.arm}: not settled: {self.outlook(row.difference)}"
+            for row in self.rows
+            if row.difference is not None and row.difference.low is not None and not row.difference.is_clear
+        ]
 
 
 def _corrected_p(difference: Difference | None) -> str:
-    return MISSING if difference is None else number_format.p_value(difference.corrected_p)
+    if difference is None or difference.corrected_p is None:
+        return MISSING
+    return number_format.p_value(difference.corrected_p) + ("" if difference.is_clear else ", not settled")
 
 
 def of(count: int, seeds: int) -> str:

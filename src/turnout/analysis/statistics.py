@@ -6,13 +6,15 @@
     unpaired    d̄ = ā − b̄                                arms that share no randomness
                 d̄ ± t_ν · √(s_a²/n_a + s_b²/n_b)         Welch's interval and degrees of freedom ν
                 d = d̄ / √((s_a² + s_b²) / 2)
-    m arms      p̃ = min(1, m · p), intervals at 1 − 0.05 / m      Bonferroni
-    Holm        p̃_(i) = max_{j≤i} min(1, (m − j + 1) · p_(j))
+    m arms      p̃_(i) = max_{j≤i} min(1, (m − j + 1) · p_(j))     Holm, p_(1) ≤ … ≤ p_(m)
+                a_(i) = 0.05 / (m − min(i, r + 1) + 1)           r: how many are clear, p̃ < 0.05
     to target   S(c) = Π_{c_k ≤ c} (1 − d_k / n_k)       d_k of the n_k seeds that ran so far reach it at cost c_k
 
-Bonferroni's correction gives p-values and intervals that agree: an interval excludes zero exactly if its corrected
-p-value is below 0.05. (Holm's correction is used where there are no intervals: it rejects more, but its intervals are
-wider.)
+Holm's method decides comparisons in steps, from the smallest p-value on, and stops at the first that is not clear.
+Each interval has the level 1 − a of the step at which its comparison was decided. So p-values and intervals agree: an
+interval excludes zero exactly if its corrected p-value is below 0.05. The chance that any of the decisions is wrong is
+at most 5 %; each interval covers its own difference with at least 95 %. (Bonferroni's intervals cover all differences
+at once, but are wider, and would include zero where Holm's method rejects it.)
 
 A value that cannot be computed is None, never NaN: there is no spread with fewer than two seeds, and no interval or
 test if every seed gives the same difference, because then the seeds are not independent evidence.
@@ -21,13 +23,16 @@ test if every seed gives the same difference, because then the seeds are not ind
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from turnout.analysis.power import seeds_needed, smallest_difference
 from turnout.array_types import Floats
 from turnout.streams import Streams
 
-LEVEL = 0.95
+ALPHA = 0.05  # error rate of all comparisons together
+LEVEL = 1 - ALPHA
 RESAMPLES = 9999
 SAME = 1e-12  # differences whose range is below this share of the values differ by rounding only
 
@@ -43,7 +48,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The difference of two arms; its interval and corrected p-values hold for all compared arms at once."""
+    """The difference of two arms; its interval and corrected p-values agree (Holm's method over all compared arms)."""
 
     is_paired: bool  # taken seed by seed; False: between two independent groups of seeds
     seeds: int  # pairs; where not paired, the number of seeds of the arm that has fewer
@@ -58,6 +63,16 @@ class Difference:
     corrected_p: float | None = None  # the t-test's
     corrected_signed_rank_p: float | None = None
     effect_size: float | None = None  # d_z, or d
+    error: float | None = None  # standard error of the mean
+    degrees: float | None = None  # degrees of freedom of the t-test
+    level: float = ALPHA  # significance level of its own test, after correction
+    smallest: float | None = None  # smallest difference that these seeds tell with a power of 80 %
+    seeds_needed: int | None = None  # seeds that tell a difference of this size with a power of 80 %; None: too many
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the difference is told from none after correction."""
+        return self.corrected_p is not None and self.corrected_p < ALPHA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,47 +92,41 @@ def summarise(values: Floats) -> Summary:
     return Summary(count=count, mean=float(values.mean()), std=float(values.std(ddof=1)) if count > 1 else None)
 
 
-def paired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int = 1) -> Difference | None:
+def paired(ours: Floats, theirs: Floats, *, streams: Streams, level: float = ALPHA) -> Difference | None:
     """Return the difference of two arms, taken seed by seed; None if there is no pair or a value is not finite.
 
     Args:
         ours: one value per seed.
         theirs: the other arm's values, of the same seeds.
         streams: random streams for the bootstrap.
-        comparisons: number m of differences that are tested together.
+        level: significance level a of this comparison; its intervals have the level 1 − a.
     """
-    from scipy import stats  # two seconds to import: only where it is used
-
     pairs = len(ours)
     if not pairs or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
     difference = ours - theirs
     rounding = _rounding(ours, theirs)
     mean = _rounded(float(difference.mean()), rounding)
-    if pairs < 2 or np.ptp(difference) <= rounding:
+    test = mean_test(difference, level, rounding)
+    if test is None:
         return Difference(is_paired=True, seeds=pairs, mean=mean, agreeing=pairs)
-    test = stats.ttest_1samp(difference, 0.0)
-    interval = test.confidence_interval(_level(comparisons))
-    bootstrap = bootstrap_interval(difference, streams=streams, level=_level(comparisons))
-    ranks = signed_rank_p(np.rint(difference / rounding))  # so that rounding makes or breaks no tie
     return Difference(
         is_paired=True,
         seeds=pairs,
         mean=mean,
         agreeing=int((np.sign(difference) == np.sign(mean)).sum()),
-        low=float(interval.low),
-        high=float(interval.high),
-        bootstrap_low=bootstrap[0],
-        bootstrap_high=bootstrap[1],
-        t_test_p=float(test.pvalue),
-        signed_rank_p=ranks,
-        corrected_p=bonferroni(float(test.pvalue), comparisons),
-        corrected_signed_rank_p=bonferroni(ranks, comparisons),
-        effect_size=mean / float(difference.std(ddof=1)),
+        low=test.low,
+        high=test.high,
+        t_test_p=test.p,
+        signed_rank_p=signed_rank_p(np.rint(difference / rounding)),  # so that rounding makes or breaks no tie
+        corrected_p=test.p,
+        effect_size=mean / (test.error * math.sqrt(pairs)),
+        **_bootstrap(bootstrap_interval(difference, streams=streams, level=1 - level)),
+        **_outlook(mean, test.error, pairs - 1, pairs, level),
     )
 
 
-def unpaired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int = 1) -> Difference | None:
+def unpaired(ours: Floats, theirs: Floats, *, streams: Streams, level: float = ALPHA) -> Difference | None:
     """Return the difference of two arms that share no randomness; None if a value is missing or not finite.
 
     Reference: Welch. The generalization of "Student's" problem. Biometrika 34, 1947.
@@ -132,30 +141,65 @@ def unpaired(ours: Floats, theirs: Floats, *, streams: Streams, comparisons: int
     if seeds < 2 or max(np.ptp(ours), np.ptp(theirs)) <= rounding:
         return Difference(is_paired=False, seeds=seeds, mean=mean)
     test = stats.ttest_ind(ours, theirs, equal_var=False)
-    interval = test.confidence_interval(_level(comparisons))
-    bootstrap = bootstrap_interval(ours, theirs, streams=streams, level=_level(comparisons))
+    interval = test.confidence_interval(1 - level)
+    variances = float(ours.var(ddof=1)), float(theirs.var(ddof=1))
+    error = math.sqrt(variances[0] / len(ours) + variances[1] / len(theirs))
     return Difference(
         is_paired=False,
         seeds=seeds,
         mean=mean,
         low=float(interval.low),
         high=float(interval.high),
-        bootstrap_low=bootstrap[0],
-        bootstrap_high=bootstrap[1],
         t_test_p=float(test.pvalue),
-        corrected_p=bonferroni(float(test.pvalue), comparisons),
-        effect_size=mean / math.sqrt((float(ours.var(ddof=1)) + float(theirs.var(ddof=1))) / 2),
+        corrected_p=float(test.pvalue),
+        effect_size=mean / math.sqrt(sum(variances) / 2),
+        **_bootstrap(bootstrap_interval(ours, theirs, streams=streams, level=1 - level)),
+        **_outlook(mean, error, float(test.df), seeds, level),
     )
 
 
-def bonferroni(p: float, comparisons: int) -> float:
-    """Return a p-value, corrected for the number of differences that are tested together."""
-    return min(1.0, comparisons * p)
+class MeanTest(NamedTuple):
+    """Student's t-test of a mean."""
+
+    p: float
+    low: float
+    high: float
+    error: float  # standard error of the mean
 
 
-def _level(comparisons: int) -> float:
-    """Return the confidence level of each interval so that all of them together have the level LEVEL."""
-    return 1 - (1 - LEVEL) / comparisons
+def mean_test(values: Floats, level: float = ALPHA, rounding: float = 0.0) -> MeanTest | None:
+    """Return the t-test that the mean is zero, with its interval; None with one value, or if all are the same.
+
+    Args:
+        values: one per seed, finite.
+        level: significance level a; the interval has the level 1 − a.
+        rounding: values that differ by no more than this are the same.
+    """
+    from scipy import special  # a quarter of a second to import
+
+    count = len(values)
+    if count < 2 or np.ptp(values) <= rounding:
+        return None
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(count)
+    reach = -float(special.stdtrit(count - 1, level / 2)) * error
+    p = 2.0 * float(special.stdtr(count - 1, -abs(mean) / error))
+    return MeanTest(p, mean - reach, mean + reach, error)
+
+
+def _bootstrap(interval: tuple[float, float]) -> dict[str, Any]:
+    return {"bootstrap_low": interval[0], "bootstrap_high": interval[1]}
+
+
+def _outlook(mean: float, error: float, degrees: float, seeds: int, level: float) -> dict[str, Any]:
+    """Return what the seeds could have told, and how many would tell a difference of this size."""
+    needed = None if mean == 0 else seeds_needed(mean, error * math.sqrt(seeds), level)
+    return {
+        "error": error,
+        "degrees": degrees,
+        "level": level,
+        "smallest": smallest_difference(error, degrees, level),
+        "seeds_needed": needed,
+    }
 
 
 def _rounding(ours: Floats, theirs: Floats) -> float:
@@ -184,6 +228,33 @@ def signed_rank_p(difference: Floats) -> float:
     return min(1.0, 2.0 * float(tail))
 
 
+def signed_rank_interval(difference: Floats, level: float = ALPHA) -> tuple[float, float, float]:
+    """Return the pseudo-median, after Hodges and Lehmann, and the interval of shifts that are not rejected.
+
+    The test is the signed-rank test. The ends of the interval are means of two differences (Walsh averages). Where
+    few differences leave no shift to reject, the interval is infinite.
+    """
+    walsh = np.sort(((difference[:, None] + difference[None, :]) / 2)[np.triu_indices(len(difference))])
+    centre = float(np.median(walsh))
+
+    def is_rejected(shift: float) -> bool:
+        return signed_rank_p(difference - shift) < level
+
+    gaps = np.concatenate([[walsh[0] - 1.0], (walsh[1:] + walsh[:-1]) / 2, [walsh[-1] + 1.0]])  # between the averages
+    low, high = 0, len(walsh)  # places in `gaps`; the middle one is never rejected
+    if not is_rejected(float(gaps[0])):
+        return centre, -math.inf, math.inf
+    middle = len(walsh) // 2
+    inside_low, inside_high = middle, middle
+    while inside_low - low > 1:
+        at = (low + inside_low) // 2
+        low, inside_low = (at, inside_low) if is_rejected(float(gaps[at])) else (low, at)
+    while high - inside_high > 1:
+        at = (high + inside_high) // 2
+        high, inside_high = (at, inside_high) if is_rejected(float(gaps[at])) else (high, at)
+    return centre, float(walsh[inside_low - 1]), float(walsh[min(inside_high, len(walsh) - 1)])
+
+
 def bootstrap_interval(
     ours: Floats, theirs: Floats | None = None, *, streams: Streams, level: float = LEVEL
 ) -> tuple[float, float]:
@@ -205,18 +276,26 @@ def _difference_of_means(ours: Floats, theirs: Floats, axis: int = -1) -> Floats
     return np.asarray(ours.mean(axis=axis) - theirs.mean(axis=axis))
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values, corrected for their number by Holm's method; None stays None and is not counted.
+class Step(NamedTuple):
+    """The step of Holm's method at which a comparison was decided."""
+
+    corrected_p: float
+    level: float  # the significance level a of the step: p < a exactly if the corrected p-value is below ALPHA
+
+
+def holm(p_values: Sequence[float | None]) -> list[Step | None]:
+    """Return the step that decides each p-value; None stays None and is not counted.
 
     Reference: Holm. A simple sequentially rejective multiple test procedure. Scand. J. Statist. 6, 1979.
     """
     known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
-    corrected: list[float | None] = [None] * len(p_values)
-    largest = 0.0
+    steps: list[Step | None] = [None] * len(p_values)
+    largest, left = 0.0, len(known)  # `left` comparisons are not clear so far
     for position, (p, place) in enumerate(known):
         largest = max(largest, min(1.0, (len(known) - position) * p))
-        corrected[place] = largest
-    return corrected
+        steps[place] = Step(largest, ALPHA / left)
+        left -= largest < ALPHA
+    return steps
 
 
 def first_reached(values: Floats, target: float, *, higher_is_better: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""The commands. Exit codes: 0 fine, 1 the run failed, 2 bad input, 3 not reproduced.
+"""The commands. Exit codes: 0 fine, 1 the run failed, 2 bad input, 3 a claim is contradicted, 4 one is not settled.
 
 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
@@ -109,6 +109,12 @@ def run(
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="change a setting; may be repeated")
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="repeat with seeds 0 to N-1")] = None,
+    until_clear: Annotated[
+        bool, typer.Option("--until-clear", help="add seeds until every difference from the first arm is clear")
+    ] = False,
+    most: Annotated[
+        int | None, typer.Option("--most", min=3, help="with --until-clear: the largest number of seeds; 40 by default")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="the output folder; runs/NAME by default")] = None,
     engine: Annotated[str, typer.Option("--engine", help="vectorised, sequential or ray")] = "vectorised",
     address: Address = None,
@@ -123,12 +129,13 @@ def run(
     """Run a study: every arm with every seed, then compare the arms."""
     with clear_errors():
         with starting(study):
-            from turnout.cli.run_study import carry_out
+            from turnout.cli.run_study import carry_out, with_seeds_added
             from turnout.study import load_study
 
         overrides = [*(settings or ()), *([] if seeds is None else [f"seeds={seeds}"])]
         overrides += [f"track={json.dumps(track)}"] if track else []
         value = load_study(study, overrides, allow_code=allow_code, allow_network=allow_network or bool(track))
+        value = with_seeds_added(value, until_clear, most)
         folder = Path("runs") / value.name if out is None else out
         how = {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
         carry_out(value, folder, engine, address=address, **how)
@@ -165,8 +172,8 @@ def check(study: StudyName, as_json: AsJson = False, allow_code: AllowCode = Fal
         if as_json:
             typer.echo(json_text(plain_study))
         else:
-            arms, seeds = len(value.versions()), len(value.all_seeds)
-            typer.echo(f"# {arms} arm{'s'[: arms > 1]} x {seeds} seed{'s'[: seeds > 1]}: no problems found")
+            arms = len(value.versions())
+            typer.echo(f"# {arms} arm{'s'[: arms > 1]} x {value.seeds_text}: no problems found")
             for line in preview_notes(value):
                 typer.echo(printable(f"# {line}"))
             typer.echo(to_toml(plain_study), nl=False)
@@ -233,6 +240,30 @@ def compare_runs(
 
 
 @app.command()
+def power(
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="RUN...|FILE", help="output folders of turnout run, or one study file")
+    ],
+    delta: Annotated[
+        float | None,
+        typer.Option("--delta", help="the difference to tell: points of accuracy, else in the metric's unit; 1 point"),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="the metric to plan for; accuracy by default, else loss")
+    ] = None,
+    pilot: Annotated[int, typer.Option("--pilot", min=2, help="of a study file: the number of pilot seeds to run")] = 5,
+    as_json: AsJson = False,
+    allow_code: AllowCode = False,
+) -> None:
+    """Say how many seeds tell the arms apart, and what the seeds of finished runs can tell."""
+    with clear_errors():
+        with starting("power"):
+            from turnout.cli.power import print_seed_plan
+
+        print_seed_plan(sources, metric, delta, pilot, allow_code=allow_code, as_json=as_json)
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="output folders of turnout run")],
     out: Annotated[
@@ -273,13 +304,15 @@ def export(
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="the study to reproduce; lists all by default")] = None,
     scale: Annotated[str, typer.Option("--scale", help="smoke, small or paper")] = "small",
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="repeat with seeds 0 to N-1")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="a fixed number of seeds; by default more until claims settle")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="the output folder; runs/reproduce/NAME-SCALE by default")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a paper's study and print which claims hold; exit with 3 if a tested claim does not."""
+    """Reproduce a paper's study and judge its claims; exit with 3 if one is contradicted, 4 if one is not settled."""
     from turnout.cli.reproduce import list_studies, run_one
 
     with clear_errors():

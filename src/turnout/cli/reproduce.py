@@ -10,13 +10,13 @@ import typer
 
 from turnout.cli.error_messages import STOPPED
 from turnout.cli.json_output import json_text
-from turnout.reproduce import Shipped, Verdict, reproduce, shipped, shipped_named
-from turnout.reproduce.claims import count_text
+from turnout.reproduce import Reproduction, Shipped, reproduce, shipped, shipped_named
+from turnout.reproduce.claims import counts, counts_text
+from turnout.reproduce.page import outlook_text
 from turnout.study import Study
 from turnout.study.interruption import Stopped
 from turnout.study.progress import duration
 
-NOT_REPRODUCED = 3
 WIDEST = 120  # columns of a line of text
 PLACE = Path("runs", "reproduce")
 
@@ -49,36 +49,41 @@ def _row(study: Shipped) -> dict[str, Any]:
 
 
 def run_one(name: str, scale: str, seeds: int | None, out: Path | None, *, as_json: bool) -> None:
-    """Run one study and print which claims hold; exit with 3 if a tested claim does not."""
+    """Run one study and print the verdicts; exit with 3 if a claim is contradicted, with 4 if one is not settled."""
     study = shipped_named(name)
     folder = out or PLACE / f"{name}-{scale}{'' if seeds is None else f'-{seeds}'}"
     started = time.monotonic()
     cells = len(study.about.cells)
 
-    def on_cell(cell: str, part: Study) -> None:
+    def on_cell(cell: str, part: Study, seeds: int) -> None:
         if not as_json:
-            runs = len(part.versions()) * len(part.all_seeds)
+            runs = len(part.versions()) * seeds
             which = f" {cell}" if cells > 1 else ""
             typer.echo(f"{duration(time.monotonic() - started):>7}  {name}{which}: {runs} runs of {part.rounds} rounds")
 
     try:
-        verdict = reproduce(study, scale, folder, seeds=seeds, on_cell=on_cell)
+        result = reproduce(study, scale, folder, seeds=seeds, on_cell=on_cell)
     except KeyboardInterrupt as error:
         typer.echo(f"stopped: finished runs are kept in {folder}. Run the same command again to do the rest.", err=True)
         raise typer.Exit(error.exit_code if isinstance(error, Stopped) else STOPPED) from error
     if as_json:
-        typer.echo(json_text(verdict.as_dict()))
+        typer.echo(json_text(result.as_dict()))
     else:
-        _print(verdict, folder)
-    if not verdict.all_hold:
-        raise typer.Exit(NOT_REPRODUCED)
+        _print(result, folder)
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
 
 
-def _print(verdict: Verdict, folder: Path) -> None:
-    typer.echo(f"\n{verdict.paper}: {verdict.what}\n\n{verdict.text()}\n")
-    for note in [*(claim.statement.note for claim in verdict.claims), *verdict.notes]:
+def _print(result: Reproduction, folder: Path) -> None:
+    opening = f"\n{result.paper}: {result.what}" + (f"\n{result.caveat}" if result.caveat else "")
+    typer.echo(f"{opening}\n\n{result.text()}\n")
+    for claim in result.claims:
+        if claim.verdict == "not settled":
+            typer.echo(f"not settled: {claim.statement.text}: {outlook_text(claim.as_dict())}")
+    for note in [*(claim.statement.note for claim in result.claims), *result.notes]:
         if note:
             typer.echo(f"note: {note}")
-    held = count_text([claim.outcome for claim in verdict.claims])
-    run = f"{verdict.seeds} seeds, scale {verdict.scale}"
-    typer.echo(f"claims that held: {held}; {run}; results are in {folder}")
+    found = counts_text({str(verdict): count for verdict, count in counts(result.claims).items()})
+    more = f" of at most {result.most}" if result.most > result.seeds else ""
+    run = f"{result.seeds}{more} seeds, scale {result.scale}"
+    typer.echo(f"primary claims: {found}; {run}; results are in {folder}")

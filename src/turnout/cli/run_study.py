@@ -2,16 +2,18 @@
 
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 
+from turnout.analysis.until_clear import UntilClear
 from turnout.cli.comparison_table import comparison_table
 from turnout.cli.error_messages import STOPPED, printable
 from turnout.engine import Engine
-from turnout.errors import JournalError, RunsFailed, TurnoutError
+from turnout.errors import ConfigError, JournalError, RunsFailed, TurnoutError
 from turnout.journal import Journal
 from turnout.study import Comparison, Result, Study
 from turnout.study.interruption import Stopped
@@ -19,6 +21,16 @@ from turnout.study.progress import ProgressBoard, duration, live, plain
 from turnout.study.running import engine_named, failure_text
 
 FAILED = 1
+
+
+def with_seeds_added(study: Study, is_wanted: bool, most: int | None) -> Study:
+    """Return the study, with seeds added until every difference is clear if `--until-clear` or `--most` ask for it."""
+    if most is not None and not is_wanted:
+        raise ConfigError(f"--most is the largest number of seeds of --until-clear; got {most} without it. Add it.")
+    if not is_wanted:
+        return study
+    rule = study.until_clear or UntilClear()
+    return replace(study, until_clear=rule if most is None else UntilClear(most=most))
 
 
 def carry_out(

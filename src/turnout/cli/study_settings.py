@@ -10,6 +10,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # by name in Python: how a study file w
     "name": {"name": "my-study"},
     "rounds": {"rounds": 100},
     "seeds": {"seeds": 5},
+    "until_clear": {"seeds": 5, "until_clear": {"most": 40}},
     "target": {"target": {"accuracy": 0.8}},
     "loss": {"loss": "cross-entropy"},
     "data_seed": {"data": {"use": "digits", "seed": 7}},

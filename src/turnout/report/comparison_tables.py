@@ -12,8 +12,12 @@ from turnout.report.tables import Table
 
 TESTS = (
     "t: paired t-test, or Welch's t-test if arms are not paired. Wilcoxon: exact signed-rank test of paired arms. "
-    "Bootstrap: percentiles of the mean over 9,999 resamples of the seeds. Intervals and corrected p-values hold for "
-    "all arms together (Bonferroni's correction): an interval excludes zero exactly if its corrected p is below 0.05. "
+    "Bootstrap: percentiles of the mean over 9,999 resamples of the seeds. P-values are corrected for the number of "
+    "arms "
+    "by Holm's method; an interval has the level of the step at which its arm was decided, so it excludes zero exactly "
+    "if its corrected p is below 0.05. Smallest: the smallest difference that these seeds tell from none with a chance "
+    "of 80 %. Needed: seeds that tell a difference of the size seen with that chance; roughly, because the spread is "
+    "estimated from these seeds. "
     "Effect: Cohen's d, the mean difference divided by the standard deviation of the differences, or, if arms are not "
     "paired, by that of the seeds."
 )
@@ -49,6 +53,9 @@ def tests_table(comparison: Comparison) -> Table | None:
         "p, Wilcoxon",
         "p, Wilcoxon (corrected)",
         "effect",
+        "verdict",
+        "smallest",
+        "seeds needed",
     ]
     return Table(
         name="tests",
@@ -78,6 +85,9 @@ def _tests(comparison: Comparison, row: Row) -> list[str]:
         number_format.p_value(difference.signed_rank_p),
         number_format.p_value(difference.corrected_signed_rank_p),
         number_format.number(difference.effect_size),
+        "clear" if difference.is_clear else "not settled",
+        MISSING if difference.smallest is None else comparison.amount(difference.smallest),
+        number_format.number(difference.seeds_needed),
     ]
 
 

@@ -28,7 +28,7 @@ from turnout.errors import Problem
 from turnout.filtering import Greedy
 from turnout.journal.load import Loaded
 from turnout.protocols import Ask, Kept, Population, View
-from turnout.reproduce.claims import Claim, Statement, above, below, number
+from turnout.reproduce.claims import Claim, Statement, above, below, number, our_own
 from turnout.reproduce.reading import POINTS, average, rounds_to
 from turnout.reproduce.shipped import ONLY_CELL
 from turnout.requests import Scored, Steps
@@ -301,16 +301,27 @@ def kept_share(study: Loaded, arm: str) -> Floats:
     return np.asarray(shares.groupby(filterings["seed"]).mean().to_numpy())
 
 
-def gain(study: Loaded, arm: str, base: str, paper: str, where: str = "") -> Claim:
-    """Claim that an arm ends with a better test accuracy than another."""
-    return above(*_gain_values(study, arm, base, paper, where))
+def gain(study: Loaded, arm: str, base: str, paper: str, where: str = "", value: float | None = None) -> Claim:
+    """Claim that an arm ends with a better test accuracy than another; `value` is the paper's gain in points."""
+    statement, gained = _gain_values(study, arm, base, paper, where)
+    return above(replace(statement, value=value), gained)
+
+
+def gain_id(arm: str, base: str, where: str = "") -> str:
+    """Return the id of the claim that an arm ends with a better test accuracy than another."""
+    return _statement("accuracy", f"test accuracy, {arm} − {base}", "", where).id
+
+
+def loss_id(arm: str, base: str, which: Literal["training", "test"]) -> str:
+    """Return the id of the claim that an arm ends with a lower loss than another."""
+    return _statement(which, f"{which} loss at the end, {arm} − {base}", "").id
 
 
 def gains_where_some_harm(loaded: Mapping[str, Loaded], arms: Iterable[str], base: str) -> list[Claim]:
     """Claim that filters help if three in ten clients have wrong labels; also return the accuracies."""
     study = loaded[HARMED]
     return [
-        *(gain(study, arm, base, "not in the paper", HARMED) for arm in arms),
+        *(our_own(gain(study, arm, base, "not in the paper", HARMED)) for arm in arms),
         *numbers(study, base, HARMED),
     ]
 
@@ -337,14 +348,15 @@ def numbers(study: Loaded, base: str, where: str = "") -> list[Claim]:
     """Return the accuracy of each arm, and its speed and local work relative to the base, as numbers."""
     values = []
     goal = average(study, base, last=LAST)
-    waited = np.maximum(rounds_to(study, base, goal), 1)  # 1 if the base ends no better than it began
+    waited = rounds_to(study, base, goal)
     for arm in study.arms:
         statement = _statement("curve", f"test accuracy, {arm}", "curve", where)
         values.append(number(replace(statement, unit="%"), accuracy(study, arm)))
         if arm == base:
             continue
         statement = _statement("speed", f"rounds until the final accuracy of {base}, {arm} ÷ {base}", "faster", where)
-        values.append(number(replace(statement, unit="×"), np.maximum(rounds_to(study, arm, goal), 1) / waited))
+        ratio, never = rounds_to(study, arm, goal).ratio(waited)
+        values.append(number(replace(statement, unit="×"), ratio, never=never))
         statement = _statement("work", f"local steps of a client that takes part, {arm} ÷ {base}", "not said", where)
         values.append(number(replace(statement, unit="×"), local_steps(study, arm) / local_steps(study, base)))
     return values

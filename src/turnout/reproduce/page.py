@@ -12,7 +12,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from turnout.reproduce.claims import Outcome, count_text, outcome_of, value_text
+from turnout.errors import ConfigError
+from turnout.number_format import number
+from turnout.reproduce.claims import MANY_SEEDS, UNITS_WITHOUT_SPACE, interval_text, value_text
+from turnout.reproduce.running import never_text, verdict_text
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/reproductions.md")
@@ -21,42 +24,68 @@ START, END = "<!-- claims: python -m turnout.reproduce.page -->", "<!-- /claims 
 INTRO = """\
 # The papers, reproduced
 
-Every row is a claim of a paper, tested on ours: the mean over seeds ± the standard deviation over seeds. *Held* means
-that the mean and most seeds are on the claimed side and that the paired test is clear (p < 0.05) after Holm's
-correction over all tested claims of the study; an identity has to hold in every seed. *Not tested* means that the
-seeds are on the claimed side and no test can be made of them: every seed gave the same value, or there was one seed. A
-row without a verdict is a number to look at. Settings were tuned on seeds that are not reported.
+Each study has at most six primary claims: the main ones of its paper. A claim is judged by its interval, which allows
+for the number of claims and for seeds that were added until the claims were settled (Holm's method, Pocock's boundary):
+
+- *held*: the interval lies on the claimed side of the threshold;
+- *contradicted*: it lies on the other side;
+- *not settled*: it includes the threshold. Below the table stand the smallest effect that the seeds could have shown
+  with a chance of 80 %, and about how many seeds would settle an effect of the size seen;
+- *not tested*: no test was possible, because there was one seed, or every seed gave the same value.
+
+*Smaller than the paper* stands beside a verdict where even the largest effect in the interval is below half of the
+paper's. Everything else is secondary: it has a 95 % interval of its own and no verdict. *Ours* marks what the paper
+does not claim. An identity is *exact* if it is true in every seed. Values are means over seeds ± standard deviations;
+where some seeds never reached a target, pseudo-medians with the number of these seeds, by the signed-rank test.
+Settings were tuned on seeds that are not reported.
 
 This page is written by `python -m turnout.reproduce.page` from `docs/results/*.json`, which `turnout reproduce` wrote.
 """
-SHOWN: dict[Outcome, str] = {"held": "yes", "not held": "**no**", "not tested": "not tested", "no claim": "–"}
+HEADINGS = ("held", "contradicted", "not settled", "not tested")
 
 
 def page(results: Sequence[dict[str, Any]]) -> str:
     """Return the page as Markdown."""
     lines = [
         INTRO,
-        "| study | paper | scale | seeds | claims that held | processor time |",
-        "|---|---|---|---|---|---|",
+        f"| study | paper | scale, seeds | {' | '.join(HEADINGS)} | what was found | processor time |",
+        f"|---|---|---|{'---|' * len(HEADINGS)}---|---|",
     ]
     for result in results:
-        held = count_text(_outcomes(result))
-        time = _time(sum(result["seconds"].values()))
-        lines.append(
-            f"| [{result['name']}](#{result['name']}) | {_cell(result['paper'])} | {result['scale']} | "
-            f"{result['seeds']} | {held} | {time} |"
-        )
+        link = f"[{result['name']}](#{result['name']})"
+        lines.append(f"{_summary_cells(result, link)} | {_time(sum(result['seconds'].values()))} |")
     return "\n".join([*lines, "", *(line for result in results for line in _section(result))])
 
 
 def summary(results: Sequence[dict[str, Any]]) -> str:
-    """Return the README's table: one row per study, with the number of claims that held."""
-    lines = ["| study | of | scale, seeds | claims that held |", "|---|---|---|---|"]
+    """Return the README's table: one row per study, with the four counts and what was found."""
+    lines = [f"| study | of | scale, seeds | {' | '.join(HEADINGS)} | what was found |"]
+    lines.append(f"|---|---|---|{'---|' * len(HEADINGS)}---|")
     for result in results:
         link = f"[{result['name']}]({PAGE}#{result['name']})"
-        run = f"{result['scale']}, {result['seeds']}"
-        lines.append(f"| {link} | {_cell(result['paper'])} | {run} | {count_text(_outcomes(result))} |")
+        lines.append(f"{_summary_cells(result, link)} |")
     return "\n".join(lines)
+
+
+def _summary_cells(result: dict[str, Any], link: str) -> str:
+    run = f"{result['scale']}, {result['seeds']}"
+    counted = [str(result["verdicts"][verdict] or "–") for verdict in HEADINGS]
+    return "| " + " | ".join([link, _cell(result["paper"]), run, *counted, _cell(finding(result))])
+
+
+def finding(result: dict[str, Any]) -> str:
+    """Return what was found in one sentence: the study's own, or which primary claims have which verdict."""
+    if result["found"]:
+        return str(result["found"])
+    primary = [claim for claim in result["claims"] if claim["verdict"] is not None]
+    parts = []
+    for verdict in HEADINGS:
+        texts = [claim["text"] for claim in primary if claim["verdict"] == verdict]
+        if texts:
+            parts.append(
+                f"{verdict}: all {len(texts)}" if len(texts) == len(primary) > 1 else f"{verdict}: {'; '.join(texts)}"
+            )
+    return f"{'. '.join(parts).capitalize()}." if parts else "No primary claim."
 
 
 def with_summary(readme: str, table: str) -> str:
@@ -66,27 +95,44 @@ def with_summary(readme: str, table: str) -> str:
     return f"{before}{start}\n{table}\n{end}{after}" if start and end else readme
 
 
-def _outcomes(result: dict[str, Any]) -> list[Outcome]:
-    return [outcome_of(claim["held"], claim["supported"]) for claim in result["claims"]]
-
-
 def _section(result: dict[str, Any]) -> list[str]:
-    lines = [
-        f"## {result['name']} {{ #{result['name']} }}",
-        "",
-        f"{_cell(result['what'])} {_cell(result['paper'])}.",
-        "",
-    ]
-    lines += ["| claim | paper | ours | held |", "|---|---|---|---|"]
-    for claim, outcome in zip(result["claims"], _outcomes(result), strict=True):
-        ours = value_text(claim["ours"], claim["spread"], claim["unit"])
-        cells = (claim["text"], claim["paper"], ours, SHOWN[outcome])
-        lines.append("| " + " | ".join([*map(_cell, cells[:3]), cells[3]]) + " |")
+    primary = [claim for claim in result["claims"] if claim["is_primary"]]
+    secondary = [claim for claim in result["claims"] if not claim["is_primary"]]
+    lines = [f"## {result['name']} {{ #{result['name']} }}", ""]
+    lines += [f"**{_cell(result['caveat'])}**", ""] if result["caveat"] else []
+    lines += [f"{_cell(result['what'])} {_cell(result['paper'])}.", ""]
+    lines += [*_rows("primary claim", primary), ""] if primary else []
+    unsettled = [claim for claim in primary if claim["verdict"] == "not settled"]
+    lines += [f"- *Not settled*: {_cell(claim['text'])}: {_cell(outlook_text(claim))}." for claim in unsettled]
     notes = [f"*{_cell(claim['text'])}*: {_cell(claim['note'])}" for claim in result["claims"] if claim["note"]]
-    notes += map(_cell, result["notes"])
-    if notes:
-        lines += ["", *(f"- {note}" for note in notes)]
+    lines += [f"- {note}" for note in (*notes, *map(_cell, result["notes"]))]
+    lines += ["", *_rows("secondary", secondary)] if secondary else []
     return [*lines, "", _provenance(result), ""]
+
+
+def _rows(heading: str, claims: Sequence[dict[str, Any]]) -> list[str]:
+    lines = [f"| {heading} | paper | ours | interval | verdict |", "|---|---|---|---|---|"]
+    for claim in claims:
+        ours = value_text(claim["ours"], claim["spread"], claim["unit"]) + never_text(claim["never"], claim["seeds"])
+        text = claim["text"] + (" (ours)" if claim["is_ours"] else "")
+        verdict = verdict_text(claim)
+        is_bad = claim["verdict"] == "contradicted" or claim["is_exact"] is False
+        cells = [*map(_cell, (text, claim["paper"], ours)), interval_text(claim["low"], claim["high"])]
+        lines.append("| " + " | ".join([*cells, f"**{verdict}**" if is_bad else verdict]) + " |")
+    return lines
+
+
+def outlook_text(claim: dict[str, Any]) -> str:
+    """Return what the seeds of a claim could have shown, and how many would settle an effect of the size seen."""
+    unit = "" if claim["unit"] in UNITS_WITHOUT_SPACE else f" {claim['unit']}"
+    shown = "the seeds bound no effect" if claim["smallest"] is None else ""
+    shown = shown or f"{claim['seeds']} seeds show an effect of {number(claim['smallest'])}{unit} or more"
+    needed = claim["seeds_needed"]
+    if needed is None or needed > MANY_SEEDS:
+        return f"{shown}; more than {MANY_SEEDS:,} seeds would settle one of the size seen"
+    if needed <= claim["seeds"]:
+        return f"{shown}; a few more seeds may settle it"
+    return f"{shown}; about {needed:,} seeds would settle one of the size seen"
 
 
 def _provenance(result: dict[str, Any]) -> str:
@@ -95,10 +141,16 @@ def _provenance(result: dict[str, Any]) -> str:
     shares = sorted(spent.items(), key=lambda item: -item[1])
     where = ", ".join(f"{kind} {100 * seconds / total:.0f} %" for kind, seconds in shares)
     return (
-        f"`{result['command']}`: {result['runs']} runs, {result['seeds']} seeds, "
+        f"`{result['command']}`: {result['runs']} runs, {_seeds(result)}, "
         f"{_time(total)} of processor time ({where}). "
         f"{result['date']}, turnout {result['version']}."
     )
+
+
+def _seeds(result: dict[str, Any]) -> str:
+    if result["most"] == result["looks"][0]:
+        return f"{result['seeds']} seeds"
+    return f"{result['seeds']} seeds (looks at {', '.join(map(str, result['looks']))} of at most {result['most']})"
 
 
 def _time(seconds: float) -> str:
@@ -112,8 +164,16 @@ def _cell(text: str) -> str:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Return the results in a folder, sorted by name."""
-    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+    """Return the results in a folder, sorted by name; raise if one was written before claims had four verdicts."""
+    found = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
+    old = [name for name, result in found.items() if "verdicts" not in result]
+    if old:
+        raise ConfigError(
+            f"The page needs results with four verdicts; {', '.join(old)} in {folder} have none. Run these studies "
+            f"again "
+            "with turnout reproduce, or remove the files."
+        )
+    return list(found.values())
 
 
 def main(new: Sequence[str], root: Path) -> None:

@@ -1,8 +1,10 @@
 """The curves of a study as arrays, one row per seed, to compute claims from."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from turnout.array_types import Floats, Ids
+from turnout.array_types import Bools, Floats, Ids
 from turnout.errors import JournalError
 from turnout.journal.load import Loaded
 
@@ -39,15 +41,29 @@ def average(loaded: Loaded, arm: str, metric: str = "accuracy", last: int = 1) -
     return np.asarray(curve(loaded, arm, metric)[1][:, -last:].mean(axis=1))
 
 
+class Rounds(NamedTuple):
+    """The rounds that each seed took to a target; those that never reached it are censored at one past the last."""
+
+    rounds: Floats
+    never: Bools
+
+    def ratio(self, other: "Rounds") -> tuple[Floats, Bools]:
+        """Return these rounds ÷ those of another arm, and in which seeds one of the two is only a bound.
+
+        A target that is met before the first round counts as one round.
+        """
+        return np.maximum(self.rounds, 1) / np.maximum(other.rounds, 1), self.never | other.never
+
+
 def rounds_to(
     loaded: Loaded, arm: str, target: float | Floats, metric: str = "accuracy", *, rises: bool = True
-) -> Floats:
-    """Return the first round in which each seed reaches the target; one more than the last round if none does."""
+) -> Rounds:
+    """Return the first round in which each seed reaches the target."""
     rounds, values = curve(loaded, arm, metric)
     level = np.broadcast_to(np.asarray(target, dtype=float), len(values))[:, None]
     good = values >= level if rises else values <= level
-    first: Floats = np.where(good.any(axis=1), rounds[good.argmax(axis=1)], rounds[-1] + 1).astype(np.float64)
-    return first
+    there = good.any(axis=1)
+    return Rounds(np.where(there, rounds[good.argmax(axis=1)], rounds[-1] + 1).astype(np.float64), np.asarray(~there))
 
 
 def clients(loaded: Loaded, arm: str) -> Floats:

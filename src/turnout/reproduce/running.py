@@ -1,8 +1,11 @@
-"""Runs a shipped study and tests its claims; each cell is an ordinary study."""
+"""Runs a shipped study and judges its claims; each cell is an ordinary study.
+
+Where a study names the most seeds that it may have, seeds are added in looks until its primary claims are settled.
+"""
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -14,7 +17,7 @@ from turnout.errors import UpdateError
 from turnout.journal import load
 from turnout.journal.load import Loaded
 from turnout.report import write_report
-from turnout.reproduce.claims import Claim, Outcome, value_text, with_verdicts
+from turnout.reproduce.claims import Claim, counts, interval_text, judged, value_text
 from turnout.reproduce.shipped import Shipped
 from turnout.reproduce.timing import Timed
 from turnout.study import Study
@@ -24,18 +27,23 @@ RESULT = "result.json"
 SECONDS = "seconds.json"
 REPORT = "report.html"
 REST, WRITING = "coordination, data and journal", "claims and report"
-OnCell = Callable[[str, Study], None]  # called before a cell runs, with its name and its study
+ALL_HELD, CONTRADICTED, NOT_SETTLED = 0, 3, 4  # exit codes
+OnCell = Callable[[str, Study, int], None]  # called before a cell runs: its name, its study and the number of seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Reproduction:
     """The results of a reproduction."""
 
     name: str
     paper: str
     what: str
+    caveat: str
+    found: str
     scale: str
     seeds: int
+    looks: tuple[int, ...]  # seeds at each look so far
+    most: int  # seeds at the last look that could be made
     runs: int
     claims: tuple[Claim, ...]
     command: str
@@ -45,66 +53,97 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
     @property
-    def all_hold(self) -> bool:
-        """Whether no tested claim failed."""
-        return all(claim.held is not False for claim in self.claims)
+    def exit_code(self) -> int:
+        """0: every primary claim is held; 3: one is contradicted, or an identity is not true; 4: one is not settled."""
+        found = counts(self.claims)
+        if found["contradicted"] or any(claim.is_exact is False for claim in self.claims):
+            return CONTRADICTED
+        return NOT_SETTLED if found["not settled"] or found["not tested"] else ALL_HELD
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
         plain: dict[str, Any] = {key: getattr(self, key) for key in self.__slots__}
-        claims = [claim.as_dict() for claim in self.claims]
         seconds = {kind: round(spent, 1) for kind, spent in self.seconds.items()}
-        return {**plain, "claims": claims, "seconds": seconds, "notes": list(self.notes)}
+        verdicts = {str(verdict): count for verdict, count in counts(self.claims).items()}
+        made = {"claims": [claim.as_dict() for claim in self.claims], "seconds": seconds, "verdicts": verdicts}
+        return {**plain, **made, "looks": list(self.looks), "notes": list(self.notes)}
 
     def text(self) -> str:
-        """Return the verdict table."""
-        lines = [("claim", "paper", "ours", "held")]
-        for claim in self.claims:
-            said = claim.statement
-            ours = value_text(claim.ours, claim.spread, said.unit)
-            lines.append((said.text, said.paper, ours, SHOWN[claim.outcome]))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        """Return the tables: the primary claims with their verdicts, then the others."""
+        main = [claim for claim in self.claims if claim.is_primary]
+        rest = [claim for claim in self.claims if not claim.is_primary]
+        parts = [_table("primary claim", "verdict", main)] if main else []
+        parts += [_table("secondary", "", rest)] if rest else []
+        return "\n\n".join(parts)
 
 
-SHOWN: dict[Outcome, str] = {"held": "yes", "not held": "NO", "not tested": "not tested", "no claim": "–"}
+def _table(heading: str, last: str, claims: Sequence[Claim]) -> str:
+    lines = [(heading, "paper", "ours", "interval", last)]
+    for claim in claims:
+        said, result = claim.statement, claim.as_dict()
+        text = said.text + (" (ours)" if claim.is_ours else "")
+        ours = value_text(claim.ours, claim.spread, said.unit) + never_text(claim.never, claim.seeds)
+        lines.append((text, said.paper, ours, interval_text(result["low"], result["high"]), verdict_text(result)))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def never_text(never: int | None, seeds: int) -> str:
+    """Return how many seeds never reached a target; empty if all did, or if there is no target."""
+    return f" ({never} of {seeds} never)" if never else ""
+
+
+def verdict_text(claim: Mapping[str, Any]) -> str:
+    """Return the verdict on a claim with its flag; of an identity, whether it is exact; empty for the others."""
+    if claim["kind"] == "identity":
+        return "exact" if claim["is_exact"] else "NOT EXACT"
+    if claim["verdict"] is None:
+        return ""
+    return str(claim["verdict"]) + (", smaller than the paper" if claim["is_smaller"] else "")
 
 
 def reproduce(
     shipped: Shipped, scale: str, out: Path, *, seeds: int | None = None, on_cell: OnCell | None = None
-) -> Verdict:
-    """Run what is not in the folder yet, write the reports, and return which claims held.
+) -> Reproduction:
+    """Run what is not in the folder yet, write the reports, and return the verdicts.
 
     Args:
         shipped: the study.
         scale: "smoke", "small" or "paper".
         out: the output folder, with a folder for each cell.
-        seeds: number of seeds; None takes the study's own.
-        on_cell: called with (cell, study) before each cell.
+        seeds: a fixed number of seeds; None takes the study's own, and adds to them until its claims are settled.
+        on_cell: called with (cell, study, seeds) before each cell.
     """
-    studies = shipped.studies(scale, seeds)
+    studies, about = shipped.studies(scale, seeds), shipped.about
     spent = _read_seconds(out)
-    for cell, study in studies.items():
-        if on_cell is not None:
-            on_cell(cell, study)
-        _run(study, out / cell, spent, out / SECONDS)
-    started = time.process_time()
-    loaded = {cell: load(out / cell) for cell in studies}
-    claims = tuple(with_verdicts(shipped.claims(loaded)))
+    planned = [len(look) for look in max((study.looks for study in studies.values()), key=len)]
+    for place, count in enumerate(planned):
+        for cell, study in studies.items():
+            if on_cell is not None:
+                on_cell(cell, study, count)
+            _run(study, count, out / cell, spent, out / SECONDS)
+        started = time.process_time()
+        loaded = {cell: load(out / cell) for cell in studies}
+        if max(map(_seeds_in, loaded.values())) > count:  # not settled at this look before
+            continue
+        looks = planned[: place + 1]
+        claims = tuple(judged(shipped.claims(loaded), about.primary, looks, planned[-1]))
+        if not any(claim.verdict == "not settled" for claim in claims):
+            break
     for cell in studies:
         write_report([out / cell], out / cell / REPORT)
     spent[WRITING] = time.process_time() - started
-    verdict = _verdict(shipped, scale, seeds, loaded, claims, spent)
-    (out / RESULT).write_text(json.dumps(verdict.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return verdict
+    found = _reproduction(shipped, scale, seeds, loaded, claims, spent, looks, planned[-1])
+    (out / RESULT).write_text(json.dumps(found.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return found
 
 
-def _run(study: Study, folder: Path, spent: dict[str, float], kept: Path) -> None:
-    """Run one cell, and record its processor time even if it is interrupted."""
+def _run(study: Study, seeds: int, folder: Path, spent: dict[str, float], kept: Path) -> None:
+    """Run one cell up to a number of seeds, and record its processor time even if it is interrupted."""
     engine = Timed(Vectorised())
     started = time.process_time()
     try:
-        result = study.run(folder, engine=engine, progress=False)
+        result = study.run(folder, engine=engine, progress=False, enough=lambda loaded: _seeds_in(loaded) >= seeds)
     except BaseException:
         if folder.is_dir():
             _record_seconds(spent, engine, time.process_time() - started, kept)
@@ -113,6 +152,10 @@ def _run(study: Study, folder: Path, spent: dict[str, float], kept: Path) -> Non
         _record_seconds(spent, engine, time.process_time() - started, kept)
     if result.failures:
         raise UpdateError(failure_text(result.failures, len(result.loaded.runs)))
+
+
+def _seeds_in(loaded: Loaded) -> int:
+    return int(loaded.runs["seed"].nunique())
 
 
 def _record_seconds(spent: dict[str, float], engine: Timed, seconds: float, kept: Path) -> None:
@@ -126,22 +169,28 @@ def _read_seconds(out: Path) -> dict[str, float]:
     return dict(json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else {}
 
 
-def _verdict(
+def _reproduction(
     shipped: Shipped,
     scale: str,
     seeds: int | None,
     loaded: Mapping[str, Loaded],
     claims: tuple[Claim, ...],
     spent: Mapping[str, float],
-) -> Verdict:
+    looks: Sequence[int],
+    most: int,
+) -> Reproduction:
     runs = [each.runs for each in loaded.values()]
     about = shipped.about
-    return Verdict(
+    return Reproduction(
         name=shipped.name,
         paper=about.paper,
         what=about.what,
+        caveat=about.caveat,
+        found=about.found,
         scale=scale,
-        seeds=max(frame["seed"].nunique() for frame in runs),
+        seeds=max(map(_seeds_in, loaded.values())),
+        looks=tuple(looks),
+        most=most,
         runs=sum(map(len, runs)),
         claims=claims,
         command=f"turnout reproduce {shipped.name} --scale {scale}" + (f" --seeds {seeds}" if seeds else ""),

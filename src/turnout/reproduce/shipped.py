@@ -1,19 +1,21 @@
 """The shipped studies: each is a study file and a module of claims with the same name."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Literal, get_args
 
+from turnout.analysis.until_clear import UntilClear
 from turnout.errors import ConfigError, did_you_mean
 from turnout.journal.load import Loaded
-from turnout.reproduce.claims import Claim
+from turnout.reproduce.claims import MOST_PRIMARY, Claim
 from turnout.study import Study, load_study
 
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[str, ...] = get_args(Scale)
 PACKAGE = "turnout.reproduce.studies"
+FIRST_SEED = 100  # seeds below were seen while claims were chosen, and those from 1000 on while settings were tuned
 ONLY_CELL = "study"  # name of the only cell of a study
 Claims = Callable[[Mapping[str, Loaded]], list[Claim]]
 
@@ -28,6 +30,10 @@ class About:
 
     paper: str  # authors, year, table or figure
     what: str  # one line
+    primary: tuple[tuple[str, ...], ...]  # ids of the paper's own main claims, by family: corrected for together
+    most: int = 0  # seeds are added up to this number until the primary claims are settled; 0: the seeds are fixed
+    caveat: str = ""  # first line where the study is too small for the paper's effect, and where the effect was seen
+    found: str = ""  # one sentence of what was found, for the summary; left out: made from the verdicts
     small: str  # measured duration of the small scale on two cores
     needs: tuple[str, ...] = ()  # data sets to download
     scales: Mapping[str, tuple[str, ...]]  # the settings that each scale changes
@@ -36,6 +42,11 @@ class About:
     notes: tuple[str, ...] = ()  # what was left out or reduced, and other remarks
 
     def __post_init__(self) -> None:
+        if sum(map(len, self.primary)) > MOST_PRIMARY:
+            raise ConfigError(
+                f"A shipped study has at most {MOST_PRIMARY} primary claims; got {sum(map(len, self.primary))}. "
+                "Keep the paper's main ones."
+            )
         if not self.larger.keys() <= self.cells.keys():
             raise ConfigError(
                 f"A shipped study has no cell {', '.join(sorted(self.larger.keys() - self.cells.keys()))}."
@@ -54,14 +65,23 @@ class Shipped:
     claims: Claims
 
     def studies(self, scale: str, seeds: int | None = None) -> dict[str, Study]:
-        """Return the studies of a scale, by cell."""
+        """Return the studies of a scale, by cell; without a number of seeds, more are added up to the study's most."""
         if scale not in SCALES:
             raise ConfigError(f"There is no scale {scale!r}.{did_you_mean(scale, list(SCALES))} Choose {_or(SCALES)}.")
-        chosen = [] if seeds is None else [f"seeds={seeds}"]
         return {
-            cell: load_study(self.file, [f"name={self._called(cell)}", *settings, *self._scaled(cell, scale), *chosen])
+            cell: self._fresh(
+                load_study(self.file, [f"name={self._called(cell)}", *settings, *self._scaled(cell, scale)]),
+                seeds,
+                self.about.most if seeds is None and scale != "smoke" else 0,
+            )
             for cell, settings in self.about.cells.items()
         }
+
+    def _fresh(self, study: Study, seeds: int | None, most: int) -> Study:
+        """Return a study with fresh seeds: as many as asked for or as it has, and more until its claims are settled."""
+        count = len(study.all_seeds) if seeds is None else seeds
+        rule = UntilClear(most=most) if most > count else None
+        return replace(study, seeds=tuple(range(FIRST_SEED, FIRST_SEED + count)), until_clear=rule)
 
     def _scaled(self, cell: str, scale: str) -> tuple[str, ...]:
         return self.about.scales[scale] + (self.about.larger.get(cell, ()) if scale == "paper" else ())

@@ -38,7 +38,7 @@ from turnout.track import check_local
 from turnout.traits import DataTraits, traits_of
 
 CHANGEABLE = ("rounds", "loss", *RULE_SECTIONS, *PLAN_TABLES)
-OWN = ("name", "seeds", "target", "checkpoint", "track")
+OWN = ("name", "seeds", "until_clear", "target", "checkpoint", "track")
 TOP = (*OWN, "recipe", *CHANGEABLE, "arm")
 IN_ARM = ("name", "recipe", *CHANGEABLE)
 MOST_COUNTED = 1_000_000  # clients; larger federations are checked after the data is loaded
@@ -197,7 +197,7 @@ class _StudyReader:
                 self.problems.add(node.where, f"{complaint} {key}.{near}")
 
     def _own_values(self, default_name: str) -> dict[str, Any]:
-        """Read name, seeds, target, checkpoint and track."""
+        """Read what belongs to the study itself, not to an arm."""
         known, values = parameters(Study), {"name": default_name}
         if list(value_problems(name=default_name)):
             values["name"] = "study"  # the file's own name cannot name a folder

@@ -55,7 +55,8 @@ class ProgressBoard:
     def __init__(self, study: Study, where: str) -> None:
         versions = study.versions()
         self.rounds = {arm: version.rounds for arm, version in versions.items()}
-        self.seeds = len(study.all_seeds)
+        self.seeds = len(study.looks[0])
+        self._looks, self._seeds_text = study.looks, study.seeds_text
         self.runs = len(versions) * self.seeds
         self.finished = 0
         self.skipped = 0  # rounds that were finished before
@@ -71,7 +72,7 @@ class ProgressBoard:
     @property
     def title(self) -> str:
         """The study, its arms, seeds and rounds, in one line."""
-        arms = f"{len(self.rounds)} arm{'s'[: len(self.rounds) > 1]} x {self.seeds} seed{'s'[: self.seeds > 1]}"
+        arms = f"{len(self.rounds)} arm{'s'[: len(self.rounds) > 1]} x {self._seeds_text}"
         counts = sorted(set(self.rounds.values()))
         rounds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         return f"{self._name}   {arms}   {rounds} rounds   {self._where}"
@@ -87,12 +88,19 @@ class ProgressBoard:
                 len(unfinished) < len(self._seen) and record.round != self.last_round
             ):  # a new group of seeds: ended runs leave the means
                 self._seen, self._is_first_group = unfinished, False
+            self._count_seeds(seed)
         self.last_round = record.round
         seen = self._seen.setdefault((arm, seed), RunProgress())
         seen.take(record)
         self._done += record.round > 0
         if record.finished:
             self.finished += 1
+
+    def _count_seeds(self, seed: int) -> None:
+        """Count with the seeds of the first look that has this seed, because looks add seeds."""
+        known = next((len(look) for look in self._looks if seed in look), self.seeds)
+        self.seeds = max(self.seeds, known)
+        self.runs = len(self.rounds) * self.seeds
 
     def is_due(self, arm: str, round: int) -> bool:
         """Whether the plain view prints a line for this round; later groups of seeds get one line, at their end."""

@@ -34,6 +34,7 @@ def resolved_settings(study: Study) -> dict[str, Any]:
         seeds = len(seeds)
     target = target_of(study.target)
     plain: dict[str, Any] = {"name": study.name, "seeds": seeds, "target": None if target is None else target.as_dict()}
+    plain["until_clear"] = plain_value(study.until_clear)
     plain |= _sections({name: getattr(study, name) for name in STUDY_SECTIONS})
     plain["checkpoint"] = plain_value(study.checkpoint)
     plain["track"] = list(study.track)

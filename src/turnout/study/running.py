@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from turnout.study.resolve import resolved_settings
 from turnout.study.run_display import show_progress
 from turnout.study.run_factory import RunFactory, RunKey
 from turnout.study.run_group import RunGroup
-from turnout.study.study import OnProgress, Study
+from turnout.study.study import Enough, OnProgress, Study
 from turnout.study.tracking import check_tracking, with_trackers
 from turnout.study.user_models import build_module, initial_weights_note
 from turnout.track.tracker import flat
@@ -117,6 +119,7 @@ def run_study(
     progress: bool = True,
     deterministic: bool = False,
     accept_changed_data: bool = False,
+    enough: Enough | None = None,
     world: World = simulate,
 ) -> Result:
     """Run what is not in the folder yet; data, plans and models are checked before anything is written."""
@@ -125,6 +128,7 @@ def run_study(
     with closing(engine_named(engine, deterministic=deterministic)) as worker:
         how: dict[str, Any] = {"on_progress": on_progress, "together": together, "progress": progress}
         how |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data, "world": world}
+        how["enough"] = enough or all_clear
         return _run_study(study, folder, worker, **how)
 
 
@@ -138,15 +142,16 @@ def _run_study(
     progress: bool,
     deterministic: bool,
     accept_changed_data: bool,
+    enough: Enough,
     world: World,
 ) -> Result:
     started = time.monotonic()
     run_factory = RunFactory(study, worker.device, world)
-    run_keys = [RunKey(arm, seed) for seed in study.all_seeds for arm in run_factory.versions]
-    first = run_keys[: len(run_factory.versions)]
+    stages = _stages(study, list(run_factory.versions))
+    first = stages[0][: len(run_factory.versions)]
     worker.watch.tell(READING)
     notes = start_notes([(key.arm, run_factory.run(0, key)) for key in first])
-    data = Data({key: run_factory.digest(key) for key in first}, accept_changed_data, len(run_keys))
+    data = Data({key: run_factory.digest(key) for key in first}, accept_changed_data, sum(map(len, stages)))
     facts = _facts(worker, deterministic)
     journal = Journal.create(
         folder, study=study.name, config=resolved_settings(study), facts=facts | _notes(study, notes), data=data
@@ -156,26 +161,65 @@ def _run_study(
             journal.set_fact("together", run_factory.group_size(first) if together is None else max(1, together))
         with as_written(f"The journal in {folder}"):
             size = count_of(journal.facts["together"], "how many runs advance together", least=1)
-        finished, first_single = journal.finished_runs(), -(-len(run_keys) // size)
-        left = _groups_left(journal, run_keys, size, first_single)
-        if left:
-            _warn_of_changes(journal, worker, facts)
-            for note in notes:
-                warnings.warn(note, StudyNote, stacklevel=3)
-            with ExitStack() as stack:
+        with ExitStack() as stack:
+
+            @cache
+            def tell() -> OnProgress | None:
+                """Announce the run, once, when it is known that something is left to do."""
+                _warn_of_changes(journal, worker, facts)
+                for note in notes:
+                    warnings.warn(note, StudyNote, stacklevel=5)
+                shown = on_progress
                 if progress and sys.stderr is not None:
                     where = f"{worker.name}   {'in memory' if folder is None else folder}"
-                    on_progress = stack.enter_context(
-                        show_progress(study, worker.watch, where, finished, started, on_progress)
-                    )
-                tell = stack.enter_context(with_trackers(study, folder, run_factory.configs, on_progress))
-                errors = _run_groups(run_factory, left, first_single, journal, worker, tell)
-            if errors and not journal.finished_runs():
-                raise errors[0]
+                    finished = journal.finished_runs()
+                    shown = stack.enter_context(show_progress(study, worker.watch, where, finished, started, shown))
+                return stack.enter_context(with_trackers(study, folder, run_factory.configs, shown))
+
+            was_finished = _run_stages(run_factory, stages, size, journal, worker, tell, enough)
     except BaseException:
         journal.close()
         raise
-    return _result(study, journal, was_finished=not left)
+    return _result(study, journal, was_finished=was_finished)
+
+
+def _stages(study: Study, arms: Sequence[str]) -> list[list[RunKey]]:
+    """Return the runs that each look of a study adds."""
+    looks = study.looks
+    return [
+        [RunKey(arm, seed) for seed in seeds[len(before) :] for arm in arms] for before, seeds in pairwise([(), *looks])
+    ]
+
+
+def _run_stages(
+    run_factory: RunFactory,
+    stages: Sequence[Sequence[RunKey]],
+    size: int,
+    journal: Journal,
+    engine: Engine,
+    tell: Callable[[], OnProgress | None],
+    enough: Enough,
+) -> bool:
+    """Run look by look until it is enough; return whether nothing was left to do."""
+    counts = [-(-len(stage) // size) for stage in stages]
+    first_single, was_finished = sum(counts), True
+    for place, stage in enumerate(stages):
+        left = _groups_left(journal, stage, size, sum(counts[:place]), first_single)
+        if left:
+            was_finished = False
+            errors = _run_groups(run_factory, left, first_single, journal, engine, tell())
+            if errors and not journal.finished_runs():
+                raise errors[0]
+        if place + 1 < len(stages) and enough(frames(journal)):
+            break
+    return was_finished
+
+
+def all_clear(loaded: Loaded) -> bool:
+    """Whether every difference from the first arm is clear, or cannot become so by more seeds."""
+    return all(
+        row.difference is None or row.difference.low is None or row.difference.is_clear for row in compare(loaded).rows
+    )
 
 
 def _result(study: Study, journal: Journal, *, was_finished: bool) -> Result:
@@ -191,16 +235,18 @@ def _result(study: Study, journal: Journal, *, was_finished: bool) -> Result:
 
 
 def _groups_left(
-    journal: Journal, run_keys: Sequence[RunKey], size: int, first_single: int
+    journal: Journal, run_keys: Sequence[RunKey], size: int, first_group: int, first_single: int
 ) -> list[tuple[int, list[RunKey]]]:
     """Return the unfinished run groups by number, then groups of one run that failed while its group continued."""
     finished, single = journal.finished_runs(), journal.runs_alone(first_single)
     groups: dict[int, list[RunKey]] = {}
     for at, key in enumerate(run_keys):
         if key not in finished and key not in single:
-            groups.setdefault(at // size, []).append(key)
+            groups.setdefault(first_group + at // size, []).append(key)
     groups |= {single[key]: [key] for key in run_keys if key in single and key not in finished}
-    for (arm, seed), why in journal.failures().items():
+    failures = journal.failures()
+    for arm, seed in [key for key in run_keys if key in failures]:
+        why = failures[arm, seed]
         warnings.warn(f"{arm}, seed {seed}, failed before and is run again. Its error was: {why}", stacklevel=3)
     return list(groups.items())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from turnout.analysis.target import Target, target_of
+from turnout.analysis.until_clear import FEWEST, UntilClear
 from turnout.attacks.attack import Attack
 from turnout.axes import PLAN_SECTIONS, STUDY_SECTIONS, default_rule
 from turnout.checkpoint import Checkpoint
@@ -27,10 +28,12 @@ from turnout.study.validate_rules import arm_problems, section_problems, section
 from turnout.track.open_trackers import problems as tracker_problems
 
 if TYPE_CHECKING:
+    from turnout.journal.load import Loaded
     from turnout.study.running import Result
 
 T = TypeVar("T")
 OnProgress = Callable[[str, int, Record], None]  # arm, seed, record
+Enough = Callable[["Loaded"], bool]  # the results so far
 MOST_ROUNDS = 10**9
 MOST_SEEDS = 100_000
 MOST_RUNS = 10**6  # arms times seeds
@@ -90,6 +93,7 @@ class Study:
     rounds: int  # number of rounds, 1 or more
     loss: Loss | None = None  # the loss to minimise; left out: cross-entropy for class labels, else the squared error
     seeds: int | tuple[int, ...] = 1  # number of seeds, from 0 up, or a list of them: each arm is run once with each
+    until_clear: UntilClear | None = None  # add seeds until every comparison is clear; left out: the seeds are fixed
     fleet: Fleet = field(default_factory=Fleet)
     filtering: Filtering = field(default_factory=default_rule("filtering"))
     selection: Selection = field(default_factory=default_rule("selection"))
@@ -124,21 +128,29 @@ class Study:
         problems += [Problem(message, "target") for message in _target_problems(self)]
         problems += [Problem(message, "data.seed") for message in _data_seed_problems(self)]
         problems += [Problem(message, "turnover") for message in _turnover_problems(self)]
+        if not problems:
+            problems += [Problem(message, "until_clear") for message in _until_clear_problems(self)]
         if problems:
             raise ConfigError.of(problems)
+
+    @property
+    def seeds_text(self) -> str:
+        """The number of seeds in words: "5 seeds", or "5 to 40 seeds" if they are added until comparisons are clear."""
+        first, last = len(self.looks[0]), len(self.looks[-1])
+        return plural(first, "seed") if first == last else f"{first} to {plural(last, 'seed')}"
 
     def __repr__(self) -> str:
         versions = self.versions()
         rounds = sorted({version.rounds for version in versions.values()})
         round_text = f"{rounds[0]} rounds" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]} rounds"
-        counts = f"{plural(len(versions), 'arm')} x {plural(len(self.all_seeds), 'seed')}"
+        counts = f"{plural(len(versions), 'arm')} x {self.seeds_text}"
         return f"Study({self.name!r}: {counts}, {round_text})"
 
     def _read(self) -> None:
         """Replace names and dicts by rules; a dict of an arm changes the rule of the study."""
         if messages := list(arm_problems(self.arms, Arm)):
             raise ConfigError.of(Problem(message, "arm") for message in messages)
-        for section in (*STUDY_SECTIONS, "checkpoint"):
+        for section in (*STUDY_SECTIONS, "checkpoint", "until_clear"):
             object.__setattr__(self, section, section_value(section, getattr(self, section)))
         object.__setattr__(self, "arms", tuple(self._read_arm(arm) for arm in self.arms))
 
@@ -158,6 +170,11 @@ class Study:
         return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
     @property
+    def looks(self) -> tuple[tuple[int, ...], ...]:
+        """The seeds at each look: all of them at the only one, unless seeds are added until comparisons are clear."""
+        return (self.all_seeds,) if self.until_clear is None else self.until_clear.looks(self.all_seeds)
+
+    @property
     def plan(self) -> Plan:
         """The plan of the study without its arms."""
         return Plan(**{name: getattr(self, name) for name in PLAN_SECTIONS})
@@ -166,7 +183,7 @@ class Study:
         """Return each arm as a study, by name; a study without arms is its only arm."""
         if not self.arms:
             return {self.name: self}
-        return {arm.name: replace(self, arms=(), **arm.changes) for arm in self.arms}
+        return {arm.name: replace(self, arms=(), until_clear=None, **arm.changes) for arm in self.arms}
 
     def run(
         self,
@@ -178,6 +195,7 @@ class Study:
         progress: bool = True,
         deterministic: bool = False,
         accept_changed_data: bool = False,
+        enough: Enough | None = None,
     ) -> "Result":
         """Run every arm with every seed and return the results.
 
@@ -190,12 +208,13 @@ class Study:
             deterministic: whether to run without autotuning and with one thread per operation on the CPU, which gives
                 bit-identical results on any number of cores; slower.
             accept_changed_data: whether to resume although the data changed; the journal records it.
+            enough: called after each look of a study with `until_clear`: whether to stop; None: if all arms are clear.
         """
         from turnout.engine.determinism import one_thread
         from turnout.study.running import run_study  # imports this module
 
         options: dict[str, Any] = {"on_progress": on_progress, "together": together, "progress": progress}
-        options |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data}
+        options |= {"deterministic": deterministic, "accept_changed_data": accept_changed_data, "enough": enough}
         with one_thread() if deterministic else nullcontext():
             return run_study(self, out=out, engine=engine, **options)
 
@@ -252,6 +271,29 @@ def _turnover_problems(study: Study) -> Iterator[str]:
         yield (
             "turnover has an effect only if clients arrive and depart, and no arm has a fleet.membership. "
             "Set fleet.membership, or leave turnover out."
+        )
+
+
+def _until_clear_problems(study: Study) -> Iterator[str]:
+    rule, seeds = study.until_clear, len(study.all_seeds)
+    if rule is None:
+        return
+    if len(study.arms) < 2:
+        yield (
+            f"until_clear adds seeds until the arms of a study are told apart; got "
+            f"{plural(len(study.versions()), 'arm')}"
+            ". Add an [[arm]], or leave until_clear out."
+        )
+    elif not FEWEST <= seeds <= rule.most:
+        yield (
+            f"until_clear needs {FEWEST} to {rule.most} seeds (until_clear.most) for its first look; got {seeds}. "
+            f"Change "
+            "seeds, or until_clear.most."
+        )
+    elif rule.most * len(study.arms) > MOST_RUNS:
+        yield (
+            f"A study has at most {MOST_RUNS} runs, arms times seeds; got {len(study.arms)} times {rule.most}. Change "
+            "until_clear.most."
         )
 
 

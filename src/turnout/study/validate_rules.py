@@ -62,6 +62,8 @@ def section_problems(study: object) -> Iterator[Problem]:
             yield from rule_problems(axis, value)
     for section, kind in KINDS.items():
         value = getattr(study, section)
+        if value is None and TABLES[section].is_optional:
+            continue
         if not isinstance(value, kind):
             got = f"the class {value.__name__}" if isinstance(value, type) else f"{value!r:.80}"
             advice = _advice(section, kind, value)

@@ -20,6 +20,8 @@ ROUNDING = 1e-9
 ABOUT = About(
     paper="Joshi, slides on heterogeneity: client drift",
     what="With one local step FedAvg finds x*; with many it finds the average of the clients' own minima.",
+    primary=(("grows-5", "grows-20", "grows-200", "minima"),),
+    most=40,
     small="20 s",
     scales={"smoke": ("seeds=2",), "small": (), "paper": ()},
     cells={
@@ -48,6 +50,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
                 ROUNDING,
             )
             for arm, steps in STEPS.items()
+            if steps > 1
         ),
         *(
             above(

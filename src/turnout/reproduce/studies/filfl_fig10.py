@@ -31,6 +31,8 @@ CELLS = {
 ABOUT = About(
     paper=f"{PAPER}, Figure 10",
     what="The deterministic filter lets roughly half through, and fewer than the randomised one.",
+    primary=(tuple(f"{kind} {task}" for task in CELLS for kind in ("fewer", "half")),),
+    most=24,
     small="1 min",
     needs=("cifar10", "mnist", "mnist-writers", "shakespeare-plays"),
     scales={"smoke": (*TINY, "data.server_samples=30"), "small": (), "paper": ("rounds=400", "seeds=3")},

@@ -13,6 +13,8 @@ from turnout.reproduce.shipped import ONLY_CELL, About
 ABOUT = About(
     paper=f"{PAPER}, Figure 11",
     what="Both filters find subsets whose reward is at least 0.96 of the best there is.",
+    primary=(tuple(f"ratio {arm}" for arm in FILTERS),),
+    most=24,
     small="1 min",
     needs=("cifar10",),
     scales={

@@ -16,7 +16,9 @@ from turnout.reproduce.filfl import (
     WITH_HARM,
     accuracy,
     gain,
+    gain_id,
     gains_where_some_harm,
+    loss_id,
     lower,
     numbers,
     unclaimed_gain,
@@ -33,6 +35,8 @@ ASKED = Statement(
 ABOUT = About(
     paper=f"{PAPER}, Figure 3",
     what="A filter that reads 34 short windows of other prose makes power-of-choice better on Shakespeare.",
+    primary=((*(gain_id(arm, "FedAvg") for arm in FILTERS), *(loss_id("FedAvg", arm, "training") for arm in FILTERS)),),
+    most=24,
     small="7 min",
     needs=("shakespeare-plays",),
     scales={"smoke": TINY, "small": (), "paper": PAPER_ROLES},
@@ -45,7 +49,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold both filters against power-of-choice alone."""
     study = loaded[ONLY_CELL]
     return [
-        *(gain(study, arm, "FedAvg", "about 10") for arm in FILTERS),
+        *(gain(study, arm, "FedAvg", "about 10", value=10.0) for arm in FILTERS),
         *(lower(study, "FedAvg", arm, "lower after 200 rounds", "training") for arm in FILTERS),
         *numbers(study, "FedAvg"),
         *gains_where_some_harm(loaded, FILTERS, "FedAvg"),

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from turnout.journal.load import Loaded
-from turnout.reproduce.claims import Claim
+from turnout.reproduce.claims import Claim, our_own
 from turnout.reproduce.filfl import (
     COMMON,
+    FILTERS,
     MISLABELLED,
     PAPER,
     PAPER_ROLES,
@@ -13,22 +14,40 @@ from turnout.reproduce.filfl import (
     UNEQUAL_ROLES,
     WITH_HARM,
     gain,
+    gain_id,
     gains_where_some_harm,
     numbers,
 )
 from turnout.reproduce.shipped import ONLY_CELL, About
 
+NOT_RESET = "clients not reset"
+
+
+def _not_reset_id(arm: str) -> str:
+    return gain_id(arm, "FedProx", NOT_RESET)
+
+
 ABOUT = About(
     paper=f"{PAPER}, Figure 5",
     what="A filter that reads other prose makes FedProx with random selection better on Shakespeare.",
+    primary=(tuple(gain_id(arm, "FedProx") for arm in FILTERS), tuple(_not_reset_id(arm) for arm in FILTERS)),
+    most=24,
+    caveat="Too small for the paper's gains of 3 and 6 points, whose network is a hundred times as large. A gain of "
+    "that "
+    "size was seen early in training: 3.3 points after 10 rounds.",
     small="6 min",
     needs=("shakespeare-plays",),
     scales={"smoke": TINY, "small": (), "paper": PAPER_ROLES},
-    cells=WITH_HARM,
+    cells={**WITH_HARM, NOT_RESET: ('local.use="turnout.reproduce.not_reset:NotReset"',)},
     notes=(
         *COMMON,
         *UNEQUAL_ROLES,
         *MISLABELLED,
+        "In FedProx mode the authors' code seems not to reset clients to the global model: each goes on from its own "
+        "last "
+        "one, which the proximal term alone pulls back. The cell “clients not reset” runs it like that, to test "
+        "whether "
+        "their gain comes of it.",
         "What a filter gives here is a head start: on seeds 1000 to 1002 the deterministic filter was 3.3 points above "
         "FedProx alone after 10 rounds, 2.3 after 20, 1.0 after 30 and 0.6 ± 0.8 at the end, the randomised one 1.5, "
         "1.6, 0.5 and 0.4 ± 0.8. Where learning is slowed down it lasts longer: with a rate of 0.2 they ended 1.6 ± "
@@ -45,9 +64,14 @@ ABOUT = About(
 def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold both filters against FedProx alone."""
     study = loaded[ONLY_CELL]
-    said = {"DGF": "about 3", "RGF": "about 6"}
+    said = {"DGF": 3.0, "RGF": 6.0}
     return [
-        *(gain(study, arm, "FedProx", paper) for arm, paper in said.items()),
+        *(gain(study, arm, "FedProx", f"about {points:.0f}", value=points) for arm, points in said.items()),
+        *(
+            our_own(gain(loaded[NOT_RESET], arm, "FedProx", f"about {points:.0f}", NOT_RESET, points))
+            for arm, points in said.items()
+        ),
         *numbers(study, "FedProx"),
+        *numbers(loaded[NOT_RESET], "FedProx", NOT_RESET),
         *gains_where_some_harm(loaded, said, "FedProx"),
     ]

@@ -15,7 +15,9 @@ from turnout.reproduce.filfl import (
     TINY,
     accuracy,
     gain,
+    gain_id,
     gains_where_some_harm,
+    loss_id,
     lower,
     numbers,
     unclaimed_gain,
@@ -28,7 +30,18 @@ SMALL_RATE = ("local={ lr = 0.05, momentum = 0.0, weight_decay = 0.0 }", 'local.
 ABOUT = About(
     paper=f"{PAPER}, Figure 6",
     what="A filter with random selection is better than DivFL, which trains lower and generalises worse.",
-    small="2 min",
+    primary=(
+        (
+            *(gain_id(arm, "DivFL") for arm in FILTERS),
+            *(loss_id("DivFL", arm, "training") for arm in FILTERS),
+            *(loss_id(arm, "DivFL", "test") for arm in FILTERS),
+        ),
+    ),
+    most=60,
+    caveat="Too small for the paper's ten points: an MLP on blocks of 4×4 pixels for a ResNet-18. A gain of that size "
+    "was "
+    "seen only where DivFL's rate is never cut, which is what the authors' code compares with.",
+    small="6 min",
     needs=("cifar10",),
     scales={"smoke": (*TINY, "data.samples=1000"), "small": (), "paper": LARGE_PHOTOGRAPHS},
     cells={
@@ -45,9 +58,10 @@ ABOUT = About(
         "tenth at rounds 30, 60, 90, 120 and 160, while its script for DivFL all but keeps it (× 0.998 every ten "
         "rounds). The first claims cut both; the two against DivFL “whose rate is never cut” compare as it does.",
         "The gain comes with the rate. At 0.05 without momentum there is none. At the authors' rate what has no filter "
-        "is unstable (DivFL ends between chance and the filters' level) and the mean gain is near the paper's ten "
-        "points, but its spread over six seeds is too wide for a clear test. On four other seeds it was 3.4 ± 8.0 and "
-        "3.6 ± 3.7 points (DGF, RGF), and 10.2 ± 5.8 and 10.4 ± 2.0 where DivFL's rate is never cut.",
+        "is unstable (DivFL ends between chance and the filters' level). A first run of six seeds had gains of 9 "
+        "points, "
+        "which were lucky: 14 fresh seeds had 1.6 ± 3.7 over DivFL and 3 over FedAvg, with a clearly lower test loss. "
+        "Where DivFL's rate is never cut the gains were 10.2 ± 5.8 and 10.4 ± 2.0 on four other seeds.",
         "DivFL is the one of its authors, with the gradients of everyone who is up in every round. FilFL's code has "
         "another rule under that name, which takes the models that lie farthest apart and keeps their clients for five "
         "rounds. On four other seeds it ended 4.0 ± 2.4 points below DivFL at rate 0.05 and 6.2 ± 4.2 below at 0.1 "
@@ -56,7 +70,7 @@ ABOUT = About(
         "none of eight claims held. Its gains are plain numbers since, and the mislabelled cell still has that rate, "
         "with which this small network learns best.",
         "The authors' rate was taken up after that run, when other seeds showed larger gains with it; the seeds "
-        "reported are the same as then.",
+        "reported are new ones.",
     ),
 )
 
@@ -65,7 +79,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold both filters with random selection against DivFL: at the same rates, and at those of the authors' code."""
     study, kept, smaller = (loaded[cell] for cell in (ONLY_CELL, KEPT, SMALLER))
     return [
-        *(gain(study, arm, "DivFL", "about 10") for arm in FILTERS),
+        *(gain(study, arm, "DivFL", "about 10", value=10.0) for arm in FILTERS),
         *(lower(study, "DivFL", arm, "lower", "training") for arm in FILTERS),
         *(lower(study, arm, "DivFL", "lower", "test") for arm in FILTERS),
         *(_against_kept(study, kept, arm) for arm in FILTERS),

@@ -6,7 +6,7 @@ import numpy as np
 
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, below, exactly
-from turnout.reproduce.filfl import COMMON, PAPER, PAPER_WRITERS, TINY, WRITERS, accuracy, gain, numbers
+from turnout.reproduce.filfl import COMMON, PAPER, PAPER_WRITERS, TINY, WRITERS, accuracy, gain, gain_id, numbers
 from turnout.reproduce.reading import final
 from turnout.reproduce.shipped import About
 
@@ -15,9 +15,16 @@ PERIODS = (1, 3, 5, 10, 20)  # h
 SIMILAR = 3.0  # points
 ROUNDING = 1e-6  # runs that advance together are summed in another order
 
+
+def _gain_id(period: int) -> str:
+    return gain_id(f"h = {period}", "FedAvg", SAME)
+
+
 ABOUT = About(
     paper=f"{PAPER}, Figure 7",
     what="A look every 1, 3, 5, 10 or 20 rounds: all end alike.",
+    primary=((f"alike {REDRAWN}", f"alike {SAME}", *(_gain_id(period) for period in (1, 5, 20))),),
+    most=24,
     small="2 min",
     needs=("mnist", "mnist-writers"),
     scales={

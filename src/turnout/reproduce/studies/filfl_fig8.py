@@ -14,6 +14,7 @@ from turnout.reproduce.filfl import (
     WHENCE,
     WITH_HARM,
     gain,
+    gain_id,
     gains_where_some_harm,
     lower,
     numbers,
@@ -25,6 +26,8 @@ SIZES = ("m = 34", "m = 17", "m = 8")
 ABOUT = About(
     paper=f"{PAPER}, Figure 8",
     what="34, 17 or 8 windows of other prose: every filter beats none, and more windows generalise slightly better.",
+    primary=((*(gain_id(arm, "FedAvg") for arm in SIZES), gain_id("m = 34", "m = 8")),),
+    most=24,
     small="7 min",
     needs=("shakespeare-plays",),
     scales={"smoke": TINY, "small": (), "paper": PAPER_ROLES},

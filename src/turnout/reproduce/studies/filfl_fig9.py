@@ -14,6 +14,7 @@ from turnout.reproduce.filfl import (
     TINY,
     WITH_HARM,
     gain,
+    gain_id,
     gains_where_some_harm,
     numbers,
 )
@@ -22,6 +23,11 @@ from turnout.reproduce.shipped import ONLY_CELL, About
 ABOUT = About(
     paper=f"{PAPER}, Figure 9",
     what="A filter helps power-of-choice even if each look is scored on one client's own data.",
+    primary=((gain_id("RGF", "FedAvg"),),),
+    most=40,
+    caveat="Too small for the paper's ten points: an MLP on blocks of 4×4 pixels for a ResNet-18. The largest gain "
+    "was seen "
+    "at the authors' rate of 0.1 with momentum 0.9: 3.1 points.",
     small="1 min",
     needs=("cifar10",),
     scales={"smoke": (*TINY, "data.samples=1000"), "small": (), "paper": PAPER_PHOTOGRAPHS},
@@ -34,7 +40,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Hold the filter against power-of-choice alone."""
     study = loaded[ONLY_CELL]
     return [
-        gain(study, "RGF", "FedAvg", "about 10"),
+        gain(study, "RGF", "FedAvg", "about 10", value=10.0),
         *numbers(study, "FedAvg"),
         *gains_where_some_harm(loaded, ("RGF",), "FedAvg"),
     ]

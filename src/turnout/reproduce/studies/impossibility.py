@@ -17,6 +17,8 @@ BOUND = (1 - CAPACITY) / 8
 ABOUT = About(
     paper="SA-FL (SAFARI), Theorem 1",
     what="Where the absent hold what no one else knows, every learner fails; a few server samples repair it.",
+    primary=(("fails FedAvg", "often", "no-use", "repaired", "below"),),
+    most=30,
     small="3 min",
     scales={"smoke": ("rounds=10", "seeds=2"), "small": (), "paper": ()},
     cells={FEW: (), MANY: ("data.samples=1000", "data.server_samples=1000")},

@@ -17,6 +17,8 @@ IN_FULL = ("model.hidden=[200, 200]", "data.samples=60000", "local.lr=0.002")  #
 ABOUT = About(
     paper="Ruan et al. 2021, Figure 5",
     what="Seven devices train on MNIST and three more arrive in turn; fast-reboot speeds up the recovery each time.",
+    primary=(("gain-1", "gain-2", "gain-3"),),
+    most=20,
     small="5 min",
     needs=("mnist",),
     scales={

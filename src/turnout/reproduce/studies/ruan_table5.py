@@ -8,7 +8,7 @@ from scipy import stats
 from turnout.array_types import Floats
 from turnout.journal.load import Loaded
 from turnout.reproduce.claims import Claim, Statement, above, number
-from turnout.reproduce.reading import curve
+from turnout.reproduce.reading import Rounds, curve
 from turnout.reproduce.shipped import About
 
 SPREADS = ("0.1", "0.5", "1.0")  # α = β
@@ -23,6 +23,8 @@ PAPER = {
 ABOUT = About(
     paper="Ruan et al. 2021, Table 5 and Figure 4 (right)",
     what="Dropping a departed device costs at first and pays off later; how much later grows with when it left.",
+    primary=((*(f"later {spread}" for spread in SPREADS), *(f"jump {spread}" for spread in ("0.1", "1.0")), "unlike"),),
+    most=30,
     small="8 min",
     scales={"smoke": ("rounds=12", "seeds=2", "local.steps=2"), "small": (), "paper": ()},
     cells={
@@ -43,16 +45,17 @@ ABOUT = About(
 )
 
 
-def crossed(loaded: Loaded, departure: int) -> Floats:
-    """Return the rounds from the departure until excluding has no more test loss; PATIENCE + 1 if it always has."""
+def crossed(loaded: Loaded, departure: int) -> Rounds:
+    """Return the rounds from the departure until excluding has no more test loss; censored at PATIENCE + 1."""
     rounds, included = curve(loaded, "include", "loss")
     excluded = curve(loaded, "exclude", "loss")[1]
     after = rounds >= departure
     good = (excluded <= included)[:, after]
     waited = rounds[after] - departure + 1
     if not len(waited):
-        return np.full(len(included), PATIENCE + 1.0)
-    return np.where(good.any(axis=1), waited[good.argmax(axis=1)], PATIENCE + 1.0)
+        return Rounds(np.full(len(included), PATIENCE + 1.0), np.ones(len(included), dtype=np.bool_))
+    there = good.any(axis=1)
+    return Rounds(np.where(there, waited[good.argmax(axis=1)], PATIENCE + 1.0), np.asarray(~there))
 
 
 def jump(loaded: Loaded, departure: int) -> Floats:
@@ -62,9 +65,12 @@ def jump(loaded: Loaded, departure: int) -> Floats:
     return np.asarray(curve(loaded, "exclude", "loss")[1][:, place] - included[:, place])
 
 
-def trend(waits: list[Floats]) -> Floats:
-    """Return each seed's rank correlation of waiting times with the order of the list; 0 where they are all alike."""
-    table = np.array(waits).T
+def trend(waits: list[Rounds]) -> Floats:
+    """Return each seed's rank correlation of waiting times with the order of the list; 0 where they are all alike.
+
+    Times that were never over share the highest rank.
+    """
+    table = np.array([wait.rounds for wait in waits]).T
     return np.array([0.0 if np.ptp(row) == 0 else stats.spearmanr(range(len(row)), row).statistic for row in table])
 
 
@@ -76,7 +82,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     for spread in SPREADS:
         name = f"({spread}, {spread})"
         paper = stats.spearmanr(DEPARTURES, PAPER[spread]).statistic
-        share = np.mean(np.array(waits[spread]) <= PATIENCE, axis=0)
+        share = np.mean([~wait.never for wait in waits[spread]], axis=0)
         found += [
             above(
                 Statement(id=f"jump {spread}", text=f"{name}: excluding costs at first (test loss)", paper="jumps up"),
@@ -92,11 +98,13 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
                     id=f"later {spread}",
                     text=f"{name}: the later it left, the longer (rank correlation)",
                     paper=f"{paper:.2f}",
+                    value=float(paper),
                 ),
                 trend(waits[spread]),
             ),
         ]
-    means = {spread: np.mean(waits[spread], axis=0) for spread in SPREADS}
+    means = {spread: np.mean([wait.rounds for wait in waits[spread]], axis=0) for spread in SPREADS}
+    never = np.any([wait.never for spread in ("0.1", "1.0") for wait in waits[spread]], axis=0)
     means_of_paper = {spread: float(np.mean(PAPER[spread])) for spread in SPREADS}
     found.append(
         above(
@@ -104,9 +112,11 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
                 id="unlike",
                 text="the more unlike the data, the longer: (1, 1) − (.1, .1), mean over τ₀",
                 paper=f"{means_of_paper['1.0'] - means_of_paper['0.1']:.1f}",
+                value=means_of_paper["1.0"] - means_of_paper["0.1"],
                 unit="rounds",
             ),
             means["1.0"] - means["0.1"],
+            never=never,
         )
     )
     return found + [
@@ -117,7 +127,8 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
                 paper=str(PAPER[spread][place]),
                 unit="rounds",
             ),
-            waits[spread][place],
+            waits[spread][place].rounds,
+            never=waits[spread][place].never,
         )
         for spread in SPREADS
         for place, at in enumerate(DEPARTURES)

@@ -21,6 +21,8 @@ TEST_DIGITS = np.array([980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009])
 ABOUT = About(
     paper="SA-FL (SAFARI), Figure 2",
     what="Clients that never come cost little where everyone has many labels, and their labels where each has one.",
+    primary=(("lost", "more", "p1-p2", "negligible-10", "negligible-5"),),
+    most=24,
     small="2 min",
     needs=("mnist",),
     scales={
@@ -50,7 +52,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     }
     lost = {key: accuracy[key[0], 0] - value for key, value in accuracy.items()}
     return [
-        above(_says("lost", "p = 1: s = 4 loses against s = 0", "35", "points"), lost[1, 4]),
+        above(_says("lost", "p = 1: s = 4 loses against s = 0", "35", "points", 35.0), lost[1, 4]),
         above(_says("more", "p = 1: s = 4 loses more than s = 2", "falls with s", "points"), lost[1, 4] - lost[1, 2]),
         above(_says("p1-p2", "s = 4 loses more at p = 1 than at p = 2", "more", "points"), lost[1, 4] - lost[2, 4]),
         above(_says("p2-p5", "s = 4 loses more at p = 2 than at p = 5", "more", "points"), lost[2, 4] - lost[5, 4]),
@@ -88,5 +90,5 @@ def _over(study: Loaded, accuracy: Floats) -> Floats:
     return accuracy - POINTS * covered_share(study, "s = 4", TEST_DIGITS)
 
 
-def _says(id: str, text: str, paper: str, unit: str) -> Statement:
-    return Statement(id=id, text=text, paper=paper, unit=unit)
+def _says(id: str, text: str, paper: str, unit: str, value: float | None = None) -> Statement:
+    return Statement(id=id, text=text, paper=paper, unit=unit, value=value)
