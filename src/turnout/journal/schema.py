@@ -8,7 +8,7 @@ from functools import lru_cache
 from turnout.errors import JournalError
 
 FILE = "journal.sqlite"
-VERSION = 7
+VERSION = 8
 
 TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);
@@ -58,13 +58,17 @@ CREATE TABLE round (
     rejected TEXT,
     up BLOB NOT NULL,
     members BLOB,
+    counted BLOB,
+    kept BLOB,
     clients BLOB,
+    reused BLOB,
     client_accuracy BLOB,
+    client_loss BLOB,
     checksum BLOB NOT NULL,
     PRIMARY KEY (run, round)
 );
 """
-ROUND_COLUMNS = 23
+ROUND_COLUMNS = 27
 
 
 def check_version(database: sqlite3.Connection, where: str) -> None:
