@@ -12,7 +12,8 @@ from turnout.analysis.audit.mismatch import effective_clients
 from turnout.analysis.audit.repair import Repair
 from turnout.analysis.audit.weights import CAUSES
 
-CHANCE = 1.5  # a mismatch below this many times what chance gives is put down to chance
+CHANCE = 1.2  # a mismatch below this many times what chance gives is put down to chance
+NOTHING = 5e-4  # of the weight: a smaller mismatch is not spoken of
 WORTH_NAMING = 0.01  # of the weight: a smaller part of the mismatch is not named as a cause
 ADVICE = {
     "membership": "clients joined or left; turnover.on_departure says whether those who left stay in the objective",
@@ -85,8 +86,9 @@ def summaries(audits: Sequence[Audit]) -> list[Summary]:
 def sentences(found: Summary) -> list[str]:
     """Return what an arm minimised, how far that is from what was asked for, and why."""
     over = "" if found.seeds == 1 else f" (mean over {found.seeds} seeds)"
-    if found.total_variation == 0:
-        return [f"{found.arm} minimised exactly the objective that was asked for{over}."]
+    if found.total_variation < NOTHING:
+        exactly = "exactly " if found.total_variation == 0 else ""
+        return [f"{found.arm} minimised {exactly}the objective that was asked for{over}."]
     said = [
         f"{found.arm} minimised an objective in which {found.heavy} of {found.clients} clients carry "
         f"{number_format.percent(found.heavy_share, 0)} of the weight, where "

@@ -2,19 +2,19 @@
 
 The bound of a rule is that of FedAvg with some terms changed. s is the speed-up of the server step. Stored updates are
 N / K rounds old on average, and there for v = max(0, 1 − N / (K T)) of the run: of what they could remove, the share
-e = v / (1 + (λ L N / K)²) goes.
+e = v c^{N/K} goes, where c is the measured share of the differences between clients that one round leaves as they were.
 
     FedAvg     all terms
     FedProx    client drift / (1 + μ_prox η τ)², optimisation · (1 + μ_prox η τ)
     FedNova    without the mismatch by local work
-    SCAFFOLD   client drift · (1 − e)², without e of the mismatch
+    SCAFFOLD   client drift and participation · (1 − e)², mismatch · (1 − e)
     FedVARP    participation · (1 − e)²
     MIFA       participation · (1 − e)², mismatch by availability and selection · (1 − e); σ_g² (1 − v)² more
     FedExP     s: measured from the spread of local updates
     FedAvgM    s = η_g / (1 − β)
 
 With a speed-up, the optimisation term is divided by s, and noise and participation are multiplied by it. Client drift
-is the measured average drift at optimum, squared: the bound η² L² τ (τ − 1) σ_g² is far above it on real tasks.
+is the measured drift of the mean update, squared: the bound η² L² τ (τ − 1) σ_g² is far above it on real tasks.
 """
 
 from dataclasses import dataclass
@@ -55,21 +55,22 @@ class Advice:
 
 
 def rank_rules(
-    at: Constants, pilot: Pilot, *, average_drift: float, bias: dict[str, float], extrapolation: float
+    at: Constants, pilot: Pilot, *, drift: float, retention: float, bias: dict[str, float], extrapolation: float
 ) -> Advice:
     """Return the eight rules in order of their bounds.
 
     Args:
         at: the measured constants.
         pilot: what the pilot showed.
-        average_drift: the average drift at optimum.
-        bias: squared bias of the gradient at the optimum, by cause of the audit.
+        drift: the drift of the mean update.
+        retention: the share c of the differences between clients that one round leaves as they were.
+        bias: squared bias of the gradient, by cause of the audit.
         extrapolation: FedExP's server learning rate, as measured.
     """
-    base = error_terms(at) | {DRIFT: average_drift**2}
+    base = error_terms(at) | {DRIFT: drift**2}
     rarity = pilot.num_clients / max(at.cohort, 1e-9)  # N / K
     seen = max(0.0, 1 - rarity / at.rounds)  # v
-    fresh = seen / (1 + min(at.step * at.smoothness * rarity, 1e6) ** 2)  # e
+    fresh = seen * retention**rarity  # e
     pull = 1 + PROX_STRENGTH * at.lr * at.steps
     work, away = bias.get("local work", 0.0), bias.get("availability", 0.0) + bias.get("selection", 0.0)
     left = base[MISMATCH]
@@ -81,8 +82,12 @@ def rank_rules(
         ),
         "fednova": ({MISMATCH: max(left - work, 0.0)}, "clients that do more local work count no more than others"),
         "scaffold": (
-            {DRIFT: base[DRIFT] * (1 - fresh) ** 2, MISMATCH: left * (1 - fresh)},
-            "control variates remove client drift and the mismatch",
+            {
+                DRIFT: base[DRIFT] * (1 - fresh) ** 2,
+                PARTICIPATION: base[PARTICIPATION] * (1 - fresh) ** 2,
+                MISMATCH: left * (1 - fresh),
+            },
+            "control variates remove what is particular to each client: drift, cohorts that differ, and the mismatch",
         ),
         "fedvarp": (
             {PARTICIPATION: base[PARTICIPATION] * (1 - fresh) ** 2},

@@ -1,7 +1,9 @@
 """Curvature of the objective at a model: the largest eigenvalue of its Hessian, by power iteration.
 
-v ← Hv / ‖Hv‖          Hv ≈ (∇F(x + εv) − ∇F(x)) / ε          L̂ = vᵀHv
-L_k ≈ ‖H_k v‖          for each client, along the same v; at least L̂ / 10, so that a descent has a step
+    v ← Hv / ‖Hv‖          Hv ≈ (∇F(x + εv) − ∇F(x)) / ε          L̂ = vᵀHv
+    L_k ≈ ‖H_k v‖          for each client, along the same v
+
+L_k is at least L̂ / 10, so that a descent with the step 1 / (2 L_k) has one.
 """
 
 from dataclasses import dataclass

@@ -20,6 +20,7 @@ from turnout.analysis.diagnosis.heterogeneity import (
     dissimilarity,
     drift_curve,
     gradient_noise,
+    retention,
     square_norms,
     weighted_row,
 )
@@ -31,6 +32,7 @@ from turnout.analysis.skew import skew
 from turnout.array_types import Floats
 from turnout.protocols import Population
 
+NOTHING = 1e-20  # a squared bias below this is rounding
 START, LATER, OPTIMUM = "start", "after the pilot", "optimum"
 
 
@@ -101,7 +103,9 @@ class _Found:
     smoothness: Estimate  # L
     gaps: Gaps
     drifts: dict[tuple[int, float], Estimate]
-    average_drift: Estimate
+    average_drift: Estimate  # at x*
+    drift_later: float  # of the mean update, at the pilot's model
+    kept: float  # how much of the difference between clients the pilot left
     variance: Estimate
     bias: dict[str, Estimate]
     skews: tuple[float, float]  # ρ̄ and ρ̃
@@ -116,7 +120,8 @@ def diagnose(planned: Planned) -> Diagnosis:
     advice = rank_rules(
         constants,
         pilot,
-        average_drift=found.average_drift.value,
+        drift=max(found.average_drift.value, found.drift_later),
+        retention=found.kept ** (1 / pilot.weights.rounds),
         bias={cause: value.value for cause, value in found.bias.items()},
         extrapolation=_extrapolation(planned),
     )
@@ -155,8 +160,10 @@ def _measure(planned: Planned) -> _Found:
         gaps=gaps,
         drifts=drift_curve(prober, planned.later, pilot.whole_steps, pilot.mean_lr),
         average_drift=average_drift(prober, optimum, pilot.whole_steps, pilot.mean_lr),
+        drift_later=average_drift(prober, planned.later, pilot.whole_steps, pilot.mean_lr).value,
+        kept=retention(prober, planned.start, planned.later),
         variance=participation_variance(pilot, prober, prober.gradients(planned.later)),
-        bias=bias_by_cause(pilot, prober, prober.gradients(optimum)),
+        bias=bias_by_cause(pilot, prober, prober.gradients(planned.later)),
         skews=_skews(planned, shares, losses, losses[OPTIMUM] - gaps.gaps),
     )
 
@@ -214,13 +221,15 @@ def _other_measures(planned: Planned, found: _Found) -> list[Measure]:
             Measure(f"drift, τ = {count}, η = {rate:.3g}", "drift", value, "Σ p_i ‖Δ_i / (η τ) − ∇F_i‖²")
             for (count, rate), value in found.drifts.items()
         ),
+        Measure("drift of the mean update", "‖G − ∇F‖", Estimate(found.drift_later), "after the pilot; ADO is at x*"),
+        Measure("memory over the pilot", "cos", Estimate(found.kept), "how much of ∇F_i − ∇F the pilot left"),
         Measure("participation variance", "Var_S", found.variance, "variance of the step over the pilot's cohorts"),
         Measure("selection skew, lowest", "ρ̄", Estimate(low), "1 for unbiased selection"),
         Measure("selection skew at optimum", "ρ̃", Estimate(high), "the same at x*"),
         *(
-            Measure(f"bias by {cause}", "b²", value, "‖Σ_i (q_i − q'_i) ∇F_i(x*)‖²")
+            Measure(f"bias by {cause}", "b²", value, "‖Σ_i (q_i − q'_i) ∇F_i‖² after the pilot")
             for cause, value in found.bias.items()
-            if value.value > 0
+            if value.value > NOTHING
         ),
     ]
 

@@ -1,9 +1,12 @@
 """How much the gradients of clients differ, how noisy they are, and how far local work drifts.
 
-σ_g²(x)  mean Σ p_i ‖∇F_i(x) − ∇F(x)‖², and the largest over clients
-σ²(x)    Σ p_i E‖g_i(x; B) − ∇F_i(x)‖², over mini-batches of the study's size
-drift    Σ p_i ‖Δ_i / (η τ) − ∇F_i(x)‖² after τ steps of gradient descent with rate η
-ADO      ‖Σ p_i Δ_i / (η τ)‖ at x*: the average drift at optimum; 0 for τ = 1 and for equal Hessians
+    σ_g²(x)  mean Σ p_i ‖∇F_i(x) − ∇F(x)‖², and the largest over clients
+    σ²(x)    Σ p_i E‖g_i(x; B) − ∇F_i(x)‖², over mini-batches of the study's size
+    drift    Σ p_i ‖Δ_i / (η τ) − ∇F_i(x)‖² after τ steps of gradient descent with rate η
+    ADO      ‖Σ p_i Δ_i / (η τ)‖ at x*: the average drift at optimum; 0 for τ = 1 and for equal Hessians
+    memory   Σ p_i ⟨d_i(x), d_i(y)⟩ / √(Σ p_i ‖d_i(x)‖² · Σ p_i ‖d_i(y)‖²),  d_i = ∇F_i − ∇F
+
+The memory is how much of the difference between clients at x is still there at y; at 1, stored updates are as new.
 """
 
 from dataclasses import dataclass
@@ -77,10 +80,19 @@ def drift_curve(prober: Prober, model: Tensor, steps: int, lr: float) -> dict[tu
     return {(count, rate): drift_after(prober, model, count, rate) for rate in (lr, lr / 10) for count in counts}
 
 
-def average_drift(prober: Prober, optimum: Tensor, steps: int, lr: float) -> Estimate:
-    """Return ‖Σ p_i Δ_i / (η τ)‖ at x*, without what ∇F(x*) itself contributes."""
+def retention(prober: Prober, before: Tensor, after: Tensor) -> float:
+    """Return how much of the difference between clients' gradients at one model is left at another, 0 to 1."""
+    rows = [prober.gradients(model) for model in (before, after)]
+    one, other = (each - weighted_row(prober.weights, each) for each in rows)
+    common = float(prober.weights @ (one.double() * other.double()).sum(1).cpu().numpy())
+    sizes = [float(prober.weights @ square_norms(each)) for each in (one, other)]
+    return max(0.0, min(1.0, common / (sizes[0] * sizes[1]) ** 0.5)) if min(sizes) > 0 else 1.0
+
+
+def average_drift(prober: Prober, model: Tensor, steps: int, lr: float) -> Estimate:
+    """Return ‖Σ p_i Δ_i / (η τ) − ∇F(x)‖; at x*, where ∇F is 0, this is the average drift at optimum."""
     most = min(steps, MOST_STEPS)
-    rows = prober.updates(optimum, most, lr) / (lr * most) - weighted_row(prober.weights, prober.gradients(optimum))
+    rows = prober.updates(model, most, lr) / (lr * most) - prober.gradients(model)
     mean = weighted_row(prober.weights, rows)
     spread = float(prober.weights**2 @ square_norms(rows - mean))
     left_out = max(1 - len(prober.clients) / prober.num_clients, 0.0)

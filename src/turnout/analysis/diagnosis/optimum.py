@@ -9,6 +9,7 @@ a lower bound on F_k(x*) − min F_k.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,5 +62,5 @@ def client_gaps(prober: Prober, optimum: Tensor, curvatures: Floats) -> Gaps:
     halfway = prober.losses(optimum, models)
     models = models - prober.updates(optimum, half, lr, starts=models)
     end = prober.losses(optimum, models)
-    lowest = torch.tensor([at_optimum, halfway, end]).min(0).values.numpy()
-    return Gaps(gaps=at_optimum - lowest, still_gaining=abs(halfway - end))
+    lowest = np.minimum(np.minimum(at_optimum, halfway), end)
+    return Gaps(gaps=at_optimum - lowest, still_gaining=np.abs(halfway - end))

@@ -4,7 +4,7 @@ From the rounds of a pilot run, with r_t the shares of the clients in round t (t
 
     variance   (1/(R−1)) Σ_t ‖Σ_i r_{t,i} g_i − d̄‖²       d̄: their mean; for K of N clients drawn uniformly with equal p
                                                              its expectation is σ_g² (1 − C) / (C (N − 1)),  C = K/N
-    bias       ‖Σ_i (q^k_i − q^{k−1}_i) g_i(x*)‖²           what cause k of the audit does to the gradient at x*
+    bias       ‖Σ_i (q^k_i − q^{k−1}_i) g_i‖²               what cause k of the audit does to the gradient
     ρ          Σ_i s_i (F_i − F_i*) / Σ_i p_i (F_i − F_i*)  selection skew; s_i: share of client i among the selected
 """
 

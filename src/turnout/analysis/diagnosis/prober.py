@@ -38,7 +38,7 @@ class Prober:
     ) -> "Prober":
         """Return a prober of all clients, or of a random sample where there are many."""
         count = population.num_clients
-        numbers = max(sum(slot.size for slot in task.layout.slots), 1)
+        numbers = max(task.layout.size, 1)
         most = min(count, MOST_CLIENTS, max(FEWEST_CLIENTS, MOST_NUMBERS // numbers))
         clients = np.sort(streams.generator("diagnosis").permutation(count)[:most])
         weights = population.weights[clients]

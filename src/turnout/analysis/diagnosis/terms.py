@@ -7,7 +7,7 @@ With λ = η_g η_l τ the work in a step, K clients a round, C = K/N:
     participation   λ L · variance of the step over cohorts          uniform: λ L σ_g² (1 − C) / (C (N − 1))
     client drift    η² L² τ (τ − 1) σ_g²
     selection bias  2 L Γ (ρ̃/ρ̄ − 1)                                  0 for unbiased selection, and for Γ = 0
-    mismatch        ‖Σ (p̃_i − p_i) ∇F_i(x*)‖²                        what the audit's weights do to the gradient at x*
+    mismatch        ‖Σ (p̃_i − p_i) ∇F_i(x)‖²                         what the audit's weights do to the gradient
 
 Reference: Joshi, slides on heterogeneity. Selection bias, there in units of the loss, times 2 L: Cho, Wang, Joshi.
 AISTATS 2022. arXiv:2010.01243. Mismatch: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481.
@@ -35,7 +35,7 @@ class Constants:
     cohort: float  # K
     gap: float  # Γ
     skew_bias: float  # ρ̃/ρ̄ − 1
-    mismatch: float  # ‖Σ (p̃_i − p_i) ∇F_i(x*)‖²
+    mismatch: float  # ‖Σ (p̃_i − p_i) ∇F_i(x)‖²
 
 
 def error_terms(at: Constants) -> dict[str, float]:
