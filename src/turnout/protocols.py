@@ -353,6 +353,8 @@ class Combined:
     memory: Memory = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     moves: bool = True  # False: no step; neither the model nor the memory of the server rule changes
+    # by client: coefficient of its stored gradients in the direction times their η_l ‖a_i‖₁; None: nothing is stored
+    reused: Floats | None = None
 
 
 class Ask(Protocol):

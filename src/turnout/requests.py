@@ -392,13 +392,18 @@ class Record:
     local_steps: Ids  # of those asked; 0 where nothing came
     coefficients: Floats  # of those asked; 0 where nothing was used
     losses: Floats  # of those asked; NaN where nothing came
+    work: Floats = field(default_factory=lambda: np.zeros(0))  # of those asked: η_l ‖a_i‖₁; empty: the local steps
     outcomes: Ids = field(default_factory=lambda: NOBODY)  # of those asked: an Outcome each
     progress: Progress | None = None  # of those asked, whatever the server made of it; None: as `local_steps` says
     members: Ids | None = None  # who belongs in this round, ascending; None: everyone
+    counted: Ids | None = None  # who is in the objective, ascending; None: everyone
+    kept: Ids | None = None  # whom the filter let through, ascending; None: everyone who is up
+    reused: Floats | None = None  # by client: weight of its stored gradients in the step; None: nothing is stored
     late: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # answered after the round was closed
     rejected: dict[int, str] = field(default_factory=dict)  # client -> reason
     metrics: dict[str, float] = field(default_factory=dict)
     client_accuracy: Floats | None = None
+    client_loss: Floats | None = None
     personal: Mapping[str, Floats] = field(default_factory=dict)  # measures of the clients' own models, by client id
     costs: Costs = field(default_factory=Costs)
     events: tuple[str, ...] = ()  # what a reader should know of this round

@@ -63,6 +63,7 @@ def test_property_ids_of_any_size_survive_the_round_trip_of_clients(ids: list[in
     facts: dict[str, Any] = {
         "coefficients": rng.normal(size=len(ids)),
         "losses": rng.random(len(ids)),
+        "work": rng.random(len(ids)),
         "progress": progress,
     }
     sent = record(1, asked=asked, **facts)
@@ -78,6 +79,7 @@ def test_property_ids_of_any_size_survive_the_round_trip_of_clients(ids: list[in
     np.testing.assert_array_equal(back["local_steps"], sent.local_steps)
     np.testing.assert_array_equal(back["answered"], np.isin(sent.asked, sent.answered))
     np.testing.assert_array_equal(back["coefficient"], sent.coefficients)
+    np.testing.assert_array_equal(back["work"], sent.work)
     np.testing.assert_array_equal(back["loss"], sent.losses)
     np.testing.assert_array_equal(back["progress"], progress.steps)
     np.testing.assert_array_equal(back["seconds"], progress.seconds)
@@ -88,7 +90,7 @@ def test_golden_two_clients_are_packed_column_by_column() -> None:
     blob = encode_clients(record(1, asked=(1, 3)))
     assert blob is not None
     numbers = bytes([1, 3, 1, 2, 7, 7, 7, 0, 7, 0, 0, 0])  # ids, draws, asked steps, local steps, progress, cut off
-    floats = np.array([0.5, 0.0, 1.25, np.nan, np.nan, np.nan]).tobytes()  # coefficients, losses, seconds
+    floats = np.array([0.5, 0.0, 7.0, 0.0, 1.25, np.nan, np.nan, np.nan]).tobytes()  # c, work, loss, seconds
     assert blob == bytes([0]) + numbers + bytes([Outcome.COMPLETE, Outcome.LOST]) + floats
 
 

@@ -263,4 +263,4 @@ def test_bad_input_a_study_with_unknown_missing_or_unnamed_settings_is_one_messa
         Study(data=Digits(), model=MLP(), local=SGD(lr=0.1, epochs=1), round=3)  # type: ignore[call-arg]
     assert "Study needs rounds. Pass rounds=… to it." in str(error.value)
     with pytest.raises(ConfigError, match="Study needs its settings by name"):
-        Study(Digits())  # type: ignore[misc, call-arg]
+        Study(Digits())  # type: ignore[call-arg]

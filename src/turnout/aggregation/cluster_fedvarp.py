@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from turnout.aggregation.fedavg import participation_weights
-from turnout.aggregation.fedvarp import WeightedTable, client_shares, restore_table
+from turnout.aggregation.fedvarp import WeightedTable, client_shares, replaced, restore_table, stored_work
 from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError, Problem
 from turnout.protocols import Ask, Combined, Memory, Population, View
@@ -108,12 +108,17 @@ class ClusterFedVARP:
         direction = as_tensor(weights, delta) @ delta - as_tensor(old_weights, old) @ old + stored.mean.to(delta.dtype)
         mean = stored.mean + as_tensor(stored.shares[active], old) @ (new - old)
         stored.table.put(active, new)
+        old_work = stored_work(memory, len(clusters))
+        old_shares = replaced(stored.shares, active, stored.shares[active] - old_weights)  # of y_q in v
+        new_work = facts.local_lr * facts.local_work * facts.multiplicity / membership.sum(1)[cluster_of_row]
+        work = replaced(np.where(np.isin(clusters, active), 0.0, old_work), facts.clients, new_work)
         stored = WeightedTable(stored.table, stored.shares, mean)
         return Combined(
             direction=direction,
             coefficients=weights,
-            memory=self._next_memory(stored.memory() | {"clusters": clusters}, memory, rows, view),
+            memory=self._next_memory(stored.memory() | {"clusters": clusters, "work": work}, memory, rows, view),
             metrics={"memory_bytes": float(stored.num_bytes)},
+            reused=old_shares[clusters] * old_work,
         )
 
     def steps_without_answers(self, anyone_up: bool) -> bool:

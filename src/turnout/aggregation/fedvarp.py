@@ -82,6 +82,19 @@ def replace_rows(table: RowTable, clients: Ids, new: Tensor, shares: Floats) -> 
     return total
 
 
+def stored_work(memory: Memory, num_clients: int) -> Floats:
+    """Return the local work η_l ‖a_j‖₁ in the stored update of each client; 0 for a client without one."""
+    work: Floats = memory["work"] if "work" in memory else np.zeros(num_clients)
+    return work
+
+
+def replaced(values: Floats, clients: Ids, new: Floats) -> Floats:
+    """Return the values with new ones for these clients."""
+    copy = values.copy()
+    copy[clients] = new
+    return copy
+
+
 def client_shares(population: Population, by_data: bool) -> Floats:
     """Return p_j of every client, or 1/N; 0 for clients that are not in the objective."""
     if by_data:
@@ -113,19 +126,22 @@ class FedVARP:
         facts = rows.facts
         stored = restore_table(memory, view, client_shares(view.population, self.weighting != "mean"))
         weights = participation_weights(facts, self.weighting)
-        new, scale, coefficients = rows.delta, 1.0, weights
+        new, scale, coefficients, work = rows.delta, 1.0, weights, facts.local_lr * facts.local_work
         if self.normalise_by_lr:
             new, scale = rows.delta / as_tensor(facts.local_lr, rows.delta)[:, None], round_local_lr(facts, view, ask)
-            coefficients = weights * scale / facts.local_lr
+            coefficients, work = weights * scale / facts.local_lr, facts.local_work
         all_shares = np.stack([weights, stored.shares[facts.clients]])
         correction, mean_change = replace_rows(stored.table, facts.clients, new, all_shares)
         direction = (correction + stored.mean.to(correction.dtype)) * scale
+        old_work = stored_work(memory, len(stored.shares))
+        old_shares = replaced(stored.shares, facts.clients, stored.shares[facts.clients] - weights)  # of y_j in v
         stored = WeightedTable(stored.table, stored.shares, stored.mean + mean_change)
         return Combined(
             direction=direction,
             coefficients=coefficients,
-            memory=stored.memory(),
+            memory=stored.memory() | {"work": replaced(old_work, facts.clients, work)},
             metrics={"memory_bytes": float(stored.num_bytes)},
+            reused=old_shares * old_work * scale,
         )
 
     def steps_without_answers(self, anyone_up: bool) -> bool:

@@ -24,7 +24,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from turnout.aggregation.fedvarp import WeightedTable, client_shares, replace_rows, restore_table, round_local_lr
+from turnout.aggregation.fedvarp import (
+    WeightedTable,
+    client_shares,
+    replace_rows,
+    replaced,
+    restore_table,
+    round_local_lr,
+    stored_work,
+)
 from turnout.protocols import Ask, Combined, Memory, View
 from turnout.rows import Rows, as_tensor
 from turnout.settings import rule
@@ -51,12 +59,14 @@ class MIFA:
         missing = int(np.count_nonzero((stored.shares > 0) & ~stored.table.seen))
         moves = bool(stored.table.seen.any()) and not (self.wait and missing > 0)
         local_lr = round_local_lr(facts, view, ask) if moves else 0.0  # η_l
+        old_work = stored_work(memory, len(stored.shares))
         return Combined(
             direction=(stored.mean * local_lr).to(rows.delta.dtype),
             coefficients=shares * local_lr / facts.local_lr,
-            memory=stored.memory(),
+            memory=stored.memory() | {"work": replaced(old_work, facts.clients, facts.local_work)},
             metrics={"memory_bytes": float(stored.num_bytes), "waiting_for": float(missing)},
             moves=moves,
+            reused=local_lr * replaced(stored.shares, facts.clients, np.zeros(len(facts))) * old_work,
         )
 
     def steps_without_answers(self, anyone_up: bool) -> bool:

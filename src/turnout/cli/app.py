@@ -180,6 +180,27 @@ def check(study: StudyName, as_json: AsJson = False, allow_code: AllowCode = Fal
 
 
 @app.command()
+def diagnose(
+    study: StudyName,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="change a setting; may be repeated")
+    ] = None,
+    arm: Annotated[str | None, typer.Option("--arm", help="the arm; the first by default")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="the seed; the first by default")] = None,
+    as_json: AsJson = False,
+    allow_code: AllowCode = False,
+) -> None:
+    """Measure what makes a study hard, and say which rules address it, before its rounds are spent."""
+    with clear_errors():
+        with starting(study):
+            from turnout.cli.diagnose import print_diagnosis
+            from turnout.study import load_study
+
+        value = load_study(study, settings or (), allow_code=allow_code, allow_network=True)  # nothing is tracked
+        print_diagnosis(value, arm, seed, as_json=as_json)
+
+
+@app.command()
 def ls(
     axis: Annotated[
         str | None, typer.Argument(help="an axis, or settings, algorithms, losses, studies; all by default")
@@ -283,6 +304,23 @@ def report(
 
         goal = None if target is None else parse_target(target)
         write_report([_folder(run) for run in runs], out, figures, goal, as_json=as_json)
+
+
+@app.command()
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="an output folder of turnout run")],
+    arm: Annotated[str | None, typer.Option("--arm", help="one arm; all by default")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="one seed; all by default")] = None,
+    since: Annotated[int, typer.Option("--since", min=1, help="the first round that counts")] = 1,
+    repair: Annotated[bool, typer.Option("--repair", help="write a study with coefficients that meet p")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which objective the runs minimised: the weight of each client, and why it is not the weight asked for."""
+    with clear_errors():
+        with starting("audit"):
+            from turnout.cli.audit import audit as print_audit
+
+        print_audit(_folder(run), arm, seed, since, repairs=repair, as_json=as_json)
 
 
 @app.command()

@@ -49,6 +49,8 @@ class Collected:
     round_seconds: float = 0.0
     events: tuple[str, ...] = ()
     step_kept: bool = True  # False: the server step that the updates made was dropped
+    kept: Ids | None = None  # whom the filter let through; None: everyone it was given
+    reused_weights: Floats | None = None  # by client: weight of its stored gradients in the step
     reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
     extra: Costs = field(default_factory=Costs)  # of what clients remember
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from turnout.array_types import Ids
+from turnout.array_types import Floats, Ids
 from turnout.coordinator.collecting import Collected
 from turnout.coordinator.plan import Plan, State
 from turnout.local.batches import samples_used
@@ -32,6 +32,8 @@ def empty_record(round: int, population: Population, measured: Evaluated | None,
         losses=NO_VALUES,
         metrics={} if measured is None else measured.metrics,
         client_accuracy=None if measured is None else measured.client_accuracy,
+        client_loss=None if measured is None else measured.client_loss,
+        counted=_counted(population),
         personal={} if measured is None else measured.personal,
         **{"up": NO_CLIENTS, **more},  # type: ignore[arg-type]
     )
@@ -40,6 +42,27 @@ def empty_record(round: int, population: Population, measured: Evaluated | None,
 def _members(population: Population) -> Ids | None:
     """Return who belongs; None where clients neither join nor leave."""
     return None if population.counted is None else population.everyone
+
+
+def _counted(population: Population) -> Ids | None:
+    """Return who is in the objective; None where clients neither join nor leave."""
+    return None if population.counted is None else np.flatnonzero(population.counted)
+
+
+def _reused(plan: Plan, view: View, collected: Collected) -> Floats | None:
+    """Return the weight of each client's stored gradients in the step: the aggregation's, and control variates.
+
+    A client with control variates sends Δ_i = η_l ‖a_i‖₁ (g_i − c_i + Σ_j p_j c_j). With w_i = coefficient · η_l ‖a_i‖₁
+    and W = Σ_i w_i, the step has stored gradients c_j with weight p_j W − w_j; c_j is 0 until client j first answers.
+    """
+    if not collected.step_kept:
+        return None
+    if plan.local.client_state is None or collected.coefficients is None:
+        return collected.reused_weights
+    weights, facts = np.zeros(view.population.num_clients), collected.facts
+    weights[facts.clients] = collected.coefficients * facts.local_lr * facts.local_work  # w_i
+    controls = np.where(np.isnan(view.last_losses), 0.0, view.weights * weights.sum() - weights)
+    return controls if collected.reused_weights is None else controls + collected.reused_weights
 
 
 def as_last(record: Record, state: State) -> Record:
@@ -55,9 +78,9 @@ def round_record(
     """Return the record of a round of the clients."""
     facts, asked = collected.facts, collected.asked
     place = np.searchsorted(asked, facts.clients)
-    coefficients, losses = np.zeros(len(asked)), np.full(len(asked), np.nan)
+    coefficients, work, losses = np.zeros(len(asked)), np.zeros(len(asked)), np.full(len(asked), np.nan)
     if collected.answer is not None:
-        losses[place] = collected.answer.loss
+        losses[place], work[place] = collected.answer.loss, facts.local_lr * facts.local_work
         if collected.coefficients is not None:
             coefficients[place] = collected.coefficients
     return Record(
@@ -71,13 +94,18 @@ def round_record(
         local_steps=collected.done_steps,
         coefficients=coefficients,
         losses=losses,
+        work=work,
         outcomes=collected.outcomes(),
         progress=collected.reported(),
         members=_members(view.population),
+        counted=_counted(view.population),
+        kept=collected.kept,
+        reused=_reused(plan, view, collected),
         late=collected.late,
         rejected=collected.rejected,
         metrics={**reported(collected.metrics), **({} if measured is None else measured.metrics)},
         client_accuracy=None if measured is None else measured.client_accuracy,
+        client_loss=None if measured is None else measured.client_loss,
         personal={} if measured is None else measured.personal,
         costs=_training_costs(plan, view, choice, collected) + extra,
         events=collected.events,

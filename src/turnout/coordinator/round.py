@@ -110,6 +110,7 @@ def _client_round(plan: Plan, population: Population, view: View, state: State, 
     wrong = commit(state, before)
     if wrong is not None:
         collected.drop(dropped(wrong, collected.answer))
+    collected.kept = None if len(kept.clients) == len(pool) else kept.clients
     collected.metrics |= kept.metrics | (metrics if wrong is None else {})
     state.round = view.round
     measured = yield from _measure(plan, view.population, state)
@@ -164,7 +165,7 @@ def _advance(
         loss = float((share * answer.loss).sum() / share.sum())
         state.local = {**state.local, **observe(state.local, view, loss)}
     combined: Combined = yield from _combine(plan, view, state, collected, answer, ask)
-    collected.coefficients = combined.coefficients
+    collected.coefficients, collected.reused_weights = combined.coefficients, combined.reused
     age = {} if collected.staleness is None else {"staleness": float(collected.staleness.mean())}
     moved = move(plan, state, combined, collected.facts, _square_norms(plan, collected, answer))
     if moved is None:

@@ -30,7 +30,7 @@ WORTH_ZIPPING = 200  # bytes; below this, compressing costs more than it saves
 MOST_CLIENTS = 1 << 25
 MOST_BYTES = 8 * MOST_CLIENTS  # of an unpacked body whose length is not known from elsewhere
 INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps", "progress", "cut_off")
-FLOATS = ("coefficient", "loss", "seconds")
+FLOATS = ("coefficient", "work", "loss", "seconds")
 OUTCOMES = tuple(outcome.name.lower().replace("_", " ") for outcome in Outcome)  # as people read them
 USED = (Outcome.COMPLETE, Outcome.PARTIAL)  # outcomes of jobs whose update was used
 MOST_MEASURES = 16  # of clients' own models
@@ -132,7 +132,7 @@ def encode_clients(record: Record) -> bytes | None:
     columns = (record.asked, record.multiplicity, record.asked_steps, record.local_steps, progress.steps)
     numbers = np.array((*columns, progress.cut_off))
     width = width_of(numbers)
-    floats = np.array((record.coefficients, record.losses, progress.seconds), dtype="<f8")
+    floats = np.array((record.coefficients, _work(record), record.losses, progress.seconds), dtype="<f8")
     outcomes = _outcomes(record).astype(np.uint8)
     return pack(width << 2, numbers.astype(WIDTHS[width]).tobytes() + outcomes.tobytes() + floats.tobytes())
 
@@ -246,6 +246,11 @@ def _outcomes(record: Record) -> Ids:
     ended[np.isin(record.asked, record.late)] = Outcome.LATE
     ended[np.isin(record.asked, list(record.rejected))] = Outcome.REJECTED
     return ended
+
+
+def _work(record: Record) -> Floats:
+    """Return the local work of each asked client; a record that does not say has one unit for each step."""
+    return record.work if len(record.work) == len(record.asked) else record.local_steps.astype(np.float64)
 
 
 def _progress(record: Record) -> Progress:

@@ -335,9 +335,14 @@ def _row(run: int, record: Record, wall_seconds: float) -> tuple[Any, ...]:
         json.dumps(record.events) if record.events else None,
         json.dumps(record.rejected) if record.rejected else None,
         encode_ids(record.up, record.num_clients),
-        None if record.members is None else encode_ids(record.members, record.num_clients),
+        *(
+            None if ids is None else encode_ids(ids, record.num_clients)
+            for ids in (record.members, record.counted, record.kept)
+        ),
         encode_clients(record),
+        encode_floats(record.reused),
         encode_floats(record.client_accuracy),
+        encode_floats(record.client_loss),
         encode_measures(record.personal),
     )
 

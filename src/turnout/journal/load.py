@@ -27,7 +27,7 @@ from turnout.journal.codec import (
     decode_measures,
 )
 from turnout.journal.journal import MEASURED, UNKNOWN, Journal
-from turnout.journal.read_rounds import RoundClients, read_client_accuracy, read_clients
+from turnout.journal.read_rounds import ByClient, RoundClients, read_by_client, read_clients
 from turnout.journal.rebuild_model import finished_runs_text, rebuild_module
 from turnout.journal.schema import VERSION
 from turnout.journal.size_limits import FRAME_BYTES, check_expansion, check_num_clients
@@ -167,10 +167,10 @@ class Loaded:
         with _reading(self.source) as journal:
             yield from read_clients(journal, arm, seed, self._last_round(arm, seed))
 
-    def round_accuracy(self, arm: str, seed: int) -> Iterator[tuple[int, Floats]]:
-        """Yield (round, accuracy by client) of each round of a run that evaluated every client, in order."""
+    def round_by_client(self, column: ByClient, arm: str, seed: int) -> Iterator[tuple[int, Floats]]:
+        """Yield (round, accuracy or loss by client) of each round of a run that evaluated every client, in order."""
         with _reading(self.source) as journal:
-            yield from read_client_accuracy(journal, arm, seed, self._last_round(arm, seed))
+            yield from read_by_client(journal, column, arm, seed, self._last_round(arm, seed))
 
     def _last_round(self, arm: str, seed: int) -> int:
         """Return the last round of a run that this was loaded with; −1 if there is none."""

@@ -1,12 +1,13 @@
 """Read single columns of a run's rounds: who took part, how it went, and how accurate the model was on each client."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from turnout.array_types import Floats
 from turnout.journal.codec import decode_floats
 from turnout.journal.journal import Journal
 
+ByClient = Literal["client_accuracy", "client_loss"]  # what is measured on each client's own hold-out
 OF_RUN = "FROM round JOIN run ON run.id = round.run WHERE arm = ? AND seed = ? AND round <= ?"
 
 
@@ -19,11 +20,15 @@ class RoundClients(NamedTuple):
     up: bytes  # for `codec.decode_mask`
     members: bytes | None  # for `codec.decode_mask`; None: everyone belongs
     asked: bytes | None  # for `codec.decode_clients`; None: no client was asked
+    counted: bytes | None  # for `codec.decode_mask`; None: everyone is in the objective
+    kept: bytes | None  # for `codec.decode_mask`; None: the filter let everyone through
+    reused: bytes | None  # for `codec.decode_floats`, by client; None: the step used no stored update
 
 
 def read_clients(journal: Journal, arm: str, seed: int, last_round: int) -> Iterator[RoundClients]:
     """Yield the clients of each round of a run up to the last one, in order."""
-    query = f"SELECT round, num_clients, asked_count, up, members, clients {OF_RUN} ORDER BY round"
+    columns = "round, num_clients, asked_count, up, members, clients, counted, kept, reused"
+    query = f"SELECT {columns} {OF_RUN} ORDER BY round"
     return (RoundClients(*row) for row in journal.read(query, (arm, seed, last_round)))
 
 
@@ -43,8 +48,10 @@ def read_summaries(journal: Journal, after: int) -> list[RoundSummary]:
     return [RoundSummary(*row) for row in journal.read(query, (after,))]
 
 
-def read_client_accuracy(journal: Journal, arm: str, seed: int, last_round: int) -> Iterator[tuple[int, Floats]]:
-    """Yield (round, accuracy by client) of each round up to the last one that evaluated every client, in order."""
-    query = f"SELECT round, client_accuracy, num_clients {OF_RUN} AND client_accuracy IS NOT NULL ORDER BY round"
+def read_by_client(
+    journal: Journal, column: ByClient, arm: str, seed: int, last_round: int
+) -> Iterator[tuple[int, Floats]]:
+    """Yield (round, a number by client) of each round up to the last one that evaluated every client, in order."""
+    query = f"SELECT round, {column}, num_clients {OF_RUN} AND {column} IS NOT NULL ORDER BY round"
     for round, blob, num_clients in journal.read(query, (arm, seed, last_round)):
         yield round, decode_floats(blob, num_clients)

@@ -58,14 +58,18 @@ CREATE TABLE round (
     rejected TEXT,
     up BLOB NOT NULL,
     members BLOB,
+    counted BLOB,
+    kept BLOB,
     clients BLOB,
+    reused BLOB,
     client_accuracy BLOB,
+    client_loss BLOB,
     personal BLOB,
     checksum BLOB NOT NULL,
     PRIMARY KEY (run, round)
 );
 """
-ROUND_COLUMNS = 24
+ROUND_COLUMNS = 28
 
 
 def check_version(database: sqlite3.Connection, where: str) -> None:

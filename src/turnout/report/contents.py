@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from turnout.analysis.audit.words import Summary
 from turnout.analysis.comparison import Comparison
 from turnout.array_types import Floats, Ids
 from turnout.journal.size_limits import check_can_show
@@ -16,10 +17,12 @@ from turnout.report import curves, fairness, participation
 from turnout.report.client_tables import by_client, client_table, group_table
 from turnout.report.comparison_tables import comparison_table, tests_table
 from turnout.report.load_studies import Arm, Gathered, rounds_of
+from turnout.report.objective import objective_table, objectives
 from turnout.report.participation import Participation
 from turnout.report.participation_encoding import maps
 from turnout.report.tables import (
     FAIRNESS,
+    FAIRNESS_OF_LOSS,
     PARTICIPATION,
     Table,
     costs_table,
@@ -55,6 +58,7 @@ class Contents:
     updates_used: dict[str, Floats]  # by arm: seeds by ranks, most updates first
     shares: dict[str, Floats]  # by arm: seeds by ranks, largest share of the aggregation first
     first_runs: dict[str, Participation]  # by arm: who took part in its first seed
+    objectives: tuple[Summary, ...]  # by arm: what it minimised; empty if there are too many clients to audit
     maps: dict[str, Any]
 
     def table(self, name: str) -> Table | None:
@@ -68,16 +72,19 @@ def contents(gathered: Gathered) -> Contents:
         check_can_show(study.rounds)
     accuracies, by_run = _accuracies(gathered.arms)
     runs = _ParticipationReader()
+    audited = objectives(gathered.arms)
     encoded_maps = maps(gathered.arms, runs.read, lambda arm, seed: arm.study.holdings(arm.own_name, seed))
     runs.read_rest(gathered.arms)
     tables = [*_comparison_tables(gathered), costs_table(gathered)]
     tables.append(over_seeds("participation", "Updates used per client, mean over seeds", PARTICIPATION, runs.frame()))
     tables.append(outcomes_table(runs.jobs))
+    tables += [objective_table(audited)] if audited else []
     if (rejected := rejected_table(gathered.arms)).rows:
         tables.append(rejected)
-    if len(by_run):
-        title = "Accuracy on the clients' own hold-outs, mean over seeds"
-        tables.append(over_seeds("fairness", title, FAIRNESS, by_run))
+    for name, of, columns in (("fairness", "Accuracy", FAIRNESS), ("fairness-loss", "Loss", FAIRNESS_OF_LOSS)):
+        known = by_run[by_run[next(iter(columns))].notna()]
+        if len(known):
+            tables.append(over_seeds(name, f"{of} on the clients' own hold-outs, mean over seeds", columns, known))
     of_clients = by_client(gathered.arms)
     tables += [table for table in (group_table(of_clients), client_table(of_clients)) if table is not None]
     return Contents(
@@ -89,6 +96,7 @@ def contents(gathered: Gathered) -> Contents:
         updates_used=runs.ranked("updates_used"),
         shares=runs.ranked("share"),
         first_runs=runs.first,
+        objectives=audited,
         maps=encoded_maps,
     )
 
@@ -149,7 +157,7 @@ def _accuracies(arms: Sequence[Arm]) -> tuple[dict[str, Floats], pd.DataFrame]:
     ranks, rows = {}, []
     for arm in arms:
         last = fairness.last_accuracies(arm)
-        rows += [{"arm": arm.name, "seed": seed, **fairness.summary(values)} for seed, values in last.items()]
+        rows += [{"arm": arm.name, "seed": seed, **figures} for seed, figures in fairness.last_figures(arm).items()]
         if last:
             ranks[arm.name] = fairness.ranked(list(last.values()))
     return ranks, pd.DataFrame(rows, columns=["arm", "seed", *fairness.LABELS])

@@ -30,7 +30,7 @@ LABELS = {
 }
 EVALUATION, PARTICIPATION, FAIRNESS, RULES = "evaluation", "participation", "fairness", "metrics of the rules"
 GROUPS = (EVALUATION, PARTICIPATION, FAIRNESS, RULES)
-SHARES = ("accuracy", ACCEPTANCE, *(name for name in fairness.LABELS if not name.endswith("jain")))
+SHARES = ("accuracy", ACCEPTANCE, *fairness.SHARES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,11 @@ def drawings(contents: Contents) -> Iterator[tuple[str, str]]:
             name = f"curves-{_slug(metric)}-{_slug(axis.removeprefix('cumulative_'))}"
             yield name, _curves(metric, by_arm, axis, places, _marks(rare, by_arm, axis, places))
     yield from _differences(contents, places)
+    if contents.objectives:
+        yield (
+            "objective",
+            svg.cause_figure([(each.arm, each.causes, each.total_variation) for each in contents.objectives]),
+        )
     for chart in ranked_charts(contents):
         if chart.by_arm:
             lines = [_ranked(arm, rows, places[arm]) for arm, rows in chart.by_arm.items()]

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from turnout import number_format
+from turnout.analysis.audit.words import sentences
 from turnout.journal import Loaded
 from turnout.journal.changed_data import CHANGED
 from turnout.report import curves
 from turnout.report.contents import Contents, Event
+from turnout.report.svg import cause_figure
 from turnout.study import to_toml
 
 CHART = "<div class=legend data-part=legend></div><div class=chart data-part=chart></div>"
@@ -51,6 +53,7 @@ def sections(contents: Contents) -> list[tuple[str, str, str]]:
         ("curves", "Training curves", _curves(contents)),
         ("participation", "Participation", _participation(contents)),
         ("updates-used", "Updates used per client", _updates_used(contents)),
+        ("objective", "The objective that was minimised", _objective(contents)),
         ("fairness", "Accuracy per client", _fairness(contents)),
         ("rules", "Metrics of the rules", _rules(contents)),
         ("events", "Events", _events(contents.events, contents)),
@@ -147,19 +150,35 @@ def _updates_used(contents: Contents) -> str:
     return _lead(lead) + table + ranks + (DATA_CHARTS if known else f"<p class=note>{UNKNOWN}</p>")
 
 
+def _objective(contents: Contents) -> str:
+    table = _table(contents, "objective")
+    if not table:
+        return ""
+    words = "".join(f"<p class=lead>{html.escape(' '.join(sentences(each)))}</p>" for each in contents.objectives)
+    lead = _lead(
+        "The weight of a client in the objective that the run went down: the sum over rounds of its coefficient times "
+        "its local work. The mismatch is the share of this weight that is at other clients than the data sizes ask "
+        "for; its causes sum to it, and a negative one corrects the others. Mean over seeds."
+    )
+    figure = cause_figure([(each.arm, each.causes, each.total_variation) for each in contents.objectives])
+    return f"{words}{lead}{table}<figure>{figure}</figure>"
+
+
 def _fairness(contents: Contents) -> str:
     table = _table(contents, "fairness")
     if not table:
         return ""
     lead = _lead(
         "Accuracy of the last model on each client's own hold-out data. Worst and best 10 % are the means over the "
-        "tenth of clients with the lowest and the highest accuracy. Jain's index is 1 if all clients have the same "
-        "accuracy."
+        "tenth of clients with the lowest and the highest accuracy. Jain's index is 1, and Gini's is 0, if all clients "
+        "have the same accuracy."
     )
     chart = "<div class=legend data-part=legend></div><div class=chart data-part=accuracies></div>"
     ranks = f"<h3>Clients in order of accuracy</h3><div data-picture=accuracies>{chart}</div>"
     if clients := _table(contents, "clients"):
         ranks = f"<details><summary>Accuracy of each client</summary>{clients}</details>{ranks}"
+    if losses := _table(contents, "fairness-loss"):
+        ranks = f"<h3>Loss per client</h3>{losses}{ranks}"
     if groups := _table(contents, "groups"):
         ranks = f"<h3>By group</h3>{groups}{ranks}"
     if not any(_moves(contents, metric) for metric in contents.curves if curves.group_of(metric) == curves.FAIRNESS):

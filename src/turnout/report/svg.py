@@ -5,7 +5,7 @@ import html
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,6 +47,9 @@ class Axes:
     marks: Sequence[float] = field(default=())  # where vertical lines stand
 
 
+SUM = 'stroke="#1b1f24" stroke-width="2.5"'
+SMALL = 5e-4  # a cause that adds less than this to the mismatch is not drawn
+Causes = tuple[str, Mapping[str, float], float]  # arm, what each cause adds, their sum
 Interval = tuple[str, int, float, float | None, float | None]  # name, place, mean, low, high
 
 
@@ -95,6 +98,44 @@ def interval_figure(rows: Sequence[Interval], label: str) -> str:
             parts.append(_rule(x_of(start), y, x_of(end), y, _stroke(place)))
         parts.append(f'<circle cx="{x_of(mean):.1f}" cy="{y}" r="4.5" fill="{_colour(place)}"/>')
     return _svg(WIDTH, height, parts)
+
+
+def cause_figure(rows: Sequence[Causes]) -> str:
+    """Return a bar per arm: what each cause adds to the mismatch, to the left if it corrects; a mark at the sum."""
+    names = [name for name in rows[0][1] if any(abs(causes[name]) >= SMALL for _, causes, _ in rows)]
+    left = int(min(260, 20 + LETTER_WIDTH * max(len(name) for name, *_ in rows)))
+    legend = list(_legend([(name, place) for place, name in enumerate(names)] + [("sum", 0)]))
+    bottom = 20 + 28 * len(rows)
+    spans = [[sum(v for v in causes.values() if (v > 0) == up) for up in (False, True)] for _, causes, _ in rows]
+    low, high = _range([np.array([0.0, *(end for span in spans for end in span)])], 0.05)
+    x_of = _scale(low, high, left, WIDTH - RIGHT)
+    parts = [_rule(x_of(v), 10, x_of(v), bottom, FAINT) for v in ticks(low, high, 6)]
+    parts += [_text(x_of(v), bottom + 16, f"{100 * v:.3g} %".replace("-", "−"), "middle") for v in ticks(low, high, 6)]
+    for at, (name, causes, total) in enumerate(rows):
+        y, ends = 24 + 28 * at, [0.0, 0.0]
+        short = name if len(name) * LETTER_WIDTH < left - 10 else name[: int((left - 18) / LETTER_WIDTH)] + "…"
+        parts.append(_text(left - 8, y + 4, short, "end"))
+        for place, cause in enumerate(names):
+            side = int(causes[cause] > 0)
+            start, ends[side] = ends[side], ends[side] + causes[cause]
+            near, far = sorted((x_of(start), x_of(ends[side])))
+            parts.append(
+                f'<rect x="{near:.1f}" y="{y - 8}" width="{far - near:.1f}" height="16" fill="{_colour(place)}"/>'
+            )
+        parts.append(_rule(x_of(total), y - 12, x_of(total), y + 12, SUM))
+    parts += [
+        _rule(x_of(0), 10, x_of(0), bottom, FIRM),
+        _text(WIDTH - RIGHT, bottom + 34, "share of the weight", "end"),
+    ]
+    for row, x, name, place in legend:
+        y = bottom + 46 + row * LINE_HEIGHT
+        key = _rule(x + 6, y - 2, x + 6, y + 14, SUM) if name == "sum" else _box(x, y, place)
+        parts += [key, _text(x + 18, y + 11, name, "start")]
+    return _svg(WIDTH, bottom + 52 + (1 + max(row for row, *_ in legend)) * LINE_HEIGHT, parts)
+
+
+def _box(x: float, y: float, place: int) -> str:
+    return f'<rect x="{x}" y="{y}" width="12" height="12" fill="{_colour(place)}"/>'
 
 
 def cell_figure(pixels: NDArray[np.uint8], legend: Sequence[tuple[str, str]], labels: tuple[str, str, int]) -> str:

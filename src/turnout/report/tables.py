@@ -50,6 +50,16 @@ FAIRNESS = {
     "client_accuracy_best": Column("best 10 %", number_format.percent, number_format.spread_percent),
     "client_accuracy_std": Column("spread over clients", number_format.percent, number_format.spread_percent),
     "client_accuracy_jain": Column("Jain's index", number_format.index, number_format.spread_index),
+    "client_accuracy_gini": Column("Gini's index", number_format.index, number_format.spread_index),
+    "client_accuracy_parity": Column("gap between groups", number_format.percent, number_format.spread_percent),
+}
+FAIRNESS_OF_LOSS = {
+    "client_loss_mean": Column("mean over clients", number_format.number, number_format.spread),
+    "client_loss_worst": Column("worst 10 %", number_format.number, number_format.spread),
+    "client_loss_best": Column("best 10 %", number_format.number, number_format.spread),
+    "client_loss_std": Column("spread over clients", number_format.number, number_format.spread),
+    "client_loss_gini": Column("Gini's index", number_format.index, number_format.spread_index),
+    "client_loss_parity": Column("gap between groups", number_format.number, number_format.spread),
 }
 OUTCOME_NOTE = (
     "A client that is asked in a round gets one job. Complete: it did all steps and its update was used. Partial: it "
