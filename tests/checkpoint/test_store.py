@@ -164,8 +164,16 @@ STRANGE: dict[str, tuple[Callable[[Any, Any], object], str]] = {
         of_kinds({"is": "table", "rows": 10**12, "budget": 1}),
         "number from 0 to 134217728",
     ),
+    "a table of fewer columns than the model": (
+        of_kinds({"is": "table", "rows": ROWS, "columns": 3, "budget": 1}),
+        "has 3 columns",
+    ),
+    "a table of more columns than the model": (
+        of_kinds({"is": "table", "rows": ROWS, "columns": 10**6, "budget": 1}),
+        "the columns of",
+    ),
     "a budget below none": (
-        of_kinds({"is": "table", "rows": ROWS, "budget": -1}),
+        of_kinds({"is": "table", "rows": ROWS, "columns": SIZE, "budget": -1}),
         "the budget of",
     ),
     "a row before the first": (

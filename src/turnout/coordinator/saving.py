@@ -14,6 +14,7 @@ from turnout.rows import is_finite
 from turnout.untrusted_input import MAX_COUNT, count_of
 
 MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
+OWN_TABLE = "world.store personal "  # begins the name of a table that may hold a part of the model, or one number
 PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "jobs", "world")
 
 
@@ -38,6 +39,7 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
     Raises a LookupError, TypeError or ValueError where it is none that could follow this start.
     """
     parts: dict[str, Memory] = {part: {} for part in PARTS}
+    model = _finite("model", tensors["model"], start.model)
     losses = _fitting("last_losses", tensors["last_losses"], torch.from_numpy(start.last_losses))
     for name, kind in rest["kinds"].items():
         part, _, key = name.partition(".")
@@ -46,7 +48,7 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
     if (start.buffers is None) != ("buffers" not in tensors):
         raise ValueError("buffers of another model")
     return State(
-        model=_finite("model", tensors["model"], start.model),
+        model=model,
         buffers=None if start.buffers is None else _finite("buffers", tensors["buffers"], start.buffers),
         measured=_finite("measured", tensors["measured"], start.model) if "measured" in tensors else None,
         round=count_of(rest["round"], "round"),
@@ -121,5 +123,7 @@ def _get(name: str, kind: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
         row_bytes = tensors["model"].numel() * tensors["model"].element_size()
         rows = count_of(kind["rows"], f"the rows of {name}", min(MOST_ROWS, MOST_BYTES // max(row_bytes, 1)))
         columns = count_of(kind["columns"], f"the columns of {name}", tensors["model"].numel())
+        if columns != tensors["model"].numel() and not name.startswith(OWN_TABLE):
+            raise ValueError(f"{name} has {columns} columns, and the model {tensors['model'].numel()} parameters")
         return RowTable(rows, tensors["model"][:columns], count_of(kind["budget"], f"the budget of {name}"))
     return kind["value"]
