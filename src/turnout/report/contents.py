@@ -20,6 +20,7 @@ from turnout.report.load_studies import Arm, Gathered, rounds_of
 from turnout.report.objective import objective_table, objectives
 from turnout.report.participation import Participation
 from turnout.report.participation_encoding import maps
+from turnout.report.personal import personal_table
 from turnout.report.tables import (
     FAIRNESS,
     FAIRNESS_OF_LOSS,
@@ -85,6 +86,7 @@ def contents(gathered: Gathered) -> Contents:
         known = by_run[by_run[next(iter(columns))].notna()]
         if len(known):
             tables.append(over_seeds(name, f"{of} on the clients' own hold-outs, mean over seeds", columns, known))
+    tables += [table for table in (personal_table(gathered.arms),) if table is not None]
     of_clients = by_client(gathered.arms)
     tables += [table for table in (group_table(of_clients), client_table(of_clients)) if table is not None]
     return Contents(

@@ -175,6 +175,12 @@ def _fairness(contents: Contents) -> str:
     )
     chart = "<div class=legend data-part=legend></div><div class=chart data-part=accuracies></div>"
     ranks = f"<h3>Clients in order of accuracy</h3><div data-picture=accuracies>{chart}</div>"
+    if personal := _table(contents, "personal"):
+        lead += _lead(
+            "Clients have models of their own: the table compares them with the shared model, client by client. A rule "
+            "is worth its cost if it beats fine-tuning, which is an arm with personal = fine-tune."
+        )
+        table = personal + table
     if clients := _table(contents, "clients"):
         ranks = f"<details><summary>Accuracy of each client</summary>{clients}</details>{ranks}"
     if losses := _table(contents, "fairness-loss"):
