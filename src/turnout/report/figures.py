@@ -11,6 +11,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -213,13 +214,12 @@ def _by_cairo(file: Path, png: Path) -> bool:
 
 
 def _by_browser(browser: str, file: Path, png: Path) -> bool:
-    size = re.search(r'width="(\d+)" height="(\d+)"', file.read_text(encoding="utf-8")[:400])
-    assert size is not None
+    drawing = ElementTree.parse(file).getroot()
     rootless = () if os.name == "nt" or os.geteuid() else ("--no-sandbox",)
     with tempfile.TemporaryDirectory() as profile:
         command = [browser, *QUIET, *rootless, f"--user-data-dir={profile}", f"--force-device-scale-factor={ZOOM}"]
         command += [
-            f"--window-size={size[1]},{size[2]}",
+            f"--window-size={drawing.attrib['width']},{drawing.attrib['height']}",
             f"--screenshot={png.absolute()}",
             file.absolute().as_uri(),
         ]
