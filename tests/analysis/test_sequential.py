@@ -81,11 +81,16 @@ def test_property_a_family_errs_in_at_most_five_per_cent_of_studies() -> None:
 def test_property_a_large_difference_is_clear_early_and_a_small_one_at_the_most_seeds_or_not() -> None:
     looks = (5, 8, 12, 18)
     d = np.random.default_rng(4).standard_normal((300, looks[-1]))
-    design = Design(looks, looks[-1])
 
     def seeds(shift: float) -> list[int | None]:
-        found = [decisions([p.tolist()], [design])[0] for p in p_values(d + shift, looks)]
-        return [looks[each.look] if each is not None and each.is_clear else None for each in found]
+        found = []
+        for p in p_values(d + shift, looks):  # as a study is run: look by look, until it is clear
+            for count in range(1, len(looks) + 1):
+                (each,) = decisions([p[:count].tolist()], [Design(looks[:count], looks[-1])])
+                if each is not None and each.is_clear:
+                    break
+            found.append(looks[count - 1] if each is not None and each.is_clear else None)
+        return found
 
     assert np.mean([each is not None and each <= 8 for each in seeds(3.0)]) > 0.95
     assert np.mean([each is None for each in seeds(0.1)]) > 0.85
