@@ -40,7 +40,7 @@ GROWTH = 1.5  # each look has about half as many seeds again as the look before
 TAIL_STATES, BODY_STATES = 30, 30  # states of the chain, by their p-value: spaced by ratio below BODY, evenly above
 SMALLEST, BODY = 1e-9, 0.05
 NODES = 32  # at which R is evaluated
-BISECTIONS = 50
+BISECTIONS = 36  # of the logarithm of α
 
 
 def looks_of(first: int, most: int) -> tuple[int, ...]:
