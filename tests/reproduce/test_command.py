@@ -15,7 +15,7 @@ from turnout.errors import ConfigError
 from turnout.journal import load
 from turnout.journal.load import Loaded
 from turnout.reproduce import SCALES, About, Claim, Statement, above, exactly, reproduce, shipped, shipped_named
-from turnout.reproduce.page import PAGE, RESULTS, START, page, read_results, summary, with_summary
+from turnout.reproduce.page import PAGE, RESULTS, START, finding, page, read_results, summary, with_summary
 from turnout.reproduce.page import main as write_page
 from turnout.reproduce.reading import final
 from turnout.reproduce.shipped import Shipped
@@ -289,6 +289,21 @@ def test_golden_a_page_says_what_would_settle_a_claim(tmp_path: Path, small: Shi
     assert "## small { #small }\n\n**Too small.**\n\nWhat. A paper." in text
     assert "- *Not settled*: signs: 6 seeds show an effect of " in text
     assert "6 seeds (looks at 4, 6 of at most 6)" in text
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        (["held", "held"], "All 2 main claims are held."),
+        (["not settled"] * 3, "These seeds settle none of the 3 main claims."),
+        (["held", None, "contradicted", "held"], "Held: claim 0; claim 3. Contradicted: claim 2."),
+        ([None], "No primary claim."),
+    ],
+)
+def test_golden_what_was_found_in_one_sentence(verdicts: list[str | None], sentence: str) -> None:
+    claims = [{"text": f"claim {place}", "verdict": verdict} for place, verdict in enumerate(verdicts)]
+    assert finding({"found": "", "claims": claims}) == sentence
+    assert finding({"found": "It was so.", "claims": claims}) == "It was so."
 
 
 def test_error_results_of_an_earlier_format_are_named(tmp_path: Path) -> None:

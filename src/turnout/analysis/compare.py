@@ -350,7 +350,10 @@ def _look_notes(rows: Sequence[Row], studies: Sequence[Loaded], looks: Sequence[
     notes = [f"seeds are added until every difference is clear, with looks at {counts} seeds (Pocock's boundary)"]
     for row in rows:
         if row.difference is not None and row.difference.is_clear and row.difference.seeds < row.shared:
-            notes.append(f"{row.arm}: clear after {row.difference.seeds} seeds, and its difference is of these")
+            seeds = row.difference.seeds
+            notes.append(
+                f"{row.arm}: clear at {seeds} seeds, which its difference is of, and no longer at {row.shared}"
+            )
     return notes
 
 

@@ -15,9 +15,10 @@ where R ~ Beta(n/2, m/2), V is U of the m new seeds, and U_n, R and V are indepe
 each boundary follows from the one before by a sum over states.
 
 The *sequential p-value* of a comparison is the smallest α at which one of its looks is beyond the boundary. Holm's
-method over these p-values decides all comparisons of a family, because it is a closed test of Bonferroni tests. The
-interval of a comparison is Student's interval at the look and at the level at which it was decided, so it excludes the
-tested value exactly if the corrected p-value is below 5 %.
+method over these p-values decides all comparisons of a family, because it is a closed test of Bonferroni tests. What
+was clear at one look stays clear. The interval of a comparison is Student's interval at the last look that is beyond
+its boundary (of the last look, where none is), at the level of that boundary: it excludes the tested value exactly if
+the corrected p-value is below 5 %. Intervals at the boundary's levels hold for all looks at once.
 
 Reference: Lan, DeMets. Discrete sequential boundaries for clinical trials. Biometrika 70, 1983.
 Reference: Jennison, Turnbull. Group Sequential Methods. Chapman & Hall 2000, chapters 7 and 9.
@@ -39,7 +40,7 @@ GROWTH = 1.5  # each look has about half as many seeds again as the look before
 TAIL_STATES, BODY_STATES = 30, 30  # states of the chain, by their p-value: spaced by ratio below BODY, evenly above
 SMALLEST, BODY = 1e-9, 0.05
 NODES = 32  # at which R is evaluated
-BISECTIONS = 50
+BISECTIONS = 36  # of the logarithm of α
 
 
 def looks_of(first: int, most: int) -> tuple[int, ...]:
@@ -82,7 +83,7 @@ class Design:
 class Decision(NamedTuple):
     """How one comparison of a family was decided."""
 
-    look: int  # place of the deciding look; of the last one where nothing is clear
+    look: int  # place of the last look that is beyond its boundary; of the last of all where none is
     level: float  # significance level of the test at that look
     corrected_p: float  # below ALPHA exactly where the test at that look rejects
 
@@ -115,8 +116,9 @@ def _decision(corrected_p: float, alpha: float, p_values: Sequence[float], desig
     if corrected_p >= ALPHA:
         return Decision(last, levels[last], corrected_p)
     ratios = [p / level for p, level in zip(p_values, levels, strict=True)]
-    first = next((look for look, ratio in enumerate(ratios) if ratio <= 1), int(np.argmin(ratios)))
-    return Decision(first, max(levels[first], p_values[first]), corrected_p)
+    beyond = [look for look, ratio in enumerate(ratios) if ratio <= 1]
+    look = beyond[-1] if beyond else int(np.argmin(ratios))  # none: the p-value is at its boundary, up to rounding
+    return Decision(look, max(levels[look], p_values[look]), corrected_p)
 
 
 @lru_cache(maxsize=4096)

@@ -85,8 +85,8 @@ def _comparison(contents: Contents) -> str:
     lead = "A dot is the difference in the only seed that was run. One seed gives no interval."
     if tests:
         lead = (
-            "A dot is the mean difference over seeds, a bar its confidence interval. With 95 % confidence, all bars "
-            "together contain the true differences. If a bar crosses zero, the difference is not clear."
+            "A dot is the mean difference over seeds, a bar its interval, corrected for the number of arms. If a bar "
+            "crosses zero, the difference is not settled."
         )
         tests = f"<details><summary>All statistical tests of these differences</summary>{tests}</details>"
     elif any(row.difference is not None and row.difference.seeds > 1 for row in comparison.rows):

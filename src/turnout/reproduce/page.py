@@ -42,6 +42,12 @@ Settings were tuned on seeds that are not reported.
 This page is written by `python -m turnout.reproduce.page` from `docs/results/*.json`, which `turnout reproduce` wrote.
 """
 HEADINGS = ("held", "contradicted", "not settled", "not tested")
+ALIKE = {  # where every primary claim has the same verdict
+    "held": "All {} main claims are held.",
+    "contradicted": "All {} main claims are contradicted.",
+    "not settled": "These seeds settle none of the {} main claims.",
+    "not tested": "None of the {} main claims could be tested.",
+}
 
 
 def page(results: Sequence[dict[str, Any]]) -> str:
@@ -78,14 +84,12 @@ def finding(result: dict[str, Any]) -> str:
     if result["found"]:
         return str(result["found"])
     primary = [claim for claim in result["claims"] if claim["verdict"] is not None]
-    parts = []
-    for verdict in HEADINGS:
-        texts = [claim["text"] for claim in primary if claim["verdict"] == verdict]
-        if texts:
-            parts.append(
-                f"{verdict}: all {len(texts)}" if len(texts) == len(primary) > 1 else f"{verdict}: {'; '.join(texts)}"
-            )
-    return f"{'. '.join(parts).capitalize()}." if parts else "No primary claim."
+    found = {verdict: [each["text"] for each in primary if each["verdict"] == verdict] for verdict in HEADINGS}
+    alike = next((verdict for verdict, texts in found.items() if len(texts) == len(primary) > 1), None)
+    if alike is not None:
+        return ALIKE[alike].format(len(primary))
+    parts = [f"{verdict.capitalize()}: {'; '.join(texts)}." for verdict, texts in found.items() if texts]
+    return " ".join(parts) or "No primary claim."
 
 
 def with_summary(readme: str, table: str) -> str:
