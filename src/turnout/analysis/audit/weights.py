@@ -118,7 +118,7 @@ def summed_weights(rounds: Iterable[RoundFacts], sizes: Ids) -> Weights | None:
         sums.add(last, sizes)
     if last is None or not sums.scale > 0:
         return None
-    counted: Floats = last.counted * sizes.astype(np.float64)
+    counted: Floats = np.where(last.counted, sizes, 0).astype(np.float64)
     return sums.weights(_normalised(counted, np.ones(len(sizes)) / len(sizes)))
 
 
@@ -180,7 +180,7 @@ def _decoded(row: RoundClients, server_lr: float) -> RoundFacts:
 
 def stage_shares(facts: RoundFacts, sizes: Ids) -> list[Floats]:
     """Return r¹ … r⁷ of one round; each sums to one."""
-    counted: Floats = facts.counted * sizes.astype(np.float64)
+    counted: Floats = np.where(facts.counted, sizes, 0).astype(np.float64)
     members = _normalised(counted * facts.present, _normalised(counted, np.ones(len(sizes)) / len(sizes)))
     available = _normalised(members * facts.up, members)
     kept = _normalised(available * facts.kept, available)
