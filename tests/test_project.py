@@ -48,6 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "orders",
             "requests",
             "generators",
+            "ids",
             "losses",
             "metrics",
             "limits",

@@ -154,8 +154,10 @@ def test_property_chance_is_the_mean_mismatch_of_fair_draws() -> None:
         for _ in range(100):
             drawn = np.zeros(20)
             drawn[rng.permutation(20)[:4]] = 1.0
-            masks = dict.fromkeys(("counted", "present", "up", "kept"), everyone)
-            values = dict.fromkeys(("drawn", "used", "asked_steps", "local_steps", "work", "fresh", "total"), drawn)
+            masks: dict[str, Any] = dict.fromkeys(("counted", "present", "up", "kept"), everyone)
+            values: dict[str, Any] = dict.fromkeys(
+                ("drawn", "used", "asked_steps", "local_steps", "work", "fresh", "total"), drawn
+            )
             rounds.append(RoundFacts(**masks, **values))
         weights = summed_weights(rounds, sizes)
         assert weights is not None

@@ -37,8 +37,8 @@ def ended(lr: float) -> dict[str, Ended]:
     rounds = round(ROUNDS * LR / lr)
     arms = {}
     for case, (sections, _) in CASES.items():
-        control = "average" if case == "SCAFFOLD" else "none"
-        local = to.local.SGD(lr=lr, steps=4, batches="full", control=control)
+        plain, controlled = (to.local.SGD(lr=lr, steps=4, batches="full", control=c) for c in ("none", "average"))
+        local = controlled if case == "SCAFFOLD" else plain
         arms[case] = {"local": local, **sections}
     return run_arms(arms, rounds=rounds, since=rounds // 2)
 

@@ -274,7 +274,7 @@ def test_property_fednova_and_scaffold_are_advised_against_unequal_work(uneven: 
 def test_property_a_rule_is_never_better_without_the_term_it_removes() -> None:
     loaded = study().run(progress=False).loaded
     pilot = pilot_of(loaded, "study", 0)
-    calm = replace(CONSTANTS, participation_variance=0.0, mismatch=0.0, skew_bias=0.0, noise=0.0)
+    calm = replace(CONSTANTS, participation_variance=0, mismatch=0, skew_bias=0, noise=0, dissimilarity=0)
     found = rank_rules(calm, pilot, drift=0.0, retention=1.0, bias={}, extrapolation=4.0)
     assert found.rules[0].name == "fedexp"  # the optimisation term is all there is, and 4 > 0.3 / (1 − 0.9)
     assert found.settings[0].startswith("raise local.lr: up to 1/(L τ) = 0.12")

@@ -13,7 +13,7 @@ from tests.support.report_journals import CONFIG, FACTS, ask, change, data_of, u
 from turnout.journal import Journal, RunInfo, load
 from turnout.report import write_report
 from turnout.report.contents import contents
-from turnout.report.fairness import edges, jain, ranked, summary
+from turnout.report.fairness import edges, gini, jain, parity_gap, ranked, summary
 from turnout.report.figures import _marks, states
 from turnout.report.load_studies import gather
 from turnout.report.participation import NOT_ASKED, STATE_OF, STATES, UNAVAILABLE
@@ -147,7 +147,7 @@ def test_contract_the_outcomes_of_each_arm_are_those_of_the_journal(folder: Path
 
 
 def test_golden_worst_best_and_jain_leave_out_clients_without_a_hold_out() -> None:
-    found = summary(ACCURACIES)
+    found = summary("client_accuracy", ACCURACIES)
     assert found["client_accuracy_worst"] == pytest.approx(0.1)
     assert found["client_accuracy_best"] == pytest.approx(1.0)
     assert found["client_accuracy_mean"] == pytest.approx(0.55)
@@ -158,6 +158,23 @@ def test_golden_jain_is_one_when_all_are_alike_and_one_nth_when_one_has_all() ->
     assert jain(np.full(5, 0.3)) == pytest.approx(1.0)
     assert jain(np.array([0.0, 0.0, 0.7, 0.0])) == pytest.approx(0.25)
     assert np.isnan(jain(np.zeros(3)))
+
+
+def test_golden_gini_by_hand_and_the_gap_between_groups() -> None:
+    values = np.array([0.2, 0.4, 0.6])  # Σ|a_i − a_j| = 2 · (0.2 + 0.4 + 0.2) = 1.6, over 2 · 9 · 0.4
+    assert gini(values) == pytest.approx(1.6 / 7.2)
+    assert gini(np.full(4, 0.3)) == pytest.approx(0)
+    assert gini(np.array([0.0, 0.0, 0.7, 0.0])) == pytest.approx(0.75)
+    assert np.isnan(gini(np.zeros(3)))
+    assert np.isnan(gini(np.array([-1.0, 3.0])))
+    assert parity_gap(np.array([0.2, 0.4, np.nan, 0.9]), ("a", "a", "b", "b")) == pytest.approx(0.9 - 0.3)
+    assert np.isnan(parity_gap(values, ("a", "a", "a")))
+    assert np.isnan(parity_gap(values, None))
+
+
+def test_golden_the_worst_losses_are_the_highest() -> None:
+    found = summary("client_loss", np.array([0.5, 2.0, 1.0]))
+    assert (found["client_loss_worst"], found["client_loss_best"]) == (2.0, 0.5)
 
 
 def test_golden_a_tenth_of_eleven_clients_is_two() -> None:

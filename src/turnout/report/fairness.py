@@ -110,10 +110,8 @@ def over_rounds(arm: Arm) -> pd.DataFrame:
 
 def last_figures(arm: Arm) -> dict[int, dict[str, float]]:
     """Return, by seed, the figures of the last round that evaluated every client."""
-    frame = over_rounds(arm)
-    return {
-        int(row["seed"]): dict(row) for row in frame.sort_values("round").groupby("seed").tail(1).to_dict("records")
-    }
+    last = over_rounds(arm).sort_values("round").groupby("seed").tail(1).to_dict("records")
+    return {int(row["seed"]): {name: float(row[name]) for name in LABELS} for row in last}
 
 
 def last_accuracies(arm: Arm) -> dict[int, Floats]:

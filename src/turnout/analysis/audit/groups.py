@@ -48,7 +48,10 @@ def _groupings(weights: Weights, facts: ClientFacts) -> Iterator[tuple[str, tupl
     if facts.label_counts is not None and 1 < facts.label_counts.shape[1] <= MOST_GROUPS:
         names = tuple(f"label {label}" for label in range(facts.label_counts.shape[1]))
         yield "main label", names, np.asarray(facts.label_counts.argmax(1))
-    values: dict[str, Floats] = {"data size": facts.sizes, "availability": weights.times_up / weights.rounds}
+    values: dict[str, Floats] = {
+        "data size": facts.sizes.astype(np.float64),
+        "availability": weights.times_up / weights.rounds,
+    }
     if facts.seconds_per_step is not None:
         values["device speed"] = 1 / np.maximum(facts.seconds_per_step, np.finfo(float).tiny)
     for by, numbers in values.items():

@@ -94,5 +94,5 @@ def nearest_frequencies(asked: Floats, available: Floats, draws: float) -> Float
     free = np.concatenate([[asked.sum()], asked.sum() - np.cumsum(asked[order])])  # Σ p_i over the others
     for place, bound in enumerate(bounds[order]):
         if full[place] + bound * free[place] >= draws:
-            return np.minimum(reachable, (draws - full[place]) / free[place] * asked)
+            return np.asarray(np.minimum(reachable, (draws - full[place]) / free[place] * asked))
     return reachable

@@ -68,12 +68,14 @@ class Weights:
     @property
     def asked(self) -> Floats:
         """p: the weights that the objective asks for."""
-        return self.stages[0]
+        weights: Floats = self.stages[0]
+        return weights
 
     @property
     def effective(self) -> Floats:
         """p̃: the weights of the objective that the run minimised."""
-        return self.stages[-1]
+        weights: Floats = self.stages[-1]
+        return weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,8 @@ def summed_weights(rounds: Iterable[RoundFacts], sizes: Ids) -> Weights | None:
         sums.add(last, sizes)
     if last is None or not sums.scale > 0:
         return None
-    return sums.weights(_normalised(sizes * last.counted.astype(np.float64), np.ones(len(sizes)) / len(sizes)))
+    counted: Floats = np.where(last.counted, sizes, 0).astype(np.float64)
+    return sums.weights(_normalised(counted, np.ones(len(sizes)) / len(sizes)))
 
 
 def client_facts(loaded: Loaded, arm: str, seed: int) -> ClientFacts:
@@ -177,7 +180,7 @@ def _decoded(row: RoundClients, server_lr: float) -> RoundFacts:
 
 def stage_shares(facts: RoundFacts, sizes: Ids) -> list[Floats]:
     """Return r¹ … r⁷ of one round; each sums to one."""
-    counted = facts.counted * sizes.astype(np.float64)
+    counted: Floats = np.where(facts.counted, sizes, 0).astype(np.float64)
     members = _normalised(counted * facts.present, _normalised(counted, np.ones(len(sizes)) / len(sizes)))
     available = _normalised(members * facts.up, members)
     kept = _normalised(available * facts.kept, available)

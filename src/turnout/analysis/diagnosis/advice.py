@@ -113,7 +113,7 @@ def rank_rules(
         RankedRule(name=name, bound=sum((base | changed).values()), terms=base | changed, reason=reason)
         for name, (changed, reason) in candidates.items()
     ]
-    return Advice(rules=tuple(sorted(rules, key=lambda rule: rule.bound)), settings=_settings(base, at))
+    return Advice(rules=tuple(sorted(rules, key=lambda rule: rule.bound)), settings=_settings(error_terms(at), at))
 
 
 def _faster(base: dict[str, float], speed_up: float) -> dict[str, float]:

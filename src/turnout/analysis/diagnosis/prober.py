@@ -1,6 +1,7 @@
 """Losses, gradients and local work of clients at a model, measured by an engine; nothing is trained for good."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -97,7 +98,7 @@ class Prober:
         round: int = 1,
     ) -> Trained:
         count = len(self.clients)
-        batches = {"batches": "full"} if batch_size is None else {"batch_size": batch_size}
+        batches: dict[str, Any] = {"batches": "full"} if batch_size is None else {"batch_size": batch_size}
         table = None
         if starts is not None:
             table = RowTable(self.num_clients, model)
@@ -109,7 +110,7 @@ class Prober:
             buffers=self.buffers,
             clients=self.clients,
             steps=np.broadcast_to(np.asarray(steps, dtype=np.int64), count).copy(),
-            local=SGD(lr=1.0, steps=1, **batches),  # type: ignore[arg-type]
+            local=SGD(lr=1.0, steps=1, **batches),
             settings={"lr": np.broadcast_to(np.asarray(lr, dtype=np.float64), count).copy()},
             coefficients=self.weights if summed else None,
             buffer_weights=self.weights,
