@@ -43,7 +43,7 @@ test-ray: $(VENV)/.installed-dev $(VENV)/.installed-ray
 # that the trackers need, too.
 FLOWER := .venv-flower
 test-flower: $(FLOWER)/.installed
-	@$(ONE_THREAD) $(FLOWER)/bin/python -m pytest tests/deployment
+	@$(ONE_THREAD) $(FLOWER)/bin/python -m pytest -m flower tests/deployment
 
 $(FLOWER)/.installed: pyproject.toml $(VENV)/.installed-dev
 	@test -x $(FLOWER)/bin/python || $(BIN)/python -m venv $(FLOWER)

@@ -40,6 +40,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "streams",
             "row_table",
             "array_types",
+            "ids",
             "number_format",
             "rows",
             "protocols",

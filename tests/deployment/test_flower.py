@@ -5,7 +5,6 @@ import runpy
 import signal
 import ssl
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -76,7 +75,7 @@ FEDBUFF = (
     + '[asynchrony]\nuse = "fedbuff"\nbuffer_size = 1\nconcurrency = 2\n'
 )
 UNENDING = (
-    COMMON.format(rounds=500, lr=1e-6, steps=1_000_000)
+    COMMON.format(rounds=500, lr=1e-6, steps=20_000)
     + """
 [aggregation]
 use = "scheme-c"
@@ -85,7 +84,7 @@ on_departure = "exclude"
 reboot = "vanilla"
 """
 )
-PATIENCE = 240  # seconds that anything may take on a busy machine
+PATIENCE = 600  # seconds that anything may take on a busy machine
 FIRST, ALL = (0, 1), (0, 1, 2)  # devices that are there from the beginning, and all
 
 
@@ -96,18 +95,16 @@ class Scene:
     fleet: Fleet
     network: Replaying  # through which device 1 reaches the server
     outside: int | None  # port of nginx, through which device 0 does, where it is installed
-    starting_seconds: float  # that the SuperLink took to be ready: how slow this machine is
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    folder, began = make(tmp_path_factory.mktemp("flower") / "devices", SCAFFOLD, len(ALL)), time.monotonic()
+    folder = make(tmp_path_factory.mktemp("flower") / "devices", SCAFFOLD, len(ALL))
     with running(folder) as fleet, closing(Replaying(folder)) as network:
-        seconds = time.monotonic() - began
         outside = None if which("nginx") is None else start_nginx(fleet)
         for number, port in ((0, outside), (1, network.server_port)):
             fleet.device(number, through=port)
-        yield Scene(fleet, network, outside, seconds)
+        yield Scene(fleet, network, outside)
 
 
 @pytest.fixture(scope="module")
@@ -324,10 +321,13 @@ def test_contract_from_outside_only_fleet_paths_with_bodies_of_a_limited_size_pa
     assert spoken_plainly(port)
 
 
-def test_contract_devices_join_late_are_suspended_killed_stopped_and_restarted(scene: Scene) -> None:
+def test_contract_devices_join_late_are_suspended_killed_stopped_and_restarted(
+    scene: Scene, runs: dict[str, Folder]
+) -> None:
     """The last test, as it ends devices. Work is never complete: scheme C weighs what was done by the deadline."""
-    fleet, grace = scene.fleet, max(15.0, 1.5 * scene.starting_seconds)
-    folder = sibling(fleet.folder, "faults", UNENDING, ALL, deadline=0.2, grace=grace, start=2)
+    fleet, earlier = scene.fleet, [*records(runs["scaffold"]), *records(runs["hostile"])]
+    slowest = max(row["sim_seconds"] for row in earlier)  # on this machine, today
+    folder = sibling(fleet.folder, "faults", UNENDING, ALL, deadline=0.2, grace=max(15.0, slowest), start=2)
     start(folder)
 
     def later(is_so: Callable[[dict[str, Any]], Any], since: int = 0) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def test_contract_devices_join_late_are_suspended_killed_stopped_and_restarted(s
     sizes = np.array([20 + 7 * device for device in ALL])
     for client, one in whole["clients"].items():
         assert one["outcome"] == "partial"
-        assert 0 < one["local_steps"] < one["asked_steps"] == 1_000_000
+        assert 0 < one["local_steps"] < one["asked_steps"] == 20_000
         expected = sizes[client] / sizes.sum() * one["asked_steps"] / one["local_steps"]
         assert one["coefficient"] == pytest.approx(expected)
     send(fleet.pid("device-0"), signal.SIGKILL)
@@ -374,7 +374,7 @@ def check_replay(folder: Folder, rounds: int) -> None:
     study = Study(
         data=from_clients([hooks["load_data"](number)["train"] for number in ALL], num_classes=3),
         model=Softmax(),
-        local=SGD(lr=1e-6, steps=1_000_000, batch_size=5),
+        local=SGD(lr=1e-6, steps=20_000, batch_size=5),
         aggregation=SchemeC(),
         turnover=Turnover(on_departure="exclude", reboot="vanilla"),
         fleet=replay(run=folder.run, deadline_seconds=0.2),

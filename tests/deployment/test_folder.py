@@ -32,10 +32,17 @@ from turnout.study import Study
 from turnout.world.deployment import Device, InProcess
 from turnout.world.deployment.parcel import Parcel
 
-needs_flower = pytest.mark.skipif(
+without_flower = pytest.mark.skipif(
     find_spec("flwr") is None or find_spec("cryptography") is None,
     reason="flwr is not installed: pip install 'turnout[flower]'",
 )
+
+
+def needs_flower(test: Any) -> Any:
+    """Mark a test that needs Flower."""
+    return pytest.mark.flower(without_flower(test))
+
+
 STUDY = """
 name = "small"
 rounds = 4
