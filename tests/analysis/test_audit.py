@@ -238,6 +238,12 @@ def test_error_a_run_that_never_moved_is_named(out: Journal) -> None:
         audit(frames(out), "FedAvg", 0)
 
 
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e308])
+def test_error_numbers_that_no_run_has_are_no_audit(value: float) -> None:
+    wild = np.array([value, value, value])
+    assert summed_weights([one_round(total=wild, fresh=wild), one_round(total=-wild)], SIZES) is None
+
+
 def test_error_an_unknown_arm_or_seed_is_named(out: Journal) -> None:
     run = out.begin(replace(info(), holdings=ClientFacts(sizes=np.ones(5, dtype=np.int64))))
     out.write([(run, record(1))])

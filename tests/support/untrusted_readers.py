@@ -127,7 +127,7 @@ COLUMNS = {
     "run": ("arm", "seed", "rounds", "config", "facts", "status", "started", "ended", "sizes", "model"),
     "round": ("round", "evaluated", "loss", "accuracy", "metrics", "num_clients", "up_count", "asked_count",
               "answered_count", "bytes_down", "sim_seconds", "wall_seconds", "events", "rejected", "up", "clients",
-              "client_accuracy"),
+              "counted", "kept", "reused", "client_accuracy", "client_loss"),
 }  # fmt: skip
 PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
 KINDS = 5

@@ -112,14 +112,16 @@ def client_weights(loaded: Loaded, arm: str, seed: int, *, since: int = 1) -> We
 
 
 def summed_weights(rounds: Iterable[RoundFacts], sizes: Ids) -> Weights | None:
-    """Return the weights over these rounds; None if the model moved in none of them."""
+    """Return the weights over these rounds; None if the model moved in none of them, or by more than can be said."""
     sums, last = _Sums(len(sizes)), None
-    for last in rounds:
-        sums.add(last, sizes)
-    if last is None or not sums.scale > 0:
-        return None
-    counted: Floats = np.where(last.counted, sizes, 0).astype(np.float64)
-    return sums.weights(_normalised(counted, np.ones(len(sizes)) / len(sizes)))
+    with np.errstate(over="ignore", invalid="ignore"):  # a journal from elsewhere may hold any number
+        for last in rounds:
+            sums.add(last, sizes)
+        if last is None or not 0 < sums.scale < np.inf:
+            return None
+        counted: Floats = np.where(last.counted, sizes, 0).astype(np.float64)
+        found = sums.weights(_normalised(counted, np.ones(len(sizes)) / len(sizes)))
+    return found if np.isfinite(found.stages).all() and np.isfinite(found.standard_errors).all() else None
 
 
 def client_facts(loaded: Loaded, arm: str, seed: int) -> ClientFacts:
