@@ -17,6 +17,7 @@ from turnout.journal import load
 from turnout.journal.load import Loaded
 from turnout.local import SGD
 from turnout.models import Softmax
+from turnout.reproduce.claims import judged
 from turnout.reproduce.filfl import (
     PROSE,
     Exhaustive,
@@ -106,12 +107,13 @@ def test_golden_a_gain_is_in_points_over_the_last_five_measurements(found: Loade
     table = found.rounds.pivot(index=["arm", "seed"], columns="round", values="accuracy")[[6, 7, 8, 9, 10]].mean(axis=1)
     by_hand = 100 * (table["Greedy randomised"] - table["none"]).mean()
     assert by_hand != 0
-    assert gain(found, "Greedy randomised", "none", "").ours == pytest.approx(by_hand)
+    (claim,) = judged([gain(found, "Greedy randomised", "none", "")])
+    assert claim.ours == pytest.approx(by_hand)
 
 
 def test_golden_where_an_arm_ends_as_it_began_nobody_waits_for_it(found: Loaded) -> None:
     flat = replace(found, rounds=found.rounds.assign(accuracy=0.1))
-    waits = [claim for claim in numbers(flat, "none") if claim.statement.text.startswith("rounds until")]
+    waits = [claim for claim in judged(numbers(flat, "none")) if claim.statement.text.startswith("rounds until")]
     assert [claim.ours for claim in waits] == [1.0] * 4
 
 
