@@ -33,19 +33,9 @@ from turnout.aggregation import FedAvg, FedVARP
 from turnout.coordinator import Plan, State, coordinate
 from turnout.journal import Journal, RunInfo
 from turnout.local import SGD
+from turnout.progress import Progress
 from turnout.protocols import Population
-from turnout.requests import (
-    Census,
-    Collect,
-    Dispatch,
-    Evaluate,
-    Evaluated,
-    Present,
-    Progress,
-    Record,
-    Returns,
-    Trained,
-)
+from turnout.requests import Census, Collect, Dispatch, Evaluate, Evaluated, Present, Record, Returns, Trained
 from turnout.selection import Uniform
 from turnout.streams import Streams
 

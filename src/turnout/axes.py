@@ -164,7 +164,7 @@ AXES: dict[str, Axis] = {
             section="personal",
             package="turnout.personal",
             about="what a client keeps for itself",
-            protocol="turnout.protocols:Personal",
+            protocol="turnout.personal.at_clients:Personal",
             methods=("train", "models"),
             is_optional=True,
         ),

@@ -15,7 +15,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.axes import AXES, at
 from turnout.errors import ConfigError, Problem
-from turnout.personal.at_clients import Learned
+from turnout.learned import Learned
 from turnout.protocols import Batching, Memory, View
 
 

@@ -1,7 +1,4 @@
-"""The axes: one small protocol each. A rule of one's own is a class with the axis's method; nothing is subclassed.
-
-A method that needs to ask clients first is a generator (`Steps`): it yields requests and returns its result.
-"""
+"""The axes: one small protocol each. A method that asks clients first is a generator: it yields requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +13,7 @@ from turnout.rows import Facts, Rows, Step
 from turnout.streams import Streams
 
 if TYPE_CHECKING:
-    from turnout.personal.at_clients import AtClients, Learned
-    from turnout.requests import Expect, Fit, Probe, Score, Steps, Train
+    from turnout.requests import Expect, Probe, Score, Steps, Train
 
 Memory = dict[str, Any]  # what a rule remembers between rounds, all finite: tensors, arrays, row tables, plain numbers
 Batching = Literal["shuffled", "replaced", "full"]
@@ -311,21 +307,6 @@ class SlotUpdate:
     settings: Mapping[str, Tensor | float]  # a float where all rows agree, else shaped to broadcast
     step: int  # k, from 0
     offset: Tensor | None = None  # k_i, to be subtracted from the gradient
-
-
-class Personal(Protocol):
-    """What a client keeps for itself, and which model it uses."""
-
-    def train(self, here: "AtClients", fit: "Fit") -> "Steps[Learned]":
-        """Do the whole local work of a round: yield `fit`, the shared training, and whatever training there is beside.
-
-        Returns what clients send, and the rows that each keeps for itself.
-        """
-        ...
-
-    def models(self, here: "AtClients") -> "Mapping[str, Tensor] | Steps[Mapping[str, Tensor]]":
-        """Return the models that clients would use now, one row per client: "personal" and, if any, "mixture"."""
-        ...
 
 
 class Linear(Protocol):

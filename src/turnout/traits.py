@@ -13,7 +13,6 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError, Problem
-from turnout.models.layout import Layout
 from turnout.protocols import Ask, Memory, Population, View
 from turnout.rows import Facts, Rows
 from turnout.settings import MismatchError, fitted, shown
@@ -128,7 +127,7 @@ class PersonalTraits:
     """What a client keeps for itself."""
 
     # (layout) → names of the parameters that stay at the client and are not sent; None: all are sent
-    kept_names: Callable[[Layout], tuple[str, ...]] | None = None
+    kept_names: Callable[[Any], tuple[str, ...]] | None = None
     strength: float = 0.0  # of the pull of personal steps towards the shared model
     lr: float | None = None  # learning rate of personal steps; None: the local learning rate
     needs_inner_solution: bool = False  # it reports what the local solver finds on its way

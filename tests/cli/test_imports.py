@@ -36,6 +36,7 @@ PUBLIC = {
         "fleet",
         "local",
         "models",
+        "personal",
         "selection",
         "server",
     ],

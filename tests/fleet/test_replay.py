@@ -17,7 +17,8 @@ from tests.support.runs import models_of
 from turnout.errors import ConfigError, JournalError, StudyNote
 from turnout.journal import frames as loaded_frames
 from turnout.journal.recorded_run import read_run, recording_in
-from turnout.requests import Outcome, Progress
+from turnout.progress import Progress
+from turnout.requests import Outcome
 from turnout.study import Result, load_study, preview_notes, resolved_settings
 
 CLIENTS, ROUNDS = 12, 9

@@ -20,7 +20,8 @@ from turnout.journal.codec import (
     encode_floats,
     encode_ids,
 )
-from turnout.requests import Outcome, Progress
+from turnout.progress import Progress
+from turnout.requests import Outcome
 
 
 @st.composite

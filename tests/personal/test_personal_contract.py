@@ -114,6 +114,6 @@ def test_own_rule_with_only_models_is_measured() -> None:
 
 
 def test_bad_input_a_server_that_does_not_wait() -> None:
-    more = {"asynchrony": FedBuff(buffer_size=2, concurrency=3), "fleet": Fleet(clock=Deadline())}
+    more: dict[str, Any] = {"asynchrony": FedBuff(buffer_size=2, concurrency=3), "fleet": Fleet(clock=Deadline())}
     with pytest.raises(ConfigError, match="what clients keep is written when a round ends"):
         personal_run(network(), Ditto(), local=LOCAL, **more)

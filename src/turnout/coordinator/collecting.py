@@ -19,8 +19,9 @@ from turnout.coordinator.plan import Plan, State
 from turnout.generators import relay
 from turnout.ids import is_among
 from turnout.orders import Order
+from turnout.progress import Progress
 from turnout.protocols import Choice, View
-from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Progress, Reply, Returns, Steps, Train, Trained
+from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Reply, Returns, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 

@@ -15,6 +15,7 @@ from turnout.fleet import Fleet
 from turnout.metrics import EVALUATED
 from turnout.models.layout import Layout
 from turnout.own_rules import completed
+from turnout.personal.at_clients import Personal
 from turnout.protocols import (
     Aggregation,
     Assist,
@@ -22,7 +23,6 @@ from turnout.protocols import (
     Filtering,
     Local,
     Memory,
-    Personal,
     Population,
     Selection,
     Server,

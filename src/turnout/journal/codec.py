@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from turnout.array_types import Floats, Ids
 from turnout.errors import JournalError
-from turnout.requests import Outcome, Progress, Record
+from turnout.progress import Progress
+from turnout.requests import Outcome, Record
 from turnout.untrusted_input import MOST_LETTERS, name_of
 
 EVERYONE, BITMAP, UP, DOWN = range(4)

@@ -124,26 +124,14 @@ class Loaded:
 
     @cached_property
     def personal(self) -> pd.DataFrame:
-        """One row per client, evaluated round and measure of the client's own model, such as "personal accuracy".
-
-        The value is measured on the client's own hold-out, NaN if it has none.
-        """
-        keys: list[tuple[str, int, int]] = []
-        names: list[str] = []
-        values: list[Floats] = []
+        """One row per client, evaluated round and measure of the client's own model on its hold-out; NaN without one."""
+        frames = [_long([], [], {"client": [], "measure": [], "value": []})]
         for arm, seed, round, num_clients, _, blob in self._blobs("personal"):
-            for name, by_client in decode_measures(blob, num_clients).items():
-                check_expansion(self.source, (len(keys) + 1) * num_clients * FRAME_BYTES)
-                keys.append((arm, seed, round))
-                names.append(name)
-                values.append(by_client)
-        lengths = [len(each) for each in values]
-        columns: dict[str, Any] = {
-            "client": np.concatenate([np.arange(length) for length in lengths]) if values else [],
-            "measure": np.repeat(np.array(names, dtype=object), lengths) if values else [],
-            "value": np.concatenate(values) if values else [],
-        }
-        return self._with_names(_long(keys, lengths, columns))
+            check_expansion(self.source, (len(frames) + 1) * num_clients * FRAME_BYTES)
+            for name, values in decode_measures(blob, num_clients).items():
+                columns = {"client": np.arange(num_clients), "measure": np.full(num_clients, name), "value": values}
+                frames.append(_long([(arm, seed, round)], [num_clients], columns))
+        return self._with_names(pd.concat(frames[1:], ignore_index=True) if frames[1:] else frames[0])
 
     def _with_names(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a frame of clients with their names and groups, in runs whose data has them."""

@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats
+from turnout.learned import Learned
 from turnout.local.sgd import SGD
-from turnout.personal.at_clients import AtClients, Learned
+from turnout.personal.at_clients import AtClients
 from turnout.protocols import Memory, SlotUpdate
 from turnout.requests import Fit, Steps, Trained
 from turnout.row_table import TableExcerpt

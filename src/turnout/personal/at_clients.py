@@ -1,29 +1,22 @@
 """Clients at work on what they keep for themselves: what a personal rule may use and ask for."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.learned import Learned
 from turnout.local.batches import samples_used
 from turnout.local.sgd import SGD
 from turnout.models.layout import Layout
 from turnout.protocols import Local
-from turnout.requests import Fit, Trained
+from turnout.requests import Fit, Steps
 from turnout.row_table import RowSource, RowTable
 from turnout.streams import Streams
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """The result of clients' local work: what they send, and what they keep for themselves."""
-
-    sent: Trained  # the answer to the round's own training
-    rows: Mapping[str, Tensor] = field(default_factory=dict)  # what each client keeps from here on, by table
-    gradients: int = 0  # per-sample gradients that this took beside the round's own training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,3 +91,18 @@ class AtClients:
     def spread(self, values: Floats) -> Tensor:
         """Return one value per client as a column, to multiply rows by."""
         return torch.as_tensor(values, dtype=self.model.dtype, device=self.model.device)[:, None]
+
+
+class Personal(Protocol):
+    """What a client keeps for itself, and which model it uses."""
+
+    def train(self, here: AtClients, fit: Fit) -> Steps[Learned]:
+        """Do the whole local work of a round: yield `fit`, the shared training, and whatever training there is beside.
+
+        Returns what clients send, and the rows that each keeps for itself.
+        """
+        ...
+
+    def models(self, here: AtClients) -> Mapping[str, Tensor] | Steps[Mapping[str, Tensor]]:
+        """Return the models that clients would use now, one row per client: "personal" and, if any, "mixture"."""
+        ...

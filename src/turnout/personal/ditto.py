@@ -21,8 +21,8 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from turnout.personal.at_clients import AtClients, Learned
-from turnout.protocols import Personal
+from turnout.learned import Learned
+from turnout.personal.at_clients import AtClients
 from turnout.requests import Fit, Steps, Trained
 from turnout.settings import Count, NonNegative, Positive, When, rule
 
@@ -50,6 +50,3 @@ class Ditto:
     def models(self, here: AtClients) -> Mapping[str, Tensor]:
         """Return each client's own model."""
         return {"personal": here.rows().take(here.clients)}
-
-
-_: type[Personal] = Ditto

@@ -26,8 +26,9 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from turnout.errors import ConfigError
+from turnout.learned import Learned
 from turnout.models.layout import Layout
-from turnout.personal.at_clients import AtClients, Learned
+from turnout.personal.at_clients import AtClients
 from turnout.requests import Fit, Steps, Trained
 from turnout.row_table import Overlay, RowSource, TableExcerpt
 from turnout.settings import Count, CountOrZero, When, rule

@@ -1,6 +1,9 @@
 """pFedMe's personal models: the inner solution θ_i of each client, which the local solver `moreau` finds on its way.
 
-Intuition: each client approximates min_θ F_i(θ) + (λ/2)‖θ − w‖² to know how to move w; θ_i is the model that it uses.
+Intuition: to know how to move the shared model w, each client looks for a model near it that suits its own data, and
+may as well use it.
+
+    θ_i ≈ argmin_θ  F_i(θ) + (λ/2)‖θ − w‖²
 
 Reduces to: the shared model when λ is so large that θ_i = w.
 Differs from the authors' code: it evaluates w_i, the local shared model, as personal, for θ_i is overwritten before it
@@ -13,7 +16,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from turnout.personal.at_clients import AtClients, Learned
+from turnout.learned import Learned
+from turnout.personal.at_clients import AtClients
 from turnout.requests import Fit, Steps, Trained
 from turnout.settings import rule
 

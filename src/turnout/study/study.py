@@ -20,7 +20,8 @@ from turnout.errors import ConfigError, Problem, did_you_mean, unknown_setting
 from turnout.fleet import Fleet
 from turnout.losses import Loss
 from turnout.number_format import plural
-from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Personal, Selection, Server
+from turnout.personal.at_clients import Personal
+from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
 from turnout.requests import Record
 from turnout.settings import refuse_unnamed
 from turnout.study.user_models import Model

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.orders import Order
-from turnout.requests import Progress, Trained
+from turnout.progress import Progress
+from turnout.requests import Trained
 from turnout.rows import is_finite
 from turnout.world.deployment.mailbox import Ticket, reason_of
 from turnout.world.deployment.parcel import BadParcelError, Parcel

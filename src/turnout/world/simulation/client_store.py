@@ -14,7 +14,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.trust import Findings, fitting
 from turnout.ids import is_among
-from turnout.personal.at_clients import Learned
+from turnout.learned import Learned
 from turnout.protocols import Local, Memory
 from turnout.requests import Fit, Probe, Settle, Settled, Steps, Trained
 from turnout.row_table import RowTable, weighted_sum

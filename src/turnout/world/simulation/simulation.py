@@ -4,7 +4,6 @@ A simulation knows beforehand how far each client will get. So it weighs the upd
 sums them block by block: memory does not grow with the cohort.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,29 +12,24 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
-from turnout.coordinator.generators import settle
-from turnout.errors import ConfigError
 from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
 from turnout.metrics import means_of
 from turnout.orders import Order
-from turnout.personal.at_clients import AtClients, Learned
+from turnout.progress import Progress
 from turnout.protocols import Local, Memory, Population, Timing, View
 from turnout.requests import (
     NOBODY,
     Census,
     Collect,
     Dispatch,
-    EachEvaluated,
     Evaluate,
     Evaluated,
-    EvaluateEach,
     Expect,
     Expected,
     Fit,
     Offset,
     Present,
-    Progress,
     Recall,
     Recalled,
     Record,
@@ -51,8 +45,7 @@ from turnout.world.answering import Answers, serve
 from turnout.world.simulation.adversaries import with_adversaries
 from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.in_flight import InFlight
-
-ROWS_BYTES = 256 << 20  # of clients' own models that are evaluated at once
+from turnout.world.simulation.own_models import OwnModels
 
 
 def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
@@ -176,65 +169,24 @@ class Simulation:
 
     def _trained(self, fit: Fit) -> Steps[Any]:
         """Have an engine train clients, together with what they keep for themselves."""
-        rule = self.plan.personal
-        if rule is None or fit.on_server:
+        if self.plan.personal is None or fit.on_server:
             return (yield fit)
-        here = self._at_clients(fit.clients, fit.round, fit.model, fit.buffers, (fit.local, fit.settings))
-        learned: Learned = yield from rule.train(here, fit)
+        learned = yield from self._own_models(fit.round, fit.model).train(self.plan.personal, fit)
         self.unsound += self.store.keep(fit.clients, learned)
         return learned.sent
-
-    def _at_clients(
-        self,
-        clients: Ids,
-        round: int,
-        model: Tensor,
-        buffers: Tensor | None,
-        how: tuple[Local, Mapping[str, Floats]] | None = None,
-    ) -> AtClients:
-        """Return what a personal rule may use at these clients."""
-        assert self.store.first_model is not None
-        if self.plan.layout is None:
-            raise ConfigError("A plan with a personal rule needs the model's layout. Pass layout=task.layout to Plan.")
-        local = self.plan.local
-        if how is None:
-            view = self._view(max(round, 1), model, buffers)
-            how = (local, local.settings(clients, view))
-        return AtClients(
-            round=round,
-            streams=self.streams,
-            model=model,
-            buffers=buffers,
-            clients=clients,
-            sizes=self.population.sizes[clients],
-            local=how[0],
-            settings=how[1],
-            layout=self.plan.layout,
-            first_model=self.store.first_model,
-            tables=self.store.own_table,
-        )
 
     def evaluate(self, request: Evaluate) -> Steps[Evaluated]:
         """Have an engine measure the model and, where every client is measured, the models that they use."""
         measured: Evaluated = yield request
-        rule, sizes = self.plan.personal, self.population.holdout_sizes
-        if rule is None or not request.per_client or sizes is None or not sizes.any():
+        if self.plan.personal is None or not request.per_client:
             return measured
-        values: dict[str, Floats] = {}
-        holders = np.flatnonzero(sizes > 0)
-        step = max(1, ROWS_BYTES // max(1, request.model.numel() * request.model.element_size()))
-        for begin in range(0, len(holders), step):
-            clients = holders[begin : begin + step]
-            here = self._at_clients(clients, request.round, request.model, request.buffers)
-            models: Mapping[str, Tensor] = yield from settle(rule.models(here))
-            for kind, rows in models.items():
-                each: EachEvaluated = yield EvaluateEach(
-                    round=request.round, clients=clients, models=rows, buffers=request.buffers, metrics=request.metrics
-                )
-                for metric, values_by_client in (("loss", each.loss), ("accuracy", each.accuracy)):
-                    if values_by_client is not None:
-                        values.setdefault(f"{kind} {metric}", np.full(len(sizes), np.nan))[clients] = values_by_client
+        models = self._own_models(request.round, request.model)
+        values = yield from models.evaluate(self.plan.personal, request)
         return replace(measured, personal=values, metrics=measured.metrics | means_of(values))
+
+    def _own_models(self, round: int, model: Tensor) -> OwnModels:
+        view = self._view(max(round, 1), model)
+        return OwnModels(plan=self.plan, view=view, store=self.store, holdout_sizes=self.population.holdout_sizes)
 
     def _waited(self, work: Dispatched) -> float:
         """Return how long the server waits for an order."""

@@ -1,0 +1,17 @@
+"""The result of clients' local work where they also train models of their own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from turnout.requests import Trained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """The result of clients' local work: what they send, and what they keep for themselves."""
+
+    sent: Trained  # the answer to the round's own training
+    rows: Mapping[str, Tensor] = field(default_factory=dict)  # what each client keeps from here on, by table
+    gradients: int = 0  # per-sample gradients that this took beside the round's own training
