@@ -179,6 +179,11 @@ def test_golden_recorded_and_extrapolated_seconds(client: int, round: int, steps
     assert took.tolist() == [seconds]  # client 0 has 2, 3 and 4 s a step: the median is 3, which the others take, too
 
 
+def test_golden_the_median_of_two_rounds_is_their_mean() -> None:
+    made = recording([(0, 1, 10, 10, 20.0, False), (0, 2, 10, 10, 60.0, False)])  # 2 and 6 s a step
+    assert made.pace(np.array([0]), view_of(4, 3)).duration(np.array([10])).tolist() == [40.0]
+
+
 @pytest.mark.parametrize(
     ("client", "round", "deadline", "steps"),
     [(0, 1, 20.0, 10), (0, 1, 19.9, 9), (0, 3, 15.0, 5), (0, 3, 9.0, 3), (0, 3, 21.0, 7), (0, 3, 30.0, 10),
