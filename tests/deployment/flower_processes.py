@@ -21,7 +21,7 @@ from turnout.deploy.folder import Folder
 from turnout.deploy.launch import environment
 from turnout.errors import TurnoutError
 from turnout.journal import Journal, load
-from turnout.journal.locking import LOCK
+from turnout.journal.locking import LOCK, is_being_written
 from turnout.journal.read_rounds import read_summaries
 
 DEVICE = """
@@ -89,7 +89,9 @@ class Fleet:
         self.started: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: list[str], **variables: str) -> subprocess.Popen[bytes]:
-        """Start a process with a log of its own."""
+        """Start a process with a log of its own; one of the same name must have been told to end."""
+        if name in self.started:
+            self.started[name].wait(60)
         env = {**environment(self.folder), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **variables}
         env.pop("FLWR_HOME")
         with open(self.folder.path / f"{name}.log", "ab") as log:
@@ -121,7 +123,7 @@ class Fleet:
         lock = os.stat(folder.run / LOCK)
         (pid,) = [pid for pid in descendants(self.pid("server")) if (lock.st_dev, lock.st_ino) in open_files(pid)]
         os.kill(pid, signal.SIGKILL)
-        wait(lambda: not open_files(pid), 60)
+        wait(lambda: not is_being_written(folder.run), 60)
 
     def end(self) -> None:
         """End everything."""

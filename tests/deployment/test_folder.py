@@ -15,6 +15,7 @@ from tests.support.command import Said, Turnout
 from tests.support.optional import present
 from tests.support.runs import models_of
 from turnout.aggregation import FedNova
+from turnout.coordinator import Turnover
 from turnout.data.federation import from_clients
 from turnout.deploy.apps import make_device
 from turnout.deploy.check import check
@@ -176,8 +177,20 @@ def test_contract_a_study_says_what_departures_mean(tmp_path: Any) -> None:
 
     with Emptying(devices) as transport:
         serve(folder, transport, poll_seconds=0.01)
-    events = [event for told in load(folder.run).rounds["events"] for event in told]
+    recorded = load(folder.run)
+    events = [event for told in recorded.rounds["events"] for event in told]
     assert "client 2 left and is excluded" in events
+    study = Study(
+        data=from_clients([folder.hooks().load_data(number)["train"] for number in range(3)], num_classes=10),
+        model=Softmax(), local=SGD(lr=0.1, steps=3, batch_size=5), rounds=4,
+        turnover=Turnover(on_departure="exclude", reboot="vanilla"), fleet=replay(run=folder.run, deadline_seconds=60),
+    )  # fmt: skip
+    again = study.run(engine="sequential", progress=False)
+    for name in ("round", "client", "local_steps"):
+        assert again.loaded.clients[name].tolist() == recorded.clients[name].tolist()
+    assert (again.loaded.rounds["replay_recorded"].dropna() == 1).all()
+    (model,) = models_of(again).values()
+    assert float((model - model_of(folder)).abs().max()) < 1e-6
     folder.study.write_text(text + '[asynchrony]\nuse = "fedbuff"\n')
     with pytest.raises(ConfigError, match="arrivals, departures and server rounds need rounds that all clients share"):
         load_deployed_study(folder.study)

@@ -181,6 +181,20 @@ def test_golden_recorded_and_extrapolated_seconds(client: int, round: int, steps
 
 
 @pytest.mark.parametrize(
+    ("job", "asked", "done"),
+    [((0, 1, 10, 5, 15.0, True), 8, 8), ((0, 1, 10, 6, 15.0, False), 3, 2), ((0, 1, 10, 1, 15.0, False), 3, 1)],
+)
+def test_golden_the_share_of_another_round(job: tuple[Any, ...], asked: int, done: int) -> None:
+    """Cut-off work would have gone on; of 3 steps, 0.6 is 1.8 and rounds to 2, and 0.1 is one at least."""
+    assert recording([job]).done(np.array([asked]), np.array([0]), view_of(4, 2)).tolist() == [done]
+
+
+def test_golden_the_median_of_two_rounds_is_their_mean() -> None:
+    made = recording([(0, 1, 10, 10, 20.0, False), (0, 2, 10, 10, 60.0, False)])  # 2 and 6 s a step
+    assert made.pace(np.array([0]), view_of(4, 3)).duration(np.array([10])).tolist() == [40.0]
+
+
+@pytest.mark.parametrize(
     ("client", "round", "deadline", "steps"),
     [(0, 1, 20.0, 10), (0, 1, 19.9, 9), (0, 3, 15.0, 5), (0, 3, 9.0, 3), (0, 3, 21.0, 7), (0, 3, 30.0, 10),
      (2, 1, 15.0, 0), (2, 1, 10.0, 0), (2, 1, 16.0, 5), (0, 4, 30.0, 10)],
