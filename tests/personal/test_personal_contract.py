@@ -15,10 +15,11 @@ from turnout.coordinator.saving import restored, saved, tables_of
 from turnout.errors import ConfigError
 from turnout.filtering import Greedy
 from turnout.fleet import Bernoulli, Deadline, Fleet
+from turnout.learned import Learned
 from turnout.local import SGD
 from turnout.local import Moreau as MoreauSolver
 from turnout.personal import APFL, Ditto, FineTune, Layers, Moreau
-from turnout.personal.at_clients import AtClients, Learned
+from turnout.personal.at_clients import AtClients
 from turnout.requests import Fit, Steps, Trained
 from turnout.selection import PowerOfChoice, Uniform
 from turnout.server import FedAdam

@@ -124,7 +124,7 @@ class Loaded:
 
     @cached_property
     def personal(self) -> pd.DataFrame:
-        """One row per client, evaluated round and measure of the client's own model on its hold-out; NaN without one."""
+        """One row per client, evaluated round and measure of the client's own model on its hold-out (or NaN)."""
         frames = [_long([], [], {"client": [], "measure": [], "value": []})]
         for arm, seed, round, num_clients, _, blob in self._blobs("personal"):
             check_expansion(self.source, (len(frames) + 1) * num_clients * FRAME_BYTES)
