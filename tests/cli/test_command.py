@@ -90,7 +90,9 @@ def test_contract_a_finished_study_is_told_and_not_run_again(turnout: Turnout) -
     turnout("run", "small.toml")
     said = turnout("run", "small.toml")
     assert said.code == 0
-    assert "\nruns/small already holds all results of this study. To run it again, choose another folder" in said.out
+    assert (
+        "\nruns/small already holds all results of this study. To run it again, choose another with --out." in said.out
+    )
     assert "points from FedAvg" in said.out
 
 
@@ -210,7 +212,7 @@ def test_golden_show_tells_intuition_formula_settings_and_reference(turnout: Tur
     out = turnout("show", "FedAvg").out
     assert out.startswith("aggregation/fedavg\nFedAvg: a weighted average of the client updates.\n\nIntuition: ")
     assert "\n    ratio     u = Σ_{i∈S} p_i Δ_i / Σ_{i∈S} p_i" in out
-    assert '\n  weighting: "mean" | "ht" | "ht-fleet" | "ratio"; default "ratio"\n      how ' in out
+    assert '\n  weighting: "mean" | "ht" | "ht-fleet" | "ratio" | "measured"; default "ratio"\n      how ' in out
     assert max(len(line) for line in out.split("Settings:")[1].split("in Python:")[0].splitlines()) <= 100
     assert "\nReference: McMahan" in out
     assert "\nalgorithms/fedavg\n" in out

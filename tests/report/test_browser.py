@@ -56,7 +56,7 @@ def test_contract_the_page_is_drawn_quietly_and_fits(browser: Browser, page: Pat
     tab = browser.open(page, width=width, dark=dark)
     assert tab.run("document.documentElement.scrollWidth") <= width
     charts = tab.run("[...document.querySelectorAll('.chart')].map(c => c.querySelector('svg, canvas') !== null)")
-    assert charts == [True] * 13  # five of them fairness over rounds
+    assert charts == [True] * 14  # six of them fairness over rounds
     colour = tab.run("getComputedStyle(document.body).backgroundColor")
     assert colour == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
     assert is_quiet(tab)
@@ -82,7 +82,7 @@ def test_contract_the_switches_of_the_curves_work(browser: Browser, page: Path) 
 def test_contract_switching_an_arm_off_takes_it_out_of_every_picture(browser: Browser, page: Path) -> None:
     tab = browser.open(page)
     count = "document.querySelectorAll('[data-picture] polyline[data-arm=\"2\"]').length"
-    assert tab.run(count) == 9
+    assert tab.run(count) == 10
     tab.run("document.querySelectorAll('[data-picture=curves] .legend button')[2].click()")
     assert tab.run(count) == 0
     assert is_quiet(tab)
@@ -117,7 +117,7 @@ def test_contract_clients_stand_in_the_order_asked_for(browser: Browser, page: P
 
 def test_contract_events_are_marked_on_every_time_axis(browser: Browser, page: Path) -> None:
     tab = browser.open(page)
-    for picture, charts in (("curves", 1), ("fairness", 5)):
+    for picture, charts in (("curves", 1), ("fairness", 6)):
         axes = tab.run(f"document.querySelectorAll('[data-picture={picture}] [data-part=axis] button').length")
         assert axes == 3
         for axis in range(axes):

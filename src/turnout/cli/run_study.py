@@ -47,9 +47,12 @@ def carry_out(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunsFailed)  # printed at the end instead
         worker = engine_named(engine, deterministic=deterministic, address=address)
-        result = _run(study, folder, worker, deterministic, accept_changed_data)
+        try:
+            result = _run(study, folder, worker, deterministic, accept_changed_data)
+        except JournalError as error:
+            raise JournalError(f"{error} The option --out chooses the output folder.") from error
     if result.was_finished:
-        typer.echo(f"{folder} already holds all results of this study. To run it again, choose another output folder.")
+        typer.echo(f"{folder} already holds all results of this study. To run it again, choose another with --out.")
     try:
         print_comparison(result.comparison())
     except TurnoutError as error:  # a study without a test set has nothing to compare
