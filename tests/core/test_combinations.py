@@ -17,7 +17,7 @@ from turnout.coordinator.compatibility import problems
 from turnout.data import Federation
 from turnout.data.federation import from_clients
 from turnout.engine import Task, Vectorised
-from turnout.local import SGD, Adagrad, Adam, Yogi
+from turnout.local import SGD, Adagrad, Adam, Meta, Moreau, Yogi
 from turnout.local.effort import AdaComm, ByTrace, Lognormal
 from turnout.local.schedule import Constant, Exponential, Inverse, Step
 from turnout.protocols import Population
@@ -47,6 +47,8 @@ LOCALS = {
     "adagrad, joint": Adagrad(lr=0.05, steps=(1, 3), correction="joint"),
     "adam": Adam(lr=0.05, batch_size=2, epochs=1, bias_correction=True),
     "adam, joint": Adam(lr=0.05, steps=2, effort=None, correction="joint", schedule=Inverse()),
+    "meta": Meta(lr=0.05, steps=1, inner_lr=0.05),
+    "moreau": Moreau(lr=0.05, steps=1, strength=2.0, inner_steps=2, inner_lr=0.05),
     "yogi, local": Yogi(lr=0.05, effort=AdaComm(start=3, every=1), correction="local"),
 }
 NEEDED: dict[type, dict[str, Any]] = {  # settings without a default

@@ -72,8 +72,8 @@ def test_golden_the_description_of_fedavg() -> None:
     assert described.notes.startswith("π_i is the probability that an available client is selected")
     assert described.reduces_to.startswith("one step of gradient descent")
     assert described.reference.endswith("arXiv:1602.05629.")
-    (weighting,) = described.settings
-    assert (weighting.type, weighting.default) == ('"mean" | "ht" | "ht-fleet" | "ratio"', '"ratio"')
+    weighting, _ = described.settings
+    assert (weighting.type, weighting.default) == ('"mean" | "ht" | "ht-fleet" | "ratio" | "measured"', '"ratio"')
 
 
 def test_golden_settings_carry_type_default_and_meaning() -> None:

@@ -165,7 +165,7 @@ def test_error_everything_is_told_at_once_with_its_line(write: Write) -> None:
         "study.toml:23: Arms need names of their own; 'A' is used 2 times.",
         "study.toml:24: There is no recipe 'fedproxx'. Did you mean fedprox?",
         "study.toml:26: Arms need names of their own; 'A' is used 2 times.",
-        'study.toml:27: FedAvg needs weighting to be one of "mean", "ht", "ht-fleet", "ratio"; got "men".',
+        'study.toml:27: FedAvg needs weighting to be one of "mean", "ht", "ht-fleet", "ratio", "measured"',
         "study.toml:28: An arm has no section serve. Did you mean server?",
         'study.toml:29: An arm needs a name. Set name = "…" in this [[arm]].',
         "study.toml:30: SGD needs momentum in [0, 1); got 2. Change local.momentum.",

@@ -17,6 +17,7 @@ from turnout.coordinator import Plan
 from turnout.data import Digits, Federation
 from turnout.errors import ConfigError
 from turnout.fleet import Deadline
+from turnout.learned import Learned
 from turnout.local import SGD
 from turnout.models import Softmax
 from turnout.own_rules import completed
@@ -75,6 +76,16 @@ class OnlyChoose:
 class OnlyUpdate:
     def update(self, slot: SlotUpdate) -> None:
         slot.param.sub_(slot.grad * 0.1)
+
+
+class OnlyTrain:
+    def train(self, here: Any, fit: Any) -> Any:
+        return Learned(sent=(yield fit))
+
+
+class OnlyModels:
+    def models(self, here: Any) -> Any:
+        return {"personal": here.model.repeat(len(here.clients), 1)}
 
 
 class OnlyFactor:
@@ -149,6 +160,8 @@ MINIMAL = [
     ("filtering", {"filtering": OnlyKeep()}),
     ("selection", {"selection": OnlyChoose()}),
     ("local", {"local": OnlyUpdate()}),
+    ("personal", {"personal": OnlyTrain()}),
+    ("personal", {"personal": OnlyModels()}),
     ("schedule", {"local": solver(schedule=OnlyFactor())}),
     ("effort", {"local": solver(epochs=None, effort=OnlySteps())}),
     ("aggregation", {"aggregation": OnlyCoefficients()}),

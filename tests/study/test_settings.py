@@ -149,7 +149,7 @@ def rule_section(made: type, given: Parameter) -> str | None:
     [
         (
             lambda: FedAvg(weighting="uniform"),  # type: ignore[arg-type]
-            'weighting to be one of "mean", "ht", "ht-fleet", "ratio"; got "uniform".',
+            'weighting to be one of "mean", "ht", "ht-fleet", "ratio", "measured"; got "uniform".',
         ),
         (lambda: Deadline(incomplete="keep"), 'Deadline needs incomplete to be one of "deliver", "drop"; got "keep".'),  # type: ignore[arg-type]
         (lambda: SGD(lr=1, epochs=1, batches="whole"), 'one of "shuffled", "replaced", "full"; got "whole".'),  # type: ignore[arg-type]
@@ -193,7 +193,7 @@ def conditions() -> Iterator[Any]:
 
 def another(hint: Any, *but: Any) -> Any:
     """Return a value that a hint allows and that is none of these."""
-    for value in (False, True, 2, 3, 0.01, 0.3, 5.5, Phones(), Path("runs")):
+    for value in (False, True, 2, 3, 0.01, 0.3, 5.5, Phones(), Path("runs"), (0.5,), ("layer",)):
         with contextlib.suppress(MismatchError):
             if fitted(hint, value) not in but:
                 return value

@@ -39,8 +39,8 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
     Raises a LookupError, TypeError or ValueError where it is none that could follow this start.
     """
     parts: dict[str, Memory] = {part: {} for part in PARTS}
-    model = _finite("model", tensors["model"], start.model)
     losses = _fitting("last_losses", tensors["last_losses"], torch.from_numpy(start.last_losses))
+    model = _finite("model", tensors["model"], start.model)
     for name, kind in rest["kinds"].items():
         part, _, key = name.partition(".")
         parts[part][key] = _get(name, kind, tensors)
