@@ -66,13 +66,15 @@ def made(axis: str) -> dict[str, Any]:
 AGGREGATIONS, SERVERS = made("aggregation"), made("server")
 
 
-def reasons(local: SGD, aggregation: str, server: str) -> Iterator[Any]:
+def reasons(local: Any, aggregation: str, server: str) -> Iterator[Any]:
     """Return why a combination makes no sense, as a reader of the papers would say it."""
     correction = getattr(local, "correction", None)
     if (correction == "joint") != (aggregation == "joint"):
         yield "joint"  # D = Δ ⊘ C needs its scale put back, and only there
     if correction is not None and aggregation == "fednova":
         yield "preconditioner|already divides"  # steps do not measure adaptive work, and divided once is enough
+    if isinstance(local, Meta | Moreau) and aggregation == "fednova":
+        yield "no weighted sum of gradients"
     if correction == "local" and aggregation == "scheme-c":
         yield "already divided|already divides"
     beyond_rows = ("median", "trimmed-mean", "fedvarp", "cluster-fedvarp", "mifa", "joint")

@@ -1,6 +1,7 @@
 """The report of a running study: every seed as far as it is, and a comparison of the rounds so far."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -15,6 +16,7 @@ from turnout.report.load_studies import Arm, Gathered
 from turnout.report.sections import sections
 from turnout.ui.study_summary import FINISHED
 
+PICTURE = re.compile(r"data-picture=([\w-]+)")
 UNSURE = "The study is still running. Values will change, and intervals and p-values are not valid yet."
 
 
@@ -37,7 +39,7 @@ def live_study(folder: Path) -> LiveStudy:
     if not is_finished:
         found = _as_unfinished(found)
     parts, data = tuple(sections(found)), as_json(found)
-    return LiveStudy(sections=parts, data=data, shape=_shape(found, [anchor for anchor, _, _ in parts], data))
+    return LiveStudy(sections=parts, data=data, shape=_shape(parts, data))
 
 
 def _arms(study: Loaded) -> tuple[Arm, ...]:
@@ -76,17 +78,12 @@ def _as_unfinished(found: Contents) -> Contents:
     return replace(found, tables=tables)
 
 
-def _shape(found: Contents, anchors: Sequence[str], data: dict[str, Any]) -> str:
-    """Return a digest of what decides which sections, tables and pictures the page has."""
-
+def _shape(parts: Sequence[tuple[str, str, str]], data: dict[str, Any]) -> str:
     def drawn(curves: list[dict[str, Any]]) -> list[Any]:
         return [(curve["arm"], curve.get("seeds", 1) > 1, len(curve["mean"]) > 1) for curve in curves]
 
     facts = [
-        list(anchors),
-        [table.name for table in found.tables],
-        any(rows.any() for rows in found.updates_used.values()),
-        any(run["holdings"] is not None for run in found.maps["runs"]),
+        [(anchor, PICTURE.findall(markup)) for anchor, _, markup in parts],
         data["arms"],
         data["axes"],
         [(metric["label"], drawn(metric["curves"])) for metric in data["metrics"]],
