@@ -51,7 +51,7 @@ def study(tmp_path: Path) -> Iterator[Study]:
 
 
 def compared(found: LiveStudy) -> str:
-    return next((markup for anchor, _, markup in found.sections if anchor == "comparison"), "")
+    return next((markup for anchor, _, markup, _ in found.sections if anchor == "comparison"), "")
 
 
 def test_golden_before_any_run_ends_arms_are_compared_at_the_last_round_that_all_have(study: Study) -> None:

@@ -35,7 +35,7 @@ def chunks(contents: Contents) -> Iterator[str]:
     )
     yield _header(contents)
     yield "<main>\n<noscript><p class=note>The charts need JavaScript; texts and tables do not.</p></noscript>\n"
-    for name, heading, body in sections(contents):
+    for name, heading, body, _ in sections(contents):
         yield f"<section id={name}>\n<h2>{html.escape(heading)}</h2>\n{body}\n</section>\n"
     yield f"</main>\n{_footer()}\n<script type=application/json id=data>"
     yield from text_chunks(as_json(contents))
@@ -61,7 +61,7 @@ def policy() -> str:
 
 def _header(contents: Contents) -> str:
     gathered = contents.gathered
-    links = "".join(f"<a href=#{name}>{html.escape(heading)}</a>" for name, heading, _ in sections(contents))
+    links = "".join(f"<a href=#{name}>{html.escape(heading)}</a>" for name, heading, _, _ in sections(contents))
     return (
         f"<header>\n<h1>{LOGO}<span>{html.escape(gathered.title)}</span></h1>\n"
         f"<p class=about>{html.escape(_about(contents))}</p>\n"

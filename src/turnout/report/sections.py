@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnout import number_format
 from turnout.analysis.audit.words import sentences
@@ -46,22 +46,35 @@ FACTS = ("engine", "device", "versions", "machine", "notes")  # of how the study
 LARGE = 300  # clients or rounds; with more, a cell of the map may stand for several
 
 
-def sections(contents: Contents) -> list[tuple[str, str, str]]:
-    """Return (anchor, heading, HTML) of each section that has something to show."""
+Part = tuple[str, tuple[str, ...]]  # HTML, and the names of the pictures in it
+NOTHING: Part = ("", ())
+
+
+class Section(NamedTuple):
+    """A section of the page."""
+
+    anchor: str
+    heading: str
+    markup: str
+    pictures: tuple[str, ...] = ()  # names of the pictures in it, which a script draws
+
+
+def sections(contents: Contents) -> list[Section]:
+    """Return each section that has something to show."""
     parts = [
-        ("comparison", "Comparison", _comparison(contents)),
-        ("curves", "Training curves", _curves(contents)),
-        ("participation", "Participation", _participation(contents)),
-        ("updates-used", "Updates used per client", _updates_used(contents)),
-        ("objective", "The objective that was minimised", _objective(contents)),
-        ("fairness", "Accuracy per client", _fairness(contents)),
-        ("rules", "Metrics of the rules", _rules(contents)),
-        ("events", "Events", _events(contents.events, contents)),
-        ("rejected", "Rejected updates", _table(contents, "rejected")),
-        ("costs", "Costs", _table(contents, "costs")),
-        ("settings", "Settings, and how to run the study again", _settings(contents)),
+        Section("comparison", "Comparison", *_comparison(contents)),
+        Section("curves", "Training curves", *_curves(contents)),
+        Section("participation", "Participation", *_participation(contents)),
+        Section("updates-used", "Updates used per client", *_updates_used(contents)),
+        Section("objective", "The objective that was minimised", _objective(contents)),
+        Section("fairness", "Accuracy per client", *_fairness(contents)),
+        Section("rules", "Metrics of the rules", *_rules(contents)),
+        Section("events", "Events", _events(contents.events, contents)),
+        Section("rejected", "Rejected updates", _table(contents, "rejected")),
+        Section("costs", "Costs", _table(contents, "costs")),
+        Section("settings", "Settings, and how to run the study again", _settings(contents)),
     ]
-    return [part for part in parts if part[2]]
+    return [part for part in parts if part.markup]
 
 
 def _table(contents: Contents, name: str) -> str:
@@ -74,13 +87,13 @@ def _lead(text: str) -> str:
     return f"<p class=lead>{html.escape(text)}</p>"
 
 
-def _comparison(contents: Contents) -> str:
+def _comparison(contents: Contents) -> Part:
     comparison = contents.gathered.comparison
     if comparison is None:
-        return ""
+        return NOTHING
     table = _table(contents, "comparison")
     if not any(row.difference is not None for row in comparison.rows):
-        return table
+        return table, ()
     tests = _table(contents, "tests")
     lead = "A dot is the difference in the only seed that was run. One seed gives no interval."
     if tests:
@@ -93,12 +106,12 @@ def _comparison(contents: Contents) -> str:
         lead = "A dot is the mean difference over seeds; it was the same in each seed."
     heading = f"<h3>Difference from {html.escape(comparison.baseline)}</h3>"
     picture = "<div data-picture=forest><div class=chart data-part=chart></div></div>"
-    return table + heading + _lead(lead) + picture + tests
+    return table + heading + _lead(lead) + picture + tests, ("forest",)
 
 
-def _curves(contents: Contents) -> str:
+def _curves(contents: Contents) -> Part:
     if not contents.curves:
-        return ""
+        return NOTHING
     marks = " Vertical lines and ticks mark events, which are listed below." if contents.events else ""
     seeds = max(len(arm.seeds) for arm in contents.gathered.arms)
     lead = "One seed, so no band."
@@ -106,15 +119,15 @@ def _curves(contents: Contents) -> str:
         lead = "Each line is the mean over seeds; the band shows how much the seeds differ."
     lead += " Choose the metric and the horizontal axis: rounds or a cost."
     lead += " Click a name in the legend to hide an arm." if len(contents.gathered.arms) > 1 else ""
-    return _lead(lead + marks) + CURVES
+    return _lead(lead + marks) + CURVES, ("curves",)
 
 
-def _participation(contents: Contents) -> str:
+def _participation(contents: Contents) -> Part:
     runs = contents.maps["runs"]
     if not runs or not any(run["clients"] for run in runs):
-        return ""
+        return NOTHING
     if not any(len(run.rounds) for run in contents.first_runs.values()):
-        return _lead("No round has been run yet.")
+        return _lead("No round has been run yet."), ()
     nobody = all(len(run.clients) == 0 for run in contents.first_runs.values())
     large = any(run.num_clients > LARGE or len(run.rounds) > LARGE for run in contents.first_runs.values())
     lead = "The state of every client in every round: one row per client, one column per round."
@@ -122,7 +135,7 @@ def _participation(contents: Contents) -> str:
     lead += " With many clients or rounds, a cell stands for several." if large else ""
     notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in _left_out(contents.maps))
     outcomes = "" if nobody else f"<h3>How jobs ended</h3>{_table(contents, 'outcomes')}"
-    return _lead(lead) + MAP + notes + outcomes
+    return _lead(lead) + MAP + notes + outcomes, ("map",)
 
 
 def _left_out(maps: dict[str, Any]) -> Iterator[str]:
@@ -134,20 +147,21 @@ def _left_out(maps: dict[str, Any]) -> Iterator[str]:
         yield f"To keep the page small, the map leaves out {number_format.plural(maps['left_out'], 'later seed')}."
 
 
-def _updates_used(contents: Contents) -> str:
+def _updates_used(contents: Contents) -> Part:
     table = _table(contents, "participation")
     if not table:
-        return ""
+        return NOTHING
     lead = "How often the server used an update of each client, and the client's share of the aggregation."
     if not any(rows.any() for rows in contents.updates_used.values()):
-        return _lead(lead) + table
+        return _lead(lead) + table, ()
     seeds = max(len(rows) for rows in contents.updates_used.values())
     has_band = seeds > 1 and len(contents.updates_used) <= MOST_BANDS
     lead += " Each line shows an arm's clients in order" + ("; the band is the range over seeds." if has_band else ".")
     charts = "".join(f"<div class=chart data-part={key}></div>" for key in ("updates-used", "shares"))
     ranks = f"<div data-picture=ranks><div class=legend data-part=legend></div><div class=pair>{charts}</div></div>"
     known = any(run["holdings"] is not None for run in contents.maps["runs"])
-    return _lead(lead) + table + ranks + (DATA_CHARTS if known else f"<p class=note>{UNKNOWN}</p>")
+    of_data = DATA_CHARTS if known else f"<p class=note>{UNKNOWN}</p>"
+    return _lead(lead) + table + ranks + of_data, ("ranks", *(("shares", "labels") if known else ()))
 
 
 def _objective(contents: Contents) -> str:
@@ -164,10 +178,10 @@ def _objective(contents: Contents) -> str:
     return f"{words}{lead}{table}<figure>{figure}</figure>"
 
 
-def _fairness(contents: Contents) -> str:
+def _fairness(contents: Contents) -> Part:
     table = _table(contents, "fairness")
     if not table:
-        return ""
+        return NOTHING
     lead = _lead(
         "Accuracy of the last model on each client's own hold-out data. Worst and best 10 % are the means over the "
         "tenth of clients with the lowest and the highest accuracy. Jain's index is 1, and Gini's is 0, if all clients "
@@ -192,20 +206,21 @@ def _fairness(contents: Contents) -> str:
             "<p class=note>Clients were evaluated once. Set evaluate.clients_every to see their accuracy over rounds."
             "</p>"
         )
-        return lead + table + ranks + once
-    return lead + table + ranks + "<h3>Over rounds</h3>" + SMALL.format(name="fairness")
+        return lead + table + ranks + once, ("accuracies",)
+    charts = "<h3>Over rounds</h3>" + SMALL.format(name="fairness")
+    return lead + table + ranks + charts, ("accuracies", "fairness")
 
 
 def _moves(contents: Contents, metric: str) -> bool:
     return any(len(curve.round) > 1 for curve in contents.curves[metric].values())
 
 
-def _rules(contents: Contents) -> str:
+def _rules(contents: Contents) -> Part:
     if not any(curves.group_of(metric) == curves.RULES for metric in contents.curves):
-        return ""
+        return NOTHING
     lead = "Metrics that the rules of an arm report each round, such as the share of clients that a filter kept, the "
     lead += "server's learning rate, drift, update norms or staleness."
-    return _lead(lead) + SMALL.format(name="rules")
+    return _lead(lead) + SMALL.format(name="rules"), ("rules",)
 
 
 def _events(events: Sequence[Event], contents: Contents) -> str:

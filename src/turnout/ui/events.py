@@ -86,5 +86,5 @@ def event(name: str, value: Mapping[str, Any]) -> bytes:
 
 
 def _plain(look: LiveStudy) -> dict[str, Any]:
-    markup = [[anchor, markup] for anchor, _, markup in look.sections]
+    markup = [[section.anchor, section.markup] for section in look.sections]
     return {"shape": look.shape, "sections": markup, "data": look.data}

@@ -1,7 +1,6 @@
 """The report of a running study: every seed as far as it is, and a comparison of the rounds so far."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -13,10 +12,9 @@ from turnout.errors import TurnoutError
 from turnout.journal import Journal, Loaded, frames
 from turnout.report.contents import Contents, as_json, contents
 from turnout.report.load_studies import Arm, Gathered
-from turnout.report.sections import sections
+from turnout.report.sections import Section, sections
 from turnout.ui.study_summary import FINISHED
 
-PICTURE = re.compile(r"data-picture=([\w-]+)")
 UNSURE = "The study is still running. Values will change, and intervals and p-values are not valid yet."
 
 
@@ -24,7 +22,7 @@ UNSURE = "The study is still running. Values will change, and intervals and p-va
 class LiveStudy:
     """The contents of the live page."""
 
-    sections: tuple[tuple[str, str, str], ...]  # anchor, heading, markup
+    sections: tuple[Section, ...]
     data: dict[str, Any]  # for the charts
     shape: str  # changes if charts or choices change, not if only numbers do
 
@@ -78,12 +76,12 @@ def _as_unfinished(found: Contents) -> Contents:
     return replace(found, tables=tables)
 
 
-def _shape(parts: Sequence[tuple[str, str, str]], data: dict[str, Any]) -> str:
+def _shape(parts: Sequence[Section], data: dict[str, Any]) -> str:
     def drawn(curves: list[dict[str, Any]]) -> list[Any]:
         return [(curve["arm"], curve.get("seeds", 1) > 1, len(curve["mean"]) > 1) for curve in curves]
 
     facts = [
-        [(anchor, PICTURE.findall(markup)) for anchor, _, markup in parts],
+        [(section.anchor, section.pictures) for section in parts],
         data["arms"],
         data["axes"],
         [(metric["label"], drawn(metric["curves"])) for metric in data["metrics"]],

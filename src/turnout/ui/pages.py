@@ -54,7 +54,7 @@ def list_page(root: Path, since: str, lines: Iterable[StudySummary]) -> Page:
 
 def live_page(line: StudySummary, found: LiveStudy) -> Page:
     """Return the page of a running study."""
-    links = "".join(f"<a href=#{anchor}>{html.escape(heading)}</a>" for anchor, heading, _ in found.sections)
+    links = "".join(f"<a href=#{anchor}>{html.escape(heading)}</a>" for anchor, heading, _, _ in found.sections)
     where = "" if line.name == line.study else f", in {line.name}"
     counts = f"{number_format.plural(line.arms, 'arm')} × {number_format.plural(line.seeds, 'seed')}{where}"
     told = (
@@ -63,7 +63,7 @@ def live_page(line: StudySummary, found: LiveStudy) -> Page:
     )
     body = "".join(
         f"<section id={anchor}>\n<h2>{html.escape(heading)}</h2>\n{markup}\n</section>\n"
-        for anchor, heading, markup in found.sections
+        for anchor, heading, markup, _ in found.sections
     )
     data = {**found.data, "live": {"shape": found.shape, "line": row(line)}}
     whole = f"{_header(line.study, counts, back=True, more=told)}<main>\n{body}</main>\n"
