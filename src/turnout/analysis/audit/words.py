@@ -1,7 +1,7 @@
 """An audit in words, and as a row of a table: the runs of one arm together, mean over seeds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,9 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return one flat row, for a table of raw numbers."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name != "causes"}
-        return plain | {f"cause: {name}": value for name, value in self.causes.items()}
+        plain = asdict(self)
+        causes = plain.pop("causes")
+        return plain | {f"cause: {name}": value for name, value in causes.items()}
 
 
 def summarise(audits: Sequence[Audit], arm: str | None = None) -> Summary:
