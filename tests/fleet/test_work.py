@@ -19,7 +19,7 @@ from turnout.coordinator.records import NOBODY_EVER
 from turnout.errors import ConfigError
 from turnout.fleet import Complete, Fleet, Fraction, ReplayedWork, RuanTraces, Stragglers
 from turnout.fleet.work.ruan_traces import DEVIATIONS, MEANS, NEVER_IDLE, beta_parameters, rounded
-from turnout.local import SGD
+from turnout.local import SGD, Meta, Moreau
 
 PAST = recording([(client, 1 + client % 9, 10, client, 1.0, False) for client in range(10)], rounds=50, clients=20)
 RULES: dict[str, Any] = {
@@ -123,13 +123,17 @@ def test_contract_the_first_five_traces_are_never_idle() -> None:
         assert (done >= 1).all()
 
 
-def epochs_done(sizes: list[int], rounds: int = 20) -> Any:
-    """How many epochs of five, in whole and in part, clients of these sizes complete in each round."""
+def steps_done(sizes: list[int], local: Any, rounds: int = 20) -> Any:
+    """How many local steps clients of these sizes complete in each round, where whole epochs are completed."""
     task = quadratic_task([1.0] * len(sizes), [[1.0]] * len(sizes), sizes)
-    local = SGD(lr=0.01, batch_size=4, epochs=5)
     plan = Plan(local=local, rounds=rounds, fleet=Fleet(work=RuanTraces(unit="epochs")))
     _, records = run(task, plan)
-    return np.stack([record.local_steps for record in records[1:]]) / -(-np.array(sizes) // 4)
+    return np.stack([record.local_steps for record in records[1:]])
+
+
+def epochs_done(sizes: list[int]) -> Any:
+    """How many epochs of five, in whole and in part, clients of these sizes complete in each round."""
+    return steps_done(sizes, SGD(lr=0.01, batch_size=4, epochs=5)) / -(-np.array(sizes) // 4)
 
 
 def test_golden_whole_epochs_are_completed_and_the_share_does_not_depend_on_how_much_data_there_is() -> None:
@@ -141,6 +145,17 @@ def test_golden_whole_epochs_are_completed_and_the_share_does_not_depend_on_how_
     by_hand = [np.floor(rule.fractions(ids, view_of(6, t)) * 5 + 0.5) for t in range(1, 21)]
     least = (rule.assigned(ids, view_of(6)) < NEVER_IDLE).astype(int)
     assert np.array_equal(few, np.maximum(by_hand, least))
+
+
+def test_golden_an_epoch_is_one_pass_however_many_gradients_a_solver_takes_from_a_batch() -> None:
+    sizes, batches = [3, 8, 30, 21, 4, 11], np.array([1, 2, 8, 6, 1, 3])
+    epochs = epochs_done(sizes)
+    inner = steps_done(sizes, Moreau(lr=0.01, inner_lr=0.01, inner_steps=3, batch_size=4, epochs=5))
+    assert np.array_equal(inner, epochs * batches * 3)
+    pairs = steps_done([8, 30, 21], Meta(lr=0.01, inner_lr=0.01, batch_size=4, epochs=6))  # two batches an update
+    assert np.array_equal(pairs % 2, np.zeros_like(pairs))
+    whole = steps_done([8, 30, 21], SGD(lr=0.01, batch_size=4, epochs=6))
+    assert np.array_equal(pairs, whole)
 
 
 def test_identity_an_epoch_of_one_step_makes_no_difference() -> None:

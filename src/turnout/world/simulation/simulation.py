@@ -328,8 +328,10 @@ class Simulation:
             return done
         batch_size = None if local.batches == "full" else local.batch_size
         per_epoch = steps_per_epoch(view.population.sizes[clients], batch_size)
-        epochs = -(-asked // per_epoch)  # one that is asked for in part counts as one
-        return np.asarray(np.minimum(work.done(epochs, clients, view) * per_epoch, asked))
+        batches, length = max(local.cycle) + 1, len(local.cycle)  # mini-batches and steps of a cycle
+        epochs = -(-asked * batches // (per_epoch * length))  # one that is asked for in part counts as one
+        cycles = -(-work.done(epochs, clients, view) * per_epoch // batches)
+        return np.asarray(np.minimum(cycles * length, asked))
 
     def _availability_prob(self, clients: Ids, order: Order) -> Floats | None:
         """Return how likely each of these clients was to be up, where the fleet knows it."""
