@@ -29,7 +29,7 @@ def marked() -> list[int]:
     return found
 
 
-def wait_until_gone(but: frozenset[int] = frozenset(), seconds: float = 20.0) -> None:
+def wait_until_gone(but: frozenset[int] = frozenset(), seconds: float = 60.0) -> None:
     """Raise unless all processes of these tests, but for those named, end by themselves."""
     wait_until(lambda: not set(marked()) - but, seconds)
 

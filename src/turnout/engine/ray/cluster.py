@@ -153,7 +153,7 @@ class Cluster:
             return
         self.unmanned_since = self.unmanned_since or now
         if now - self.unmanned_since > self.patience:
-            why = self.last_death or "it has no free core"
+            why = self.last_death or "no core is free, or the machine is too busy to start one"
             raise EngineError(
                 f"The Ray cluster is lost: for {self.patience:g} seconds no worker has come up on it ({why}). {RESUME}"
             )

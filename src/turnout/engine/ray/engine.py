@@ -35,7 +35,7 @@ class Ray:
         *,
         workers: int | None = None,
         store_bytes: int = 2 << 30,
-        patience_seconds: float = 60.0,
+        patience_seconds: float = 180.0,
     ) -> None:
         """Check that Ray is installed and that the address answers; the connection is made when it is first needed.
 
