@@ -40,7 +40,12 @@ def load_server():
     rng = np.random.default_rng(99)
     return {"test": (rng.normal(size=(30, 4)).astype("float32"), rng.integers(0, 3, 30))}
 """
-LIMITS = "[limits]\ndeadline_seconds = {deadline}\ngrace_seconds = {grace}\nstart_with = {start}\n"
+LIMITS = """[limits]
+deadline_seconds = {deadline}
+grace_seconds = {grace}
+late_seconds = {late}
+start_with = {start}
+"""
 
 
 def free_port() -> int:
