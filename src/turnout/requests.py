@@ -309,6 +309,7 @@ class Evaluate:
     per_client: bool = False
     clients: Ids | None = None  # given: the test set is these clients' hold-outs put together
     metrics: tuple[str, ...] = EVALUATED  # what to measure, as far as the labels and the model's outputs allow
+    cut: tuple[int, ...] | None = None  # the model is a slice with so many units in each group; None: the whole model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

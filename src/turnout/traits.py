@@ -138,6 +138,7 @@ class WidthTraits:
     """How much of the model a client trains."""
 
     known_rates: tuple[float, ...] = ()  # every rate that a client may have; (): not known before the round
+    usable_rates: tuple[float, ...] = ()  # rates below 1 whose part of the model is used, and measured, by itself
     is_per_client: bool = True  # the units depend on the client, not only on its rate and the round
     needs_speed: bool = False  # rates follow from the speed of devices
     # (clients, rates, steps, view) → the rate of each client at each local step, up to its own; None: its own at all

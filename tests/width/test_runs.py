@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.width_runs import LOCAL, TASKS, mlp, slices_of, width_run
+from tests.support.width_runs import LOCAL, TASKS, masked_output, mlp, slices_of, width_run
 from turnout.aggregation import FedAvg, FedNova, FedVARP, Krum, Median
 from turnout.asynchrony import FedBuff
 from turnout.attacks import LabelFlip, SignFlip
@@ -190,6 +190,21 @@ def test_contract_widths_go_with_availability_selection_and_server_rules() -> No
     assert len(records) == 5
 
 
+@pytest.mark.parametrize("rule", [Nested(rates=RATES), Ordered(rates=RATES)])
+def test_golden_narrow_parts_of_the_model_are_measured_by_themselves(rule: Any) -> None:
+    task = mlp()
+    final, records = width_run(task, rule)
+    slices = slices_of(task)
+    for rate, sizes in ((0.5, (4, 3)), (0.25, (2, 2))):
+        units = [np.arange(size) for size in sizes]
+        assert task.federation.test is not None
+        out = masked_output(slices, final.model, units, task.federation.test.x)
+        loss = torch.nn.functional.cross_entropy(out, task.federation.test.y)
+        assert records[-1].metrics[f"loss_at_width_{rate:g}"] == pytest.approx(float(loss))
+    assert "loss_at_width_1" not in records[-1].metrics
+    assert not any("width" in name for name in width_run(task, Rolling(rates=RATES))[1][-1].metrics)
+
+
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "krum": (Nested(rates=RATES), {"aggregation": Krum(num_attackers=1)}, "Krum compares or remembers whole updates"),
     "median": (Nested(rates=RATES), {"aggregation": Median()}, "Median compares or remembers whole updates"),
@@ -221,6 +236,30 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
     "adam": (Ordered(rates=RATES), {"local": Adam(lr=0.1, steps=2)}, "Adam carries momentum or other state"),
 }
+
+
+class _Backwards:
+    """A rule of one's own with units in the wrong order."""
+
+    def units(self, group: int, size: int, rate: float, client: int, view: Any) -> Any:
+        return np.arange(size)[::-1]
+
+
+class _OneEach:
+    """A rule of one's own with only the axis's method: every client trains one unit of each layer, its own."""
+
+    def units(self, group: int, size: int, rate: float, client: int, view: Any) -> Any:
+        return np.array([client % size])
+
+
+def test_contract_a_rule_of_ones_own_needs_only_units() -> None:
+    _, records = width_run(mlp(), _OneEach(), rounds=1)
+    assert records[-1].costs.bytes_down == 6 * 8 * (5 + 1 + 1 + 1 + 3 + 3)
+
+
+def test_error_units_that_are_none_name_the_rule_and_the_client() -> None:
+    with pytest.raises(ConfigError, match=r"_Backwards needs units from 0 to 7, ascending.*for client 0"):
+        width_run(mlp(), _Backwards())
 
 
 @pytest.mark.parametrize("name", REFUSED)

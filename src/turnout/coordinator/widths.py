@@ -42,6 +42,11 @@ def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
     )
 
 
+def usable_parts(plan: Plan, view: View) -> dict[float, Submodel]:
+    """Return the parts of the model that are used by themselves, by their rate."""
+    return {rate: _submodel(plan, _slices_of(plan), rate, 0, view) for rate in plan.traits.width.usable_rates}
+
+
 def check_rates(plan: Plan) -> None:
     """Raise ConfigError if the model does not run at a rate that a client may have."""
     if plan.width is not None:

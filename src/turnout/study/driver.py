@@ -12,7 +12,7 @@ from turnout.coordinator import Plan, State
 from turnout.engine.task import Engine, Question, Task
 from turnout.errors import EngineError, UpdateError
 from turnout.protocols import Population
-from turnout.requests import Answer, EngineRequest, EvaluateEach, Fit, Record, Score, Steps
+from turnout.requests import Answer, EngineRequest, Evaluate, EvaluateEach, Fit, Record, Score, Steps
 from turnout.streams import Streams
 from turnout.world.simulation import simulate
 
@@ -37,7 +37,7 @@ class Run:
 
     def question(self, request: EngineRequest) -> Question:
         """Return the request with the task that it is about: the run's own, or that of a narrower model."""
-        cut = request.cut if isinstance(request, Fit) else None
+        cut = request.cut if isinstance(request, Fit | Evaluate) else None
         if cut is None:
             return self.task, request
         if cut not in self.slices:

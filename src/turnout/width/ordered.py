@@ -27,6 +27,11 @@ class Ordered(Rates):
 
     is_per_client: ClassVar[bool] = False  # clients of one rate have the same units
 
+    @property
+    def usable_rates(self) -> tuple[float, ...]:
+        """The rates below 1: the first units are a model of their own, whose loss and accuracy are measured."""
+        return tuple(sorted({rate for rate in self.rates if rate < 1}))
+
     def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
         """Return the first units."""
         return np.arange(count_of(rate, size))

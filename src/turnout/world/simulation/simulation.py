@@ -12,7 +12,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
-from turnout.coordinator.widths import parts_for
+from turnout.coordinator.widths import parts_for, usable_parts
 from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
 from turnout.metrics import means_of
@@ -183,11 +183,23 @@ class Simulation:
     def evaluate(self, request: Evaluate) -> Steps[Evaluated]:
         """Have an engine measure the model and, where every client is measured, the models that they use."""
         measured: Evaluated = yield request
+        if self.plan.traits.width.usable_rates:
+            measured = yield from self._evaluate_parts(request, measured)
         if self.plan.personal is None or not request.per_client:
             return measured
         models = self._own_models(request.round, request.model)
         values = yield from models.evaluate(self.plan.personal, request)
         return replace(measured, personal=values, metrics=measured.metrics | means_of(values))
+
+    def _evaluate_parts(self, request: Evaluate, measured: Evaluated) -> Steps[Evaluated]:
+        """Have an engine measure the parts of the model that are used by themselves, too."""
+        parts = usable_parts(self.plan, self._view(max(request.round, 1), request.model))
+        for rate, part in parts.items():
+            narrow = replace(request, model=request.model[part.columns], cut=part.sizes, per_client=False)
+            found: Evaluated = yield replace(narrow, cut=None) if part.is_whole else narrow
+            values = {f"{name}_at_width_{rate:g}": value for name, value in found.metrics.items()}
+            measured = replace(measured, metrics=measured.metrics | values)
+        return measured
 
     def _own_models(self, round: int, model: Tensor) -> OwnModels:
         view = self._view(max(round, 1), model)
