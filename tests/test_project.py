@@ -42,6 +42,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "array_types",
             "number_format",
             "rows",
+            "submodels",
             "protocols",
             "traits",
             "own_rules",
@@ -73,6 +74,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "assist",
             "asynchrony",
             "attacks",
+            "width",
         }
     ),
     frozenset({"personal"}),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported
         selection,
         server,
         traits,
+        width,
     )
     from turnout.analysis.compare import compare
     from turnout.analysis.until_clear import UntilClear
@@ -73,6 +74,7 @@ __all__ = [
     "selection",
     "server",
     "traits",
+    "width",
 ]
 
 _MODULES = {

@@ -169,6 +169,15 @@ AXES: dict[str, Axis] = {
             is_optional=True,
         ),
         Axis(
+            name="width",
+            section="width",
+            package="turnout.width",
+            about="how much of the model a client trains",
+            protocol="turnout.width.rates:Width",
+            methods=("units",),
+            is_optional=True,
+        ),
+        Axis(
             name="schedule",
             section="local.schedule",
             package="turnout.local.schedule",

@@ -10,6 +10,7 @@ from turnout.ids import is_among
 from turnout.protocols import Linear, Local
 from turnout.rows import Facts
 from turnout.streams import Streams
+from turnout.submodels import Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Order:
     uploads: bool = True  # whether every client sends its row: a rule may look at norms first, and few send
     whole: bool = False  # all of the work, whatever the fleet would allow
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
+    parts: Parts | None = None  # which part of the model each client trains; None: all of it
 
     @property
     def settings(self) -> Mapping[str, Floats]:

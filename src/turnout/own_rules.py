@@ -30,10 +30,11 @@ class ClockDefaults:
 
     idle_seconds: ClassVar[float] = 0.0  # a round with nobody to ask takes no time
 
-    def seconds(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Floats:
+    def seconds(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Floats:
         """Return how long a round of each client alone takes."""
         clock: Any = self
-        alone = [clock.run(clients[i : i + 1], steps[i : i + 1], model_bytes, view) for i in range(len(clients))]
+        sent = np.broadcast_to(model_bytes, len(clients)).tolist()
+        alone = [clock.run(clients[i : i + 1], steps[i : i + 1], sent[i], view) for i in range(len(clients))]
         return np.array([timing.round_seconds for timing in alone], dtype=np.float64)
 
 
@@ -102,7 +103,16 @@ class PersonalDefaults:
         return {"personal": here.rows().take(here.clients)}
 
 
+class WidthDefaults:
+    """A width rule with only `units`."""
+
+    def rates_of(self, clients: Ids, view: View, speeds: Any) -> Floats:
+        """Return rate 1: which units a client trains is for `units` to say."""
+        return np.ones(len(clients))
+
+
 DEFAULTS: dict[str, type] = {
+    "width": WidthDefaults,
     "personal": PersonalDefaults,
     "selection": SelectionDefaults,
     "clock": ClockDefaults,

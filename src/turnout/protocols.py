@@ -63,6 +63,7 @@ class View:
     restart: int = 0  # the round after which learning-rate schedules count again
     sim_seconds: float = 0.0  # simulated time at the start of the round
     table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take
+    step_costs: Floats | None = None  # by client id: work of a step, relative to the whole model's; None: 1
 
     @property
     def weights(self) -> Floats:
@@ -127,11 +128,11 @@ class Clock(Protocol):
         """How long the server waits when there is nobody to ask."""
         ...
 
-    def run(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Timing:
-        """Return what each client gets done in time, and how long the round takes."""
+    def run(self, clients: Ids, steps: Ids, model_bytes: "int | Ids", view: View) -> Timing:
+        """Return what each client gets done in time, and how long the round takes; `model_bytes` may be one each."""
         ...
 
-    def seconds(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Floats:
+    def seconds(self, clients: Ids, steps: Ids, model_bytes: "int | Ids", view: View) -> Floats:
         """Return how long each client takes for all of its work, download and upload included."""
         ...
 
@@ -277,8 +278,7 @@ class Local(Protocol):
 class ClientState(Protocol):
     """What clients remember from round to round: one row each, of the model's shape, zero at first.
 
-    Client i subtracts k_i = row_i − shared from each of its gradients, where shared = Σ_j p_j row_j. After its last
-    step it takes a new row: k_i + s_i Δ_i from its update, or its full gradient at the model that was sent.
+    Client i subtracts k_i = row_i − Σ_j p_j row_j from its gradients. Its next row is k_i + s_i Δ_i, or ∇f_i(x).
     """
 
     @property

@@ -211,6 +211,9 @@ class Fit:
     purpose: str = "batches"  # of the random stream that mini-batches are drawn from
     into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
+    cut: tuple[int, ...] | None = None  # train a slice with so many units in each group of units; None: the whole model
+    own_models: bool = False  # `starts` are what clients were sent: a proximal term pulls towards the client's own
+    first_step: int = 0  # local steps that clients did before in this round: their mini-batches go on from there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +309,7 @@ class Evaluate:
     per_client: bool = False
     clients: Ids | None = None  # given: the test set is these clients' hold-outs put together
     metrics: tuple[str, ...] = EVALUATED  # what to measure, as far as the labels and the model's outputs allow
+    cut: tuple[int, ...] | None = None  # the model is a slice with so many units in each group; None: the whole model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +347,7 @@ class Costs:
 
     bytes_down: int = 0
     bytes_up: int = 0
-    gradient_evaluations: int = 0  # per-sample gradients
+    gradient_evaluations: int = 0  # per-sample gradients; one of a narrower model counts as its share of the work
     probe_evaluations: int = 0  # per-sample losses or gradients a rule asked for besides training
     sim_seconds: float = 0.0
 

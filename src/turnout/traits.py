@@ -64,7 +64,7 @@ class ClockTraits:
     displaces: bool = False  # one client's answer can keep another's out of the round
     has_deadline: bool = False  # a round ends at a time, whoever is still at work
     # (clients, model_bytes, view) → how fast each of these clients is; None: not known
-    pace: Callable[[Ids, int, View], Any] | None = None
+    pace: Callable[[Ids, Any, View], Any] | None = None
     # (steps, clients, view) → whether the time of each client is recorded, not extrapolated; None: no replay
     is_recorded: Callable[[Ids, Ids, View], Any] | None = None
     population_problems: PopulationCheck | None = None
@@ -134,6 +134,19 @@ class PersonalTraits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WidthTraits:
+    """How much of the model a client trains."""
+
+    known_rates: tuple[float, ...] = ()  # every rate that a client may have; (): not known before the round
+    usable_rates: tuple[float, ...] = ()  # rates below 1 whose part of the model is used, and measured, by itself
+    is_per_client: bool = True  # the units depend on the client, not only on its rate and the round
+    needs_speed: bool = False  # rates follow from the speed of devices
+    # (clients, rates, steps, view) → the rate of each client at each local step, up to its own; None: its own at all
+    step_rates: Callable[[Ids, Floats, int, View], Floats] | None = None
+    population_problems: PopulationCheck | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Privacy:
     """What a guarantee of differential privacy assumes."""
 
@@ -195,6 +208,7 @@ class Traits:
     selection: SelectionTraits
     local: LocalTraits
     personal: PersonalTraits
+    width: WidthTraits
     aggregation: AggregationTraits
     server: ServerTraits
     attack: AttackTraits

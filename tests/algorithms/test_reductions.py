@@ -18,6 +18,7 @@ SHARED: dict[str, Any] = {
 }
 FEDAVG = to.algorithms.fedavg()
 EQUAL = to.algorithms.fedavg(weighting="mean")
+HIDDEN = {"model": {"use": "mlp", "hidden": [6]}}
 SOME = {"selection": {"use": "uniform", "cohort_size": 3}}
 
 
@@ -114,6 +115,14 @@ CASES: dict[str, tuple[Sections, Sections, Sections]] = {  # by name: an algorit
         named("multi-krum", num_attackers=1, num_kept=1),
         named("krum", num_attackers=1),
         {},
+    ),
+    "heterofl at rate 1": (named("heterofl", rates=(1.0,)), EQUAL, {**SOME, **HIDDEN}),
+    "fjord at rate 1": (named("fjord", rates=(1.0,)), FEDAVG, {**SOME, **HIDDEN}),
+    "federated dropout at rate 1": (named("federated-dropout", rates=(1.0,)), FEDAVG, {**SOME, **HIDDEN}),
+    "fedrolex whose window does not move": (
+        named("fedrolex", rates=(1.0, 0.5), stride=0),
+        named("heterofl", rates=(1.0, 0.5)),
+        {**SOME, **HIDDEN},
     ),
     "norm clipping that clips nothing": (named("norm-clipping", clip_norm=1e6), FEDAVG, SOME),
     "private without noise": (

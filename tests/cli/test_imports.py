@@ -39,6 +39,7 @@ PUBLIC = {
         "personal",
         "selection",
         "server",
+        "width",
     ],
     "for rules and engines of one's own": ["engine", "protocols", "traits"],
     "named": ["algorithms", "losses"],

@@ -23,6 +23,7 @@ EXACT = {  # how many identities each study holds to
     "ruan-table3": 1,  # with one trace the three schemes agree
     "safari-fig3": 1,  # with q = 1 it is FedAvg
     "safari-table1": 1,
+    "widths": 1,  # every rate 1 is FedAvg
 }
 
 

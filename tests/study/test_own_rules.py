@@ -19,7 +19,7 @@ from turnout.errors import ConfigError
 from turnout.fleet import Deadline
 from turnout.learned import Learned
 from turnout.local import SGD
-from turnout.models import Softmax
+from turnout.models import MLP, Softmax
 from turnout.own_rules import completed
 from turnout.protocols import Choice, Combined, Kept, Moved, SlotUpdate, Timing
 from turnout.selection import Uniform
@@ -86,6 +86,11 @@ class OnlyTrain:
 class OnlyModels:
     def models(self, here: Any) -> Any:
         return {"personal": here.model.repeat(len(here.clients), 1)}
+
+
+class OnlyUnits:
+    def units(self, group: Any, size: Any, rate: Any, client: Any, view: Any) -> Any:
+        return np.arange(1 + (client + view.round) % size)
 
 
 class OnlyFactor:
@@ -162,6 +167,7 @@ MINIMAL = [
     ("local", {"local": OnlyUpdate()}),
     ("personal", {"personal": OnlyTrain()}),
     ("personal", {"personal": OnlyModels()}),
+    ("width", {"width": OnlyUnits(), "model": MLP(hidden=(4,))}),
     ("schedule", {"local": solver(schedule=OnlyFactor())}),
     ("effort", {"local": solver(epochs=None, effort=OnlySteps())}),
     ("aggregation", {"aggregation": OnlyCoefficients()}),

@@ -20,6 +20,7 @@ from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedavgm import fedavgm
 from turnout.algorithms.fedbabu import fedbabu
 from turnout.algorithms.fedbuff import fedbuff
+from turnout.algorithms.federated_dropout import federated_dropout
 from turnout.algorithms.fedexp import fedexp
 from turnout.algorithms.fednova import fednova
 from turnout.algorithms.fednova_hybrid import fednova_hybrid
@@ -29,11 +30,14 @@ from turnout.algorithms.fednova_vr import fednova_vr
 from turnout.algorithms.fedper import fedper
 from turnout.algorithms.fedprox import fedprox
 from turnout.algorithms.fedrep import fedrep
+from turnout.algorithms.fedrolex import fedrolex
 from turnout.algorithms.fedvarp import fedvarp
 from turnout.algorithms.fedyogi import fedyogi
 from turnout.algorithms.filfl import filfl
 from turnout.algorithms.fine_tuning import fine_tuning
+from turnout.algorithms.fjord import fjord
 from turnout.algorithms.fltrust import fltrust
+from turnout.algorithms.heterofl import heterofl
 from turnout.algorithms.krum import krum
 from turnout.algorithms.lg_fedavg import lg_fedavg
 from turnout.algorithms.local_adagrad import local_adagrad
@@ -86,6 +90,7 @@ GROUPS = {
         filfl,
     ),
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
+    "Models of different widths": (heterofl, fedrolex, fjord, federated_dropout),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
 }
 ALGORITHMS = {entry.name: entry for group in GROUPS.values() for entry in map(Algorithm, group)}
@@ -108,6 +113,7 @@ __all__ = [
     "fedavgm",
     "fedbabu",
     "fedbuff",
+    "federated_dropout",
     "fedexp",
     "fednova",
     "fednova_hybrid",
@@ -117,11 +123,14 @@ __all__ = [
     "fedper",
     "fedprox",
     "fedrep",
+    "fedrolex",
     "fedvarp",
     "fedyogi",
     "filfl",
     "fine_tuning",
+    "fjord",
     "fltrust",
+    "heterofl",
     "krum",
     "lg_fedavg",
     "local_adagrad",

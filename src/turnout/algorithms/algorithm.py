@@ -22,6 +22,7 @@ Sections = dict[str, Any]  # by section of a study: the rule's name and its sett
 Work = StepCount | tuple[StepCount, StepCount]  # a number of epochs or steps, or a range
 Momentum = Annotated[float, Range(above=0, below=1)]
 Weighting = Literal["mean", "ht", "ht-fleet", "ratio"]
+Assignment = Literal["fixed", "drawn", "by-speed", "listed"]  # which client trains how much of the model
 PARTS = ("Round:", "Choice per axis:", "Reduces to:", "When to use it:", "Reference:")  # in this order
 
 

@@ -24,6 +24,7 @@ from turnout.protocols import Choice, View
 from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Reply, Returns, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
+from turnout.submodels import Parts
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class Collected:
     reused_weights: Floats | None = None  # by client: weight of its stored gradients in the step
     reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
     extra: Costs = field(default_factory=Costs)  # of what clients remember
+    parts: Parts | None = None  # which part of the model each client trained; None: all of it
 
     def drop(self, event: str) -> None:
         """Note that the server step these updates made was dropped: none of them counts."""
@@ -114,6 +116,7 @@ def _updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | N
     """Wait for everyone. Bad updates are taken out, and the others are weighed without them."""
     collected = Collected(order.clients, order.weighing.asked.multiplicity, order.steps, np.zeros_like(order.steps),
                           order.weighing.asked.keep(np.zeros(len(order.clients), dtype=bool)), None)  # fmt: skip
+    collected.parts = order.parts
     if trained is None:
         yield Dispatch(order=order)
     wanted, collected.reused, collected.num_handed_out = order.clients, trained is not None, len(order.clients)

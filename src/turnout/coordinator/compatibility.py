@@ -19,7 +19,7 @@ def problems_with(plan: Plan, population: Population) -> Iterator[Problem]:
     """Yield what is wrong with a plan on these clients."""
     yield from problems(plan)
     traits, size = plan.traits, plan.selection.cohort_size
-    algorithm = (traits.filtering, traits.selection, traits.aggregation, traits.attack)
+    algorithm = (traits.filtering, traits.selection, traits.width, traits.aggregation, traits.attack)
     for rule in (*algorithm, traits.availability, traits.work, traits.clock, traits.membership):
         if rule.population_problems is not None:
             yield from rule.population_problems(population)

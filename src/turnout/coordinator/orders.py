@@ -8,6 +8,7 @@ import numpy as np
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.plan import Plan
+from turnout.coordinator.widths import parts_for
 from turnout.orders import Order, Weighing
 from turnout.protocols import Population, View
 from turnout.rows import Facts
@@ -22,6 +23,7 @@ def order_for(plan: Plan, view: View, clients: Ids, *, drawn: Mapping[str, Any] 
     steps, settings = plan.local.asked(clients, view), plan.local.settings(clients, view)
     facts = _facts(plan, view, clients, steps, settings, **(drawn or {}))
     rule: Any = None if plan.traits.aggregation.is_rowwise else plan.aggregation
+    how |= {"parts": parts_for(plan, view, clients, steps)}
     return _order(view, plan.local, Weighing(rule, plan.local, settings, facts), clients, steps, **how)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnout.coordinator.plan import Plan
+from turnout.coordinator.width_refusals import WIDTH_REFUSALS
 from turnout.traits import Traits
 
 HORVITZ_THOMPSON = ("ht", "ht-fleet")  # weightings by inclusion probability
@@ -250,6 +251,14 @@ def _pull(plan: Plan, traits: Traits) -> float:
     return traits.personal.strength * lr
 
 
+def _width(setting: str, condition: Callable[[Plan, Traits], bool], text: str) -> Predicate:
+    """Return a predicate on plans in which clients train models of different widths."""
+    return Predicate("width", setting, lambda plan, traits: plan.width is not None and condition(plan, traits), text)
+
+
+WIDTH = tuple(_width(*refusal) for refusal in WIDTH_REFUSALS)
+
+
 def _async(setting: str, condition: Callable[[Plan, Traits], bool], text: str) -> Predicate:
     """Return a predicate on plans in which the server does not wait."""
     return Predicate(
@@ -383,4 +392,4 @@ PRIVACY = (
         "attackers that see others' updates reveal them, each up to C. Leave attack out, or set another.",
     ),
 )
-PREDICATES = (*WEIGHTS, *LOCAL_WORK, *PERSONAL, *ASYNCHRONY, *PRIVACY)
+PREDICATES = (*WEIGHTS, *LOCAL_WORK, *PERSONAL, *WIDTH, *ASYNCHRONY, *PRIVACY)

@@ -220,6 +220,8 @@ def _combine(
     if direction is None:  # rows were asked for, or the world leaves the sum to us
         delta = cast(Tensor, answer.delta)
         direction = delta.new_tensor(collected.coefficients) @ delta
+    if collected.parts is not None:  # a parameter is averaged over the clients that trained it
+        direction = direction * collected.parts.balance(collected.facts.clients, collected.coefficients).to(direction)
     return Combined(direction=direction, coefficients=collected.coefficients, memory=state.aggregation)
 
 

@@ -99,8 +99,9 @@ class Worker:
         if self.is_random:
             self.generator.manual_seed(_dropout_seed(request, place))
         local, one = request.local, slice(place, place + 1)
-        drawn = draw_batches(key, slab.sizes[one], request.steps[one], local.batch_size, local.batches, local.cycle)
-        move, state = self._mover(request, place)
+        how = (local.batch_size, local.batches, local.cycle, request.first_step)
+        drawn = draw_batches(key, slab.sizes[one], request.steps[one], *how)
+        move, state = self._mover(request, place, start if request.own_models else request.model)
         total, done = 0.0, 0
         for step in range(int(request.steps[place])):
             self.watch.check()
@@ -159,7 +160,7 @@ class Worker:
             for name in request.kept
         }
 
-    def _mover(self, request: Fit, place: int) -> tuple[Mover, list[Memory] | None]:
+    def _mover(self, request: Fit, place: int, anchor: Tensor) -> tuple[Mover, list[Memory] | None]:
         """Return the function that moves the module's parameters by one step of the request's solver."""
         local = request.local
         settings = {name: float(values[place]) for name, values in request.settings.items()}
@@ -177,7 +178,7 @@ class Worker:
         for name, table in request.kept.items():
             own = table.take(request.clients[place : place + 1])
             restore(local, state, name, [slot.view(own[0])[None] for slot in self.layout.slots])
-        anchors = [slot.view(request.model)[None] for slot in self.layout.slots]
+        anchors = [slot.view(anchor)[None] for slot in self.layout.slots]
         offsets = None
         if request.offset is not None:
             k_i = _offset(request, place)
@@ -196,7 +197,8 @@ class Worker:
 
 def _dropout_seed(request: Fit, place: int) -> int:
     """Return the seed of one client's masks in this round."""
-    return int(request.streams.keys("dropout", request.round, request.clients[place])[0] >> np.uint64(1))
+    purpose = f"dropout from step {request.first_step}" if request.first_step else "dropout"
+    return int(request.streams.keys(purpose, request.round, request.clients[place])[0] >> np.uint64(1))
 
 
 def _untrainable(module: nn.Module, request: Fit, place: int, samples: int, error: Exception) -> ConfigError:

@@ -68,12 +68,25 @@ def batch_numbers(steps: int, cycle: tuple[int, ...]) -> Ids:
 
 
 def draw_batches(
-    keys: Bits, sizes: Ids, steps: Ids, batch_size: int | None, batching: Batching, cycle: tuple[int, ...] = ONE_EACH
+    keys: Bits,
+    sizes: Ids,
+    steps: Ids,
+    batch_size: int | None,
+    batching: Batching,
+    cycle: tuple[int, ...] = ONE_EACH,
+    first_step: int = 0,
 ) -> Batches:
     """Return the batches of each row; a row depends only on its own key, size and steps.
 
-    In a `cycle` of steps, step k of it uses the batch cycle[k] of those that are drawn for the cycle.
+    In a `cycle` of steps, step k of it uses the batch cycle[k] of those that are drawn for the cycle. With a
+    `first_step`, so many steps were done before, and the batches are those that follow.
     """
+    if first_step:
+        drawn = draw_batches(keys, sizes, steps + first_step, batch_size, batching, cycle)
+        positions, counts = drawn.positions[:, first_step:], drawn.counts[:, first_step:]
+        width = int(counts.max(initial=0))
+        is_full = bool((counts[counts > 0] == width).all())
+        return Batches(positions[:, :, :width], counts, is_full)
     if cycle != ONE_EACH:
         drawn = draw_batches(keys, sizes, -(-steps // len(cycle)) * (max(cycle) + 1), batch_size, batching)
         longest = int(steps.max(initial=0))

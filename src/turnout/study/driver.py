@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from turnout.coordinator import Plan, State
 from turnout.engine.task import Engine, Question, Task
 from turnout.errors import EngineError, UpdateError
 from turnout.protocols import Population
-from turnout.requests import Answer, EngineRequest, EvaluateEach, Record, Score, Steps
+from turnout.requests import Answer, EngineRequest, Evaluate, EvaluateEach, Fit, Record, Score, Steps
 from turnout.streams import Streams
 from turnout.world.simulation import simulate
 
@@ -33,6 +33,19 @@ class Run:
     streams: Streams
     population: Population
     world: World = simulate  # who answers the round
+    slices: dict[tuple[int, ...], Task] = field(default_factory=dict)  # tasks of narrower models, by their sizes
+
+    def question(self, request: EngineRequest) -> Question:
+        """Return the request with the task that it is about: the run's own, or that of a narrower model."""
+        cut = request.cut if isinstance(request, Fit | Evaluate) else None
+        if cut is None:
+            return self.task, request
+        if cut not in self.slices:
+            assert self.plan.slices is not None
+            module, kind = self.plan.slices.cut(cut), f"{self.task.kind} cut to {cut}"
+            federation, loss = self.task.federation, self.task.loss
+            self.slices[cut] = Task(federation=federation, module=module, loss=loss, kind=kind)
+        return self.slices[cut], request
 
 
 def drive(
@@ -73,7 +86,7 @@ def drive(
         requests = {at: request for at, request in waiting.items() if not isinstance(request, Record)}
         if requests:
             with _check_unchanged(engine, requests.values()):
-                answers, errors = _answers(engine, {at: (runs[at].task, request) for at, request in requests.items()})
+                answers, errors = _answers(engine, {at: runs[at].question(request) for at, request in requests.items()})
             for at, error in errors.items():
                 fail(at, error)
             for at, answer in answers.items():

@@ -19,6 +19,7 @@ from turnout.analysis.target import target_of
 from turnout.array_types import Ids
 from turnout.catalogue import catalogue
 from turnout.coordinator import State, check
+from turnout.coordinator.widths import check_rates
 from turnout.data.digest import federation_digest
 from turnout.data.federation import Federation, Held, checked
 from turnout.data.relabelled import relabelled
@@ -28,6 +29,7 @@ from turnout.journal import ClientFacts, RunInfo
 from turnout.losses import LOSSES, Loss
 from turnout.metrics import measurable
 from turnout.models.layout import Layout
+from turnout.models.slices import Slices
 from turnout.protocols import Population, View
 from turnout.streams import Streams
 from turnout.study.driver import Run, World
@@ -79,6 +81,7 @@ class RunFactory:
     _attacked: dict[tuple[tuple[str, int], str, int], Federation] = field(init=False, default_factory=dict)
     _modules: dict[tuple[ModelKey, str], nn.Module] = field(init=False, default_factory=dict)
     _starts: dict[tuple[ModelKey, int], InitialModel] = field(init=False, default_factory=dict)
+    _slices: dict[str, Slices] = field(init=False, default_factory=dict)  # by the kind of a module
     _measurable: dict[tuple[str, int | None], tuple[str, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -115,6 +118,9 @@ class RunFactory:
         start = self._start(run_key, federation)
         plan = replace(version.plan, layout=Layout.of(start.module))
         check(plan, population)
+        if plan.width is not None:
+            plan = replace(plan, slices=self._slices_of(start, federation))
+            check_rates(plan)
         loss = loss_of(version, federation)
         kind = (_kind_of(start, loss), federation.num_classes)
         if kind not in self._measurable:
@@ -166,6 +172,12 @@ class RunFactory:
             self._attacked[attacked] = relabelled(federation, hostile, traits.relabel)
         return self._attacked[attacked]
 
+    def _slices_of(self, start: InitialModel, federation: Federation) -> Slices:
+        """Return the slices of a module, which runs with the same module share."""
+        if start.kind not in self._slices:
+            self._slices[start.kind] = Slices.of(start.module, first_sample(federation)[0])
+        return self._slices[start.kind]
+
     def _start(self, run_key: RunKey, federation: Federation) -> InitialModel:
         rule = self.versions[run_key.arm].model
         shape, outputs = federation.example_shape, num_outputs(federation)
@@ -215,22 +227,27 @@ def _holdings(run: Run) -> ClientFacts:
     )
 
 
-def measurable_metrics(module: nn.Module, loss: Loss, federation: Federation) -> tuple[str, ...]:
-    """Return the metrics that can be measured; raise if the model or the loss fails on a sample of the federation."""
+def first_sample(federation: Federation) -> tuple[Tensor, Tensor]:
+    """Return the first sample of the first client, and its label, as a batch of one."""
     slab = federation.train.fetch(np.zeros(1, dtype=np.int64))
     first = int(slab.starts[0]) if slab.order is None else int(slab.order[int(slab.starts[0])])
-    label = slab.y[first : first + 1]
+    return slab.x[first : first + 1], slab.y[first : first + 1]
+
+
+def measurable_metrics(module: nn.Module, loss: Loss, federation: Federation) -> tuple[str, ...]:
+    """Return the metrics that can be measured; raise if the model or the loss fails on a sample of the federation."""
+    sample, label = first_sample(federation)
     was_training = module.training
     try:
         with torch.no_grad():
-            output = module.eval()(slab.x[first : first + 1])
+            output = module.eval()(sample)
             value = None if _is_too_narrow(output, label, loss, federation) else loss(output, label)
     except TurnoutError:
         raise
     except Exception as error:  # modules and losses raise any exception on a wrong shape or type
         raise ConfigError(
             f"{_name(module)} with the loss {_name(loss)} fails on a sample of {federation.name}, of shape "
-            f"{tuple(slab.x.shape[1:])}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. "
+            f"{tuple(sample.shape[1:])}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. "
             "Change the model, the loss or the data."
         ) from error
     finally:

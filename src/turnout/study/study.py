@@ -27,6 +27,7 @@ from turnout.settings import refuse_unnamed
 from turnout.study.user_models import Model
 from turnout.study.validate_rules import arm_problems, section_problems, section_value
 from turnout.track.open_trackers import problems as tracker_problems
+from turnout.width.rates import Width
 
 if TYPE_CHECKING:
     from turnout.journal.load import Loaded
@@ -101,6 +102,7 @@ class Study:
     aggregation: Aggregation = field(default_factory=default_rule("aggregation"))
     server: Server = field(default_factory=default_rule("server"))
     personal: Personal | None = None  # None: clients keep nothing and use the shared model
+    width: Width | None = None  # None: every client trains the whole model
     assist: Assist | None = None  # None: the clients train in every round
     asynchrony: Asynchrony | None = None  # None: the server waits for every selected client
     attack: Attack | None = None  # None: no client is an attacker

@@ -251,7 +251,7 @@ def group_key(task: Task, request: EngineRequest) -> tuple[object, ...]:
     local = request.local
     what = (type(local), local.features, local.batch_size, local.batches)
     returns_next_rows = None if request.offset is None else request.offset.scale is not None
-    own_rows = (request.starts is None, tuple(sorted(request.kept)))
+    own_rows = (request.starts is None, request.own_models, request.first_step, tuple(sorted(request.kept)))
     parameters = (request.frozen, request.private, request.wants_ends)
     return (*base, *what, local.cycle, returns_next_rows, *own_rows, *parameters, request.buffers is None)
 

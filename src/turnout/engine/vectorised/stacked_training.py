@@ -89,6 +89,7 @@ def train_block(
     """
     local, rows, anchors = jobs.requests[0].local, len(jobs), _models(layout, jobs)
     bases = anchors if jobs.requests[0].starts is None else _starts(layout, jobs)
+    anchors = bases if jobs.requests[0].own_models else anchors
     offsets = None if jobs.requests[0].offset is None else GradientOffsets(layout, jobs, scratch, unwritten)
     stacks = None if offsets is None else offsets.stacks
     deferred = _deferred(program, jobs, bases, offsets, scratch, unwritten)
@@ -254,7 +255,8 @@ def _batches(jobs: Jobs, scratch: Scratch) -> Iterator[Batch]:
 def _drawn(jobs: Jobs) -> tuple[Batches, Ids]:
     """Return the batches of every row, and where their samples lie in the stores, (rows, steps, batch)."""
     local = jobs.requests[0].local
-    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, local.batch_size, local.batches, local.cycle)
+    how = (local.batch_size, local.batches, local.cycle, jobs.requests[0].first_step)
+    drawn = draw_batches(jobs.keys, jobs.sizes, jobs.steps, *how)
     return drawn, _store_rows(jobs, drawn.positions)
 
 

@@ -170,7 +170,7 @@ class Deadline:
                 )
         yield from () if self.phones is None else self.phones.population_problems(population)
 
-    def pace(self, clients: Ids, model_bytes: int, view: View) -> Pace:
+    def pace(self, clients: Ids, model_bytes: int | Ids, view: View) -> Pace:
         """Return the speed of these clients in this round."""
         seconds = amounts(self.seconds_per_step, "seconds_per_step", clients, view)
         if self.phones is not None:
@@ -179,14 +179,16 @@ class Deadline:
         else:
             down = amounts(self.down_bandwidth, "down_bandwidth", clients, view)
             up = amounts(self.up_bandwidth, "up_bandwidth", clients, view)
+        if view.step_costs is not None:
+            seconds = seconds * view.step_costs[clients]
         return Pace(seconds, model_bytes / down + model_bytes / up)
 
-    def run(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Timing:
+    def run(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Timing:
         """Return the steps that each client completes in time, and the duration of the round."""
         if len(clients) == 0:
             return Timing(done=steps, late=np.zeros(0, dtype=bool), round_seconds=self.idle_seconds)
         return end_of_round(self.pace(clients, model_bytes, view), steps, self)
 
-    def seconds(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Floats:
+    def seconds(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Floats:
         """Return how long each client takes for all of its work, transfers included, without a deadline."""
         return self.pace(clients, model_bytes, view).duration(steps)

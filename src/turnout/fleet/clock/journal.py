@@ -61,17 +61,17 @@ class ReplayedClock(Replay):
                 "fleet.clock",
             )
 
-    def pace(self, clients: Ids, model_bytes: int, view: View) -> RecordedPace:
+    def pace(self, clients: Ids, model_bytes: int | Ids, view: View) -> RecordedPace:
         """Return the speed of these clients in this round."""
         return self.recording.pace(clients, view)
 
-    def run(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Timing:
+    def run(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Timing:
         """Return the steps that each client completes in time, and the duration of the round."""
         if len(clients) == 0:
             return Timing(done=steps, late=np.zeros(0, dtype=bool), round_seconds=self.idle_seconds)
         return end_of_round(self.pace(clients, model_bytes, view), steps, self)
 
-    def seconds(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Floats:
+    def seconds(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Floats:
         """Return how long each client takes for all of its work, transfers included, without a deadline."""
         return self.pace(clients, model_bytes, view).duration(steps)
 

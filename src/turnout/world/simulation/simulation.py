@@ -12,6 +12,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
+from turnout.coordinator.widths import parts_for, usable_parts
 from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
 from turnout.metrics import means_of
@@ -41,11 +42,13 @@ from turnout.requests import (
 )
 from turnout.rows import Facts
 from turnout.streams import Streams
+from turnout.submodels import Parts
 from turnout.world.answering import Answers, serve
 from turnout.world.simulation.adversaries import with_adversaries
 from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.in_flight import InFlight
 from turnout.world.simulation.own_models import OwnModels
+from turnout.world.simulation.train_parts import train_parts
 
 
 def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
@@ -118,8 +121,8 @@ class Simulation:
         clock = self.plan.fleet.clock
         if clock is None:
             return Expected(steps=done)
-        seconds = clock.seconds(request.clients, request.steps, self.plan.sent_bytes(request.model), view)
-        return Expected(steps=done, seconds=seconds)
+        sent, view = self._load(parts_for(self.plan, view, request.clients, request.steps), request, view)
+        return Expected(steps=done, seconds=clock.seconds(request.clients, request.steps, sent, view))
 
     def dispatch(self, request: Dispatch) -> Steps[None]:
         """Decide how far each client will get."""
@@ -134,9 +137,9 @@ class Simulation:
         self.dispatched = work
         if request.sequence is None:
             self._count_replayed(order, order.clients, done, view)
-            work.timing = (
-                None if clock is None else clock.run(order.clients, done, self.plan.sent_bytes(order.model), view)
-            )
+            if clock is not None:
+                sent, loaded = self._load(order.parts, order, view)
+                work.timing = clock.run(order.clients, done, sent, loaded)
             work.progress = _progress(order.clients, done, work.timing)
         if work.timing is not None:
             work.done = np.where(work.timing.late, 0, np.minimum(work.timing.done, done))
@@ -161,14 +164,16 @@ class Simulation:
         facts = order.weighing.facts(clients, steps, prob)
         coefficients = None if request.wants_rows else order.weighing.coefficients(facts)
         fit = self._fit(order, facts, here, coefficients, request.into)
-        answer = self.store.receive(fit, (yield from self._trained(fit)))
+        answer = self.store.receive(fit, (yield from self._trained(fit, order.parts)))
         next_rows = answer.next_rows if isinstance(answer, Trained) and fit.offset is not None else None
         is_own = isinstance(next_rows, Tensor) and fit.offset is not None and fit.offset.table.is_spare(next_rows)
         weighed: dict[str, Any] = {"facts": facts, "coefficients": coefficients, "availability_prob": prob}
         return Returns(work=answer, rows_checked=is_own, **weighed, **known)
 
-    def _trained(self, fit: Fit) -> Steps[Any]:
-        """Have an engine train clients, together with what they keep for themselves."""
+    def _trained(self, fit: Fit, parts: Parts | None) -> Steps[Any]:
+        """Have an engine train clients, each its part of the model, together with what they keep for themselves."""
+        if parts is not None:
+            return (yield from train_parts(fit, parts.keep(fit.clients), self.plan.layout))
         if self.plan.personal is None or fit.on_server:
             return (yield fit)
         learned = yield from self._own_models(fit.round, fit.model).train(self.plan.personal, fit)
@@ -178,11 +183,23 @@ class Simulation:
     def evaluate(self, request: Evaluate) -> Steps[Evaluated]:
         """Have an engine measure the model and, where every client is measured, the models that they use."""
         measured: Evaluated = yield request
+        if self.plan.traits.width.usable_rates:
+            measured = yield from self._evaluate_parts(request, measured)
         if self.plan.personal is None or not request.per_client:
             return measured
         models = self._own_models(request.round, request.model)
         values = yield from models.evaluate(self.plan.personal, request)
         return replace(measured, personal=values, metrics=measured.metrics | means_of(values))
+
+    def _evaluate_parts(self, request: Evaluate, measured: Evaluated) -> Steps[Evaluated]:
+        """Have an engine measure the parts of the model that are used by themselves, too."""
+        parts = usable_parts(self.plan, self._view(max(request.round, 1), request.model))
+        for rate, part in parts.items():
+            narrow = replace(request, model=request.model[part.columns], cut=part.sizes, per_client=False)
+            found: Evaluated = yield replace(narrow, cut=None) if part.is_whole else narrow
+            values = {f"{name}_at_width_{rate:g}": value for name, value in found.metrics.items()}
+            measured = replace(measured, metrics=measured.metrics | values)
+        return measured
 
     def _own_models(self, round: int, model: Tensor) -> OwnModels:
         view = self._view(max(round, 1), model)
@@ -195,8 +212,16 @@ class Simulation:
             return 0.0
         if work.timing is not None:
             return work.timing.round_seconds
-        view = self._view(order.round, order.model)
-        return float(clock.seconds(order.clients, order.steps, self.plan.sent_bytes(order.model), view).max())
+        sent, view = self._load(order.parts, order, self._view(order.round, order.model))
+        return float(clock.seconds(order.clients, order.steps, sent, view).max())
+
+    def _load(self, parts: Parts | None, request: Order | Expect, view: View) -> tuple[int | Ids, View]:
+        """Return the bytes that travel to each client and back, and a view that says what its local steps cost."""
+        if parts is None:
+            return self.plan.sent_bytes(request.model), view
+        costs = np.ones(self.population.num_clients)
+        costs[request.clients] = parts.step_costs(request.clients)
+        return parts.numbers(request.clients) * request.model.element_size(), replace(view, step_costs=costs)
 
     def _fit(self, order: Order, facts: Facts, here: Any, coefficients: Floats | None, into: Tensor | None) -> Fit:
         """Return the request that trains these clients of an order."""

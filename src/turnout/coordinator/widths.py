@@ -1,0 +1,93 @@
+"""Which part of the model each client trains: the width rule's rates and units become submodels."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from turnout.array_types import Floats, Ids
+from turnout.coordinator.plan import Plan
+from turnout.errors import ConfigError
+from turnout.models.slices import Slices
+from turnout.protocols import View
+from turnout.submodels import Parts, Submodel
+from turnout.width.rates import Speeds, count_of
+
+
+def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
+    """Return the submodels of these clients, which are ascending, in this round; None: all train the whole model."""
+    if plan.width is None:
+        return None
+    slices = _slices_of(plan)
+    rates = plan.width.rates_of(clients, view, _speeds(plan, view))
+    submodels: dict[Any, tuple[int, Submodel]] = {}
+
+    def number_of(rate: float, client: int) -> int:
+        key = (rate, client) if plan.traits.width.is_per_client else rate
+        if key not in submodels:
+            submodels[key] = (len(submodels), _submodel(plan, slices, rate, client, view))
+        return submodels[key][0]
+
+    which = [number_of(float(rate), int(client)) for rate, client in zip(rates, clients, strict=True)]
+    step_rates, by_step = plan.traits.width.step_rates, None
+    if step_rates is not None:
+        drawn = step_rates(clients, rates, int(steps.max(initial=0)), view)
+        by_step = np.where(np.arange(drawn.shape[1]) < steps[:, None], _numbers(drawn, clients, number_of), -1)
+    return Parts(
+        clients=clients,
+        submodels=tuple(submodel for _, submodel in submodels.values()),
+        which=np.array(which, dtype=np.int64),
+        size=view.model.numel(),
+        steps=by_step,
+    )
+
+
+def usable_parts(plan: Plan, view: View) -> dict[float, Submodel]:
+    """Return the parts of the model that are used by themselves, by their rate."""
+    return {rate: _submodel(plan, _slices_of(plan), rate, 0, view) for rate in plan.traits.width.usable_rates}
+
+
+def check_rates(plan: Plan) -> None:
+    """Raise ConfigError if the model does not run at a rate that a client may have."""
+    if plan.width is not None:
+        slices = _slices_of(plan)
+        for rate in sorted(set(plan.traits.width.known_rates)):
+            slices.cut([count_of(rate, size) for size in slices.sizes])
+
+
+def _numbers(drawn: Floats, clients: Ids, number_of: Callable[[float, int], int]) -> Ids:
+    """Return the number of the submodel of each client at each step."""
+    numbers = np.empty(drawn.shape, dtype=np.int64)
+    for row, client in enumerate(clients):
+        for rate in np.unique(drawn[row]):
+            numbers[row, drawn[row] == rate] = number_of(float(rate), int(client))
+    return numbers
+
+
+def _slices_of(plan: Plan) -> Slices:
+    if plan.slices is None:
+        raise ConfigError("A plan with a width rule needs the slices of the model. Pass slices=Slices.of(…) to Plan.")
+    return plan.slices
+
+
+def _submodel(plan: Plan, slices: Slices, rate: float, client: int, view: View) -> Submodel:
+    assert plan.width is not None
+    units = [np.asarray(plan.width.units(group, size, rate, client, view)) for group, size in enumerate(slices.sizes)]
+    for size, chosen in zip(slices.sizes, units, strict=True):
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen) or not _are_units(chosen, size):
+            raise ConfigError(
+                f"{type(plan.width).__name__} needs units from 0 to {size - 1}, ascending and one at least; got "
+                f"{chosen.tolist()!r:.60} for client {client}. Change what its method units returns.",
+                setting="width",
+            )
+    return slices.submodel(units)
+
+
+def _are_units(chosen: Ids, size: int) -> bool:
+    return bool((np.diff(chosen) > 0).all() and chosen[0] >= 0 and chosen[-1] < size)
+
+
+def _speeds(plan: Plan, view: View) -> Speeds:
+    """Return how to look up the seconds that clients take for a step, where the clock knows them."""
+    pace = plan.traits.clock.pace
+    return None if pace is None else lambda clients: np.asarray(pace(clients, 0, view).seconds_per_step)

@@ -1,0 +1,213 @@
+"""Slices: smaller modules of the same architecture, and where their parameters lie in the whole model's vector.
+
+A slice keeps some units of every hidden layer, and of every layer behind it the inputs that come from these units.
+Outputs and data are never cut. With units U_l of layer l:
+
+    parameters of a linear layer  |U_l| · |U_{l−1}| + |U_l|
+
+The slice is the definition of a narrow model: a GroupNorm normalises over the channels that are there.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from turnout.array_types import Ids
+from turnout.errors import ConfigError
+from turnout.models.layout import Layout
+from turnout.models.unit_groups import KINDS, Anatomy, CannotCutError, Layer, anatomy_of
+from turnout.submodels import Submodel
+
+MOST_REMEMBERED = 64  # submodels whose columns are kept: units that never change are worked out once
+Units = Sequence[Ids]  # units that are kept, ascending, for each group of units
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slices:
+    """The slices of one module."""
+
+    module: nn.Module
+    sample: Tensor  # on which a slice is tried out
+    layout: Layout
+    anatomy: Anatomy
+    _known: dict[tuple[bytes, ...], Submodel] = field(default_factory=dict)
+    _modules: dict[tuple[int, ...], nn.Module] = field(default_factory=dict)  # by the number of units in each group
+
+    @classmethod
+    def of(cls, module: nn.Module, sample: Tensor) -> "Slices":
+        """Return the slices of a module; raise ConfigError where it cannot be cut."""
+        try:
+            anatomy = anatomy_of(module, sample)
+            if not anatomy.sizes:
+                raise CannotCutError("it has no hidden units")
+        except CannotCutError as error:
+            raise _refusal(module, str(error)) from None
+        return cls(module, sample, Layout.of(module), anatomy)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of units in each group of units."""
+        return self.anatomy.sizes
+
+    def submodel(self, units: Units) -> Submodel:
+        """Return the submodel with these units."""
+        key = tuple(np.asarray(each, dtype=np.int64).tobytes() for each in units)
+        if key not in self._known:
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            sizes = tuple(len(each) for each in units)
+            columns, cost = self._columns(units), self._multiply_adds(units) / self._multiply_adds(self._all())
+            self._known[key] = Submodel(sizes, columns, cost, sizes == self.sizes)
+        return self._known[key]
+
+    def cut(self, sizes: Sequence[int]) -> nn.Module:
+        """Return the module with so many units in each group, always the same; its parameters are of no use.
+
+        Raises ConfigError where the module does not run with so few.
+        """
+        key = tuple(sizes)
+        if key not in self._modules:
+            self._modules[key] = self._new(key)
+        return self._modules[key]
+
+    def _new(self, sizes: tuple[int, ...]) -> nn.Module:
+        units = [np.arange(size) for size in sizes]
+        made = copy.deepcopy(self.module)
+        try:
+            for layer in self.anatomy.layers:
+                _replace(made, layer, *self._kept(layer, units))
+            with torch.no_grad():
+                whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
+        except CannotCutError as error:
+            raise _refusal(self.module, str(error)) from None
+        except Exception as error:  # modules raise any exception on a shape that they do not expect
+            first = str(error).partition("\n")[0]
+            raise _refusal(self.module, f"with fewer units it fails: {type(error).__name__}: {first}") from error
+        if out.shape != whole.shape:
+            raise _refusal(self.module, f"with fewer units its output has shape {tuple(out.shape)}")
+        return made
+
+    def _all(self) -> Units:
+        return [np.arange(size) for size in self.sizes]
+
+    def _kept(self, layer: Layer, units: Units) -> tuple[Ids, Ids]:
+        """Return which units and which inputs of a layer are kept."""
+        inputs = layer.feature_groups < 0
+        for group, chosen in enumerate(units):
+            inputs |= (layer.feature_groups == group) & np.isin(layer.feature_units, chosen)
+        own = units[layer.group] if layer.group >= 0 else np.arange(KINDS[type(layer.module)].units(layer.module))
+        return own, np.flatnonzero(inputs)
+
+    def _columns(self, units: Units) -> Tensor:
+        """Return where the slice's parameters lie in the whole vector, in the order of its own vector."""
+        whole = {slot.name: slot for slot in self.layout.slots}
+        kept = {}
+        for layer in self.anatomy.layers:
+            outputs, inputs = self._kept(layer, units)
+            for name, axes in _axes(layer.module, outputs, inputs).items():
+                slot = whole[f"{layer.name}.{name}" if layer.name else name]
+                places = slot.seen(torch.arange(slot.start, slot.stop).view(slot.stored_shape))
+                for dim, keep in enumerate(axes):
+                    places = places if keep is None else places.index_select(dim, torch.from_numpy(keep))
+                kept[slot.name] = places
+        narrow = Layout.of(self.cut([len(each) for each in units]))
+        pieces = [(kept[s.name].t() if s.transposed else kept[s.name]).reshape(-1) for s in narrow.slots]
+        return torch.cat(pieces).to(self.sample.device)
+
+    def _multiply_adds(self, units: Units) -> int:
+        """Return the multiplications of one sample's forward pass."""
+        total = 0
+        for layer in self.anatomy.layers:
+            outputs, inputs = self._kept(layer, units)
+            total += layer.positions * _products(layer.module, len(outputs), len(inputs))
+        return total
+
+
+def _refusal(module: nn.Module, reason: str) -> ConfigError:
+    return ConfigError(
+        f"width needs a model that can be cut; {type(module).__name__} cannot: {reason}. "
+        "Use a model of linear, convolutional, LSTM and GroupNorm layers, or leave width out.",
+        setting="model",
+    )
+
+
+def _in_eval(module: nn.Module, sample: Tensor) -> Tensor:
+    was_training = module.training
+    out: Tensor = module.eval()(sample)
+    module.train(was_training)
+    return out
+
+
+def _products(layer: nn.Module, outputs: int, inputs: int) -> int:
+    """Return the multiplications of one application of a layer to one sample; those of norms are not counted."""
+    if isinstance(layer, nn.Linear):
+        return outputs * inputs
+    if isinstance(layer, nn.Conv1d | nn.Conv2d):
+        return outputs * inputs * prod(layer.kernel_size)
+    if isinstance(layer, nn.LSTM):
+        return 4 * outputs * (inputs + outputs + (layer.num_layers - 1) * 2 * outputs)
+    return 0
+
+
+def _axes(layer: nn.Module, outputs: Ids, inputs: Ids) -> dict[str, tuple[Ids | None, ...]]:
+    """Return what is kept of each dimension of each parameter of a layer; None: all."""
+    if isinstance(layer, nn.LSTM):
+        gates = np.concatenate([gate * layer.hidden_size + outputs for gate in range(4)])
+        axes: dict[str, tuple[Ids | None, ...]] = {}
+        for at in range(layer.num_layers):
+            axes[f"weight_ih_l{at}"] = (gates, outputs if at else inputs)
+            axes[f"weight_hh_l{at}"] = (gates, outputs)
+            axes |= {f"bias_{side}_l{at}": (gates,) for side in ("ih", "hh") if layer.bias}
+        return axes
+    if isinstance(layer, nn.Embedding):
+        return {"weight": (None, outputs)}
+    per_unit: dict[str, tuple[Ids | None, ...]] = {name: (outputs,) for name, _ in layer.named_parameters()}
+    return per_unit if KINDS[type(layer)].is_norm else per_unit | {"weight": (outputs, inputs)}
+
+
+def _replace(module: nn.Module, layer: Layer, outputs: Ids, inputs: Ids) -> None:
+    """Replace a layer of the module by one with these units and inputs, and their parameters."""
+    old = module.get_submodule(layer.name)
+    new = _empty(old, layer.name, len(outputs), len(inputs))
+    values, places = dict(old.named_parameters()), dict(new.named_parameters())
+    with torch.no_grad():
+        for key, axes in _axes(old, outputs, inputs).items():
+            kept = values[key]
+            for dim, keep in enumerate(axes):
+                kept = kept if keep is None else kept.index_select(dim, torch.from_numpy(keep).to(kept.device))
+            places[key].copy_(kept)
+    new.train(old.training)
+    module.set_submodule(layer.name, new)
+
+
+def _empty(old: nn.Module, name: str, outputs: int, inputs: int) -> nn.Module:
+    """Return a layer like the old one with so many units and inputs; its values are not set."""
+    like = next(old.parameters())
+    how = {"device": "meta", "dtype": like.dtype}
+    new: nn.Module
+    if isinstance(old, nn.Linear):
+        new = nn.Linear(inputs, outputs, old.bias is not None, **how)
+    elif isinstance(old, nn.Conv1d | nn.Conv2d):
+        shape = (old.kernel_size, old.stride, old.padding, old.dilation, 1, old.bias is not None, old.padding_mode)
+        new = type(old)(inputs, outputs, *shape, **how)
+    elif isinstance(old, nn.LSTM):
+        new = nn.LSTM(inputs, outputs, old.num_layers, old.bias, old.batch_first, old.dropout, **how)
+    elif isinstance(old, nn.Embedding):
+        options = (old.padding_idx, old.max_norm, old.norm_type, old.scale_grad_by_freq, old.sparse)
+        new = nn.Embedding(old.num_embeddings, outputs, *options, **how)
+    elif isinstance(old, nn.GroupNorm):
+        if outputs % old.num_groups:
+            raise CannotCutError(
+                f"{name} normalises {old.num_groups} groups of channels, and {outputs} channels cannot be divided "
+                "among them"
+            )
+        new = nn.GroupNorm(old.num_groups, outputs, old.eps, **how)
+    else:
+        assert isinstance(old, nn.LayerNorm)
+        new = nn.LayerNorm(outputs, old.eps, bias=old.bias is not None, **how)
+    return new.to_empty(device=like.device)

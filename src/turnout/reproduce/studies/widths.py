@@ -1,0 +1,103 @@
+"""Models of different widths on recorded phones: hours, bytes and accuracy if slow phones train narrow models."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from turnout.array_types import Floats
+from turnout.journal.load import Loaded
+from turnout.reproduce.claims import Claim, Statement, above, below, exactly, number, our_own
+from turnout.reproduce.reading import final
+from turnout.reproduce.shipped import About
+
+WHOLE, SAME = "FedAvg", "nested, all whole"
+NESTED, CHANCE, ROLLING, RANDOM = (
+    "HeteroFL by speed",
+    "HeteroFL by chance",
+    "FedRolex by speed",
+    "Federated Dropout by speed",
+)
+NARROW, NARROW_ROLLING = "HeteroFL, nobody whole", "FedRolex, nobody whole"
+ROUNDING = 1e-4  # of a loss: sums over rows of a block are taken in another order
+HOURS, BYTES = "cumulative_sim_seconds", "cumulative_bytes"
+
+ABOUT = About(
+    paper="Diao et al. 2021 (HeteroFL), Alam et al. 2022 (FedRolex), on FLASH's phones",
+    what="Whether narrow models for slow phones save time, and whether a moving window pays.",
+    primary=(("hours", "speed", "accuracy", "rolling", "narrow"),),
+    most=20,
+    caveat="Much smaller than the papers': one hidden layer of 64 units in place of a ResNet-18.",
+    small="6 min",
+    needs=("fashion-mnist", "device-capability"),
+    scales={
+        "smoke": ("rounds=3", "seeds=2", "data.samples=1500", "data.clients=30"),
+        "small": (),
+        "paper": ("rounds=200", "seeds=10", "data.samples=60000", 'model={use="cnn"}'),
+    },
+    notes=(
+        "The claims on hours and on assignment by speed are predictions of ours: no paper assigns widths by recorded "
+        "speeds. That narrow clients do not cost much accuracy is HeteroFL's claim, and that a moving window is better "
+        "than a fixed corner where nobody trains the whole model is FedRolex's. All were written before the first run.",
+        "A client's seconds are those of its phone times its model's share of the multiplications, and bytes are those "
+        "of its slice. Clients count alike, as in the papers. HeteroFL is without its scaler and its label mask.",
+    ),
+)
+
+
+def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
+    """Hold narrow models against the whole one, and a moving window against a fixed corner."""
+    study = loaded["study"]
+    accuracy = {arm: 100.0 * final(study, arm) for arm in study.arms}
+    found = [
+        our_own(
+            exactly(
+                _says("same", "every rate 1 is FedAvg: difference of the final loss", "0"),
+                final(study, SAME, "loss") - final(study, WHOLE, "loss"),
+                ROUNDING,
+            )
+        ),
+        our_own(
+            below(
+                _says("hours", "hours of the run, HeteroFL by speed ÷ FedAvg", "< 1", "×"),
+                totals(study, NESTED, HOURS) / totals(study, WHOLE, HOURS),
+                1,
+            )
+        ),
+        our_own(
+            below(
+                _says("speed", "hours of the run, HeteroFL by speed ÷ by chance", "< 1", "×"),
+                totals(study, NESTED, HOURS) / totals(study, CHANCE, HOURS),
+                1,
+            )
+        ),
+        above(
+            _says("accuracy", "final accuracy, HeteroFL by speed − FedAvg: above −3", "≈ 0", "points"),
+            accuracy[NESTED] - accuracy[WHOLE],
+            -3,
+        ),
+        above(
+            _says("rolling", "final accuracy, FedRolex − HeteroFL, by speed", "> 0", "points"),
+            accuracy[ROLLING] - accuracy[NESTED],
+        ),
+        above(
+            _says("narrow", "final accuracy where nobody trains the whole model, FedRolex − HeteroFL", "> 0", "points"),
+            accuracy[NARROW_ROLLING] - accuracy[NARROW],
+        ),
+    ]
+    for arm in (WHOLE, NESTED, CHANCE, ROLLING, RANDOM, NARROW, NARROW_ROLLING):
+        found += [
+            number(_says(f"accuracy {arm}", f"{arm}: final accuracy", "–", "%"), accuracy[arm]),
+            number(_says(f"hours {arm}", f"{arm}: hours", "–", "h"), totals(study, arm, HOURS) / 3600.0),
+            number(_says(f"bytes {arm}", f"{arm}: megabytes", "–", "MB"), totals(study, arm, BYTES) / 1e6),
+        ]
+    return found
+
+
+def _says(id: str, text: str, predicted: str, unit: str = "") -> Statement:
+    return Statement(id=id, text=text, paper=predicted, unit=unit)
+
+
+def totals(study: Loaded, arm: str, cost: str) -> Floats:
+    """Return what each seed of an arm spent in all."""
+    frame = study.rounds[study.rounds["arm"] == arm]
+    return np.asarray(frame.groupby("seed")[cost].max().to_numpy(), dtype=np.float64)

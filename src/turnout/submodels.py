@@ -1,0 +1,79 @@
+"""Submodels: which part of the model each client trains, where clients train models of different widths."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.array_types import Floats, Ids
+from turnout.ids import is_among
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Submodel:
+    """A part of the model: some units of every hidden layer, and the parameters between them."""
+
+    sizes: tuple[int, ...]  # number of units in each group of units
+    columns: Tensor  # positions of its parameters in the whole model's vector, in the order of its own vector
+    step_cost: float  # multiply-adds of a local step, relative to a step of the whole model
+    is_whole: bool  # nothing is left out
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Parts:
+    """The submodel of each client in one round.
+
+    Where the width changes between local steps, `steps` has a submodel for each: a part of the client's submodel.
+    """
+
+    clients: Ids  # ascending
+    submodels: tuple[Submodel, ...]  # each once
+    which: Ids  # number of each client's submodel
+    size: int  # number of parameters of the whole model
+    # (clients, steps): number of the submodel of each local step that a client is asked for, −1 beyond its last step;
+    # None: its own submodel in all of them
+    steps: Ids | None = None
+
+    def of(self, clients: Ids) -> Ids:
+        """Return the number of the submodel of each of these clients."""
+        return self.which[np.searchsorted(self.clients, clients)]
+
+    def numbers(self, clients: Ids) -> Ids:
+        """Return how many parameters each of these clients is sent."""
+        counts = np.array([submodel.columns.numel() for submodel in self.submodels], dtype=np.int64)
+        return np.asarray(counts[self.of(clients)])
+
+    def step_costs(self, clients: Ids) -> Floats:
+        """Return the mean cost of a local step of each of these clients, relative to a step of the whole model."""
+        costs = np.array([submodel.step_cost for submodel in self.submodels])
+        if self.steps is None:
+            return np.asarray(costs[self.of(clients)])
+        mine = self.steps[np.searchsorted(self.clients, clients)]
+        return np.asarray(np.where(mine >= 0, costs[mine], 0.0).sum(1) / (mine >= 0).sum(1))
+
+    def balance(self, clients: Ids, coefficients: Floats) -> Tensor:
+        """Return, for each parameter j, Σ_i c_i / Σ_i c_i m_ij; 0 where none of these clients trains it.
+
+        m_ij is 1 where client i trains parameter j. Times Σ_i c_i m_ij Δ_ij it gives the mean over those that train j,
+        on the scale of all coefficients together: exactly the sum itself where everyone trains j.
+        """
+        whose = self.of(clients)
+        total, covered = 0.0, torch.zeros(self.size, dtype=torch.float64)
+        for number, submodel in enumerate(self.submodels):
+            weight = float(coefficients[whose == number].sum())
+            total += weight
+            covered[submodel.columns.cpu()] += weight
+        return torch.where(covered != 0, total / covered, torch.zeros_like(covered))
+
+    def keep(self, clients: Ids) -> "Parts":
+        """Return the parts of some of the clients."""
+        here = is_among(self.clients, clients)
+        steps = None if self.steps is None else self.steps[here]
+        return Parts(
+            clients=self.clients[here],
+            submodels=self.submodels,
+            which=self.which[here],
+            size=self.size,
+            steps=steps,
+        )

@@ -1,0 +1,38 @@
+"""Nested widths (HeteroFL): a client of rate r trains the first ⌈r d⌉ units of every hidden layer of d units.
+
+Intuition: a small model is the corner of a larger one, so that all devices train one model, each as much as it can.
+
+    U_{i,l} = {0, …, ⌈r_i d_l⌉ − 1},    u_j = Σ_i c_i m_ij Δ_ij / Σ_i c_i m_ij    (0 where nobody trains j)
+
+m_ij is 1 where client i trains parameter j: where both units that it connects are in U_i.
+
+Reduces to: FedAvg when every rate is 1.
+Differs from the paper: without its scaler and its masking of labels, and normalisation layers have no running
+statistics (GroupNorm in place of static BatchNorm). The weights c_i are the aggregation's; the paper has c_i = 1.
+Reference: Diao, Ding, Tarokh. ICLR 2021. arXiv:2010.01264.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from turnout.array_types import Ids
+from turnout.protocols import View
+from turnout.settings import rule
+from turnout.width.rates import Rates, count_of
+
+
+@rule("width")
+class Nested(Rates):
+    """The first units of every hidden layer."""
+
+    is_per_client: ClassVar[bool] = False  # clients of one rate have the same units
+
+    @property
+    def usable_rates(self) -> tuple[float, ...]:
+        """The rates below 1: the first units are a model of their own, whose loss and accuracy are measured."""
+        return tuple(sorted({rate for rate in self.rates if rate < 1}))
+
+    def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
+        """Return the first units."""
+        return np.arange(count_of(rate, size))

@@ -1,0 +1,44 @@
+"""Ordered widths (FjORD): as nested widths, and at every local step a client draws a rate up to its own.
+
+Intuition: training the first units also alone makes them the most important ones, so that a narrow model is good
+without having been trained alone.
+
+    p ~ uniform on { r ∈ rates : r ≤ r_i } at each local step;    U = {0, …, ⌈p d_l⌉ − 1} in that step
+
+Reduces to: FedAvg when the only rate is 1, and nested widths when every client has the smallest rate.
+Differs from the paper: without self-distillation. A parameter counts as trained by every client whose own rate r_i
+covers it, as in the paper, whichever rates it drew.
+Reference: Horváth, Laskaridis, Almeida, Leontiadis, Venieris, Lane. NeurIPS 2021. arXiv:2102.13451.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from turnout.array_types import Floats, Ids
+from turnout.protocols import View
+from turnout.settings import rule
+from turnout.width.rates import Rates, count_of
+
+
+@rule("width")
+class Ordered(Rates):
+    """The first units of every hidden layer, as many as a rate drawn at each local step says."""
+
+    is_per_client: ClassVar[bool] = False  # clients of one rate have the same units
+
+    @property
+    def usable_rates(self) -> tuple[float, ...]:
+        """The rates below 1: the first units are a model of their own, whose loss and accuracy are measured."""
+        return tuple(sorted({rate for rate in self.rates if rate < 1}))
+
+    def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
+        """Return the first units."""
+        return np.arange(count_of(rate, size))
+
+    def step_rates(self, clients: Ids, rates: Floats, steps: int, view: View) -> Floats:
+        """Return the rate of each client at each local step, (clients, steps)."""
+        choices = np.unique(self.rates)
+        allowed = np.searchsorted(choices, rates, side="right")  # number of rates up to the client's own
+        draw = view.streams.uniforms("width steps", view.round, clients, steps)
+        return np.asarray(choices[(draw * allowed[:, None]).astype(np.int64)])

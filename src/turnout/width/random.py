@@ -1,0 +1,31 @@
+"""Random widths (Federated Dropout): every client trains ⌈r d⌉ random units of each hidden layer, new ones every round.
+
+Intuition: dropout that is decided once per client and round, so that only the units that stay need to be sent.
+
+    U_{i,l} a random subset of {0, …, d_l − 1} with ⌈r_i d_l⌉ members, keyed by (seed, round, client, layer)
+
+Reduces to: FedAvg when every rate is 1.
+Differs from the paper: the mean over the clients that trained a parameter, not over the whole cohort.
+Reference: Caldas, Konečný, McMahan, Talwalkar. 2018. arXiv:1812.07210.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from turnout.array_types import Ids
+from turnout.protocols import View
+from turnout.settings import rule
+from turnout.width.rates import Rates, count_of
+
+
+@rule("width")
+class Random(Rates):
+    """Random units of every hidden layer, for each client and round."""
+
+    is_per_client: ClassVar[bool] = True  # clients of one rate have different units
+
+    def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
+        """Return random units."""
+        draw = view.streams.uniforms(f"width units {group}", view.round, np.array([client]), size)[0]
+        return np.sort(np.argsort(draw, kind="stable")[: count_of(rate, size)])

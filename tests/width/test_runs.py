@@ -1,0 +1,269 @@
+"""Clients of different widths in whole runs: identities, the mean per parameter, costs, engines, resume, refusals."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.width_runs import LOCAL, TASKS, masked_output, mlp, slices_of, width_run
+from turnout.aggregation import FedAvg, FedNova, FedVARP, Krum, Median
+from turnout.asynchrony import FedBuff
+from turnout.attacks import LabelFlip, SignFlip
+from turnout.coordinator import Trust
+from turnout.coordinator.saving import restored, saved
+from turnout.engine import Sequential
+from turnout.engine.vectorised.engine import Vectorised
+from turnout.errors import ConfigError
+from turnout.filtering import Greedy
+from turnout.fleet import Bernoulli, Deadline, Fleet
+from turnout.local import SGD, Adam
+from turnout.personal import Ditto
+from turnout.selection import Optimal, Uniform
+from turnout.server import FedAdam, FedExP
+from turnout.submodels import Parts, Submodel
+from turnout.width import Nested, Ordered, Random, Rolling
+
+RATES = (1.0, 0.5, 0.25)
+RULES: dict[str, Any] = {
+    "nested": Nested(rates=RATES),
+    "nested drawn": Nested(rates=RATES, assign="drawn"),
+    "rolling": Rolling(rates=RATES),
+    "random": Random(rates=RATES),
+    "ordered": Ordered(rates=RATES),
+}
+
+
+@pytest.mark.parametrize("rule", [Nested, Rolling, Random, Ordered])
+@pytest.mark.parametrize("aggregation", [FedAvg(), FedAvg(weighting="ht"), FedNova()])
+def test_identity_every_rate_one_is_the_run_without_widths(rule: Any, aggregation: Any) -> None:
+    more: dict[str, Any] = {"aggregation": aggregation, "selection": Uniform(cohort_size=4)}
+    plain, plain_records = width_run(mlp(), None, **more)
+    whole, records = width_run(mlp(), rule(rates=(1.0,)), **more)
+    assert torch.equal(plain.model, whole.model)
+    assert [record.costs for record in records] == [record.costs for record in plain_records]
+
+
+def test_identity_rolling_without_rolling_is_nested() -> None:
+    nested, _ = width_run(mlp(), Nested(rates=RATES))
+    still, _ = width_run(mlp(), Rolling(rates=RATES, stride=0))
+    assert torch.equal(nested.model, still.model)
+
+
+def test_identity_ordered_steps_of_one_rate_are_nested() -> None:
+    nested, _ = width_run(mlp(), Nested(rates=(0.5,)))
+    ordered, _ = width_run(mlp(), Ordered(rates=(0.5,)))
+    assert torch.equal(nested.model, ordered.model)
+
+
+def test_identity_steps_that_are_asked_for_one_by_one_are_the_same_steps() -> None:
+    """With two rates that mean the same units, every step is a request of its own, and nothing else changes."""
+    local = SGD(lr=0.1, epochs=3, batch_size=4)
+    nested, records = width_run(mlp(), Nested(rates=(0.5,)), local=local)
+    ordered, others = width_run(mlp(), Ordered(rates=(0.5, 0.49)), local=local)
+    torch.testing.assert_close(nested.model, ordered.model, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(records[-1].losses, others[-1].losses, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_property_what_no_client_trains_stays_as_it_was(name: str) -> None:
+    task = mlp()
+    rule = type(RULES[name])(rates=(0.5, 0.25))
+    before = task.layout.flatten(task.module)
+    after, _ = width_run(task, rule, rounds=1)
+    slices = slices_of(task)
+    if name in ("nested", "ordered", "nested drawn"):
+        widest = slices.submodel([np.arange(-(-size // 2)) for size in slices.sizes]).columns
+        outside = torch.ones(len(before), dtype=torch.bool)
+        outside[widest] = False
+        assert torch.equal(before[outside], after.model[outside])
+        assert (before[widest] != after.model[widest]).any()
+    assert 0 < (before == after.model).sum() < len(before)
+
+
+def test_golden_a_parameter_is_averaged_over_the_clients_that_train_it() -> None:
+    """Three clients with coefficients 1/2, 1/4, 1/4; client 0 trains all, 1 the first two, 2 the first alone."""
+    columns = (torch.arange(4), torch.arange(2), torch.arange(1))
+    submodels = tuple(Submodel((len(c),), c, 1.0, len(c) == 4) for c in columns)
+    parts = Parts(clients=np.array([3, 5, 9]), submodels=submodels, which=np.arange(3), size=5)
+    balance = parts.balance(np.array([3, 5, 9]), np.array([0.5, 0.25, 0.25]))
+    deltas = torch.tensor([[1.0, 2.0, 3.0, 4.0, 0.0], [5.0, 6.0, 0.0, 0.0, 0.0], [9.0, 0.0, 0.0, 0.0, 0.0]]).double()
+    direction = balance * (torch.tensor([0.5, 0.25, 0.25]).double() @ deltas)
+    expected = [0.5 + 1.25 + 2.25, (0.5 * 2 + 0.25 * 6) / 0.75, 3.0, 4.0, 0.0]
+    assert direction.tolist() == pytest.approx(expected)
+    without_the_widest = parts.balance(np.array([5, 9]), np.array([0.25, 0.25]))
+    assert without_the_widest.tolist() == pytest.approx([1.0, 2.0, 0.0, 0.0, 0.0])
+
+
+def test_golden_one_round_is_the_mean_per_parameter_of_what_clients_do_alone() -> None:
+    task, rates = mlp(), (1.0, 0.5, 0.5, 0.25, 0.25, 0.25)
+    slices, start = slices_of(task), task.layout.flatten(task.module)
+    total, weight = torch.zeros_like(start), torch.zeros_like(start)
+    sizes = task.federation.sizes
+    for client, rate in enumerate(rates):
+        alone, _ = width_run(
+            task, Nested(rates=(rate,)), rounds=1, fleet=Fleet(availability=_Only(client)), aggregation=FedAvg()
+        )
+        columns = slices.submodel([np.arange(int(np.ceil(rate * size))) for size in slices.sizes]).columns
+        total[columns] += float(sizes[client]) * (start - alone.model)[columns]
+        weight[columns] += float(sizes[client])
+    together, _ = width_run(task, Nested(rates=rates, assign="listed"), rounds=1)
+    expected = start - torch.where(weight > 0, total / weight.clamp(min=1), torch.zeros_like(total))
+    torch.testing.assert_close(together.model, expected)
+
+
+class _Only:
+    """One client is available."""
+
+    def __init__(self, client: int) -> None:
+        self.client = client
+
+    def up(self, view: Any) -> Any:
+        return np.array([self.client])
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", RULES)
+def test_engine_both_engines_agree(task: str, name: str) -> None:
+    local = SGD(lr=0.05, steps=3, batch_size=4, prox_strength=0.1)
+    one, records = width_run(TASKS[task](), RULES[name], rounds=2, local=local, engine=Sequential())
+    other, others = width_run(TASKS[task](), RULES[name], rounds=2, local=local, engine=Vectorised(block=2))
+    torch.testing.assert_close(one.model, other.model)
+    np.testing.assert_allclose(records[-1].losses, others[-1].losses, rtol=1e-6)
+    assert records[-1].costs == others[-1].costs
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_contract_saved_half_way_and_restored_ends_the_same(name: str) -> None:
+    more = {"selection": Uniform(cohort_size=3), "server": FedAdam(lr=0.1)}
+    whole, _ = width_run(mlp(), RULES[name], rounds=6, **more)
+    half, _ = width_run(mlp(), RULES[name], rounds=3, **more)
+    tensors, rest = saved(half)
+    state = restored({k: v.clone() for k, v in tensors.items()}, json.loads(json.dumps(rest)), half)
+    final, _ = width_run(mlp(), RULES[name], rounds=6, state=state, **more)
+    assert torch.equal(final.model, whole.model)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_contract_rows_and_their_sum_give_the_same_model(name: str) -> None:
+    summed, _ = width_run(mlp(), RULES[name])
+    rows, _ = width_run(mlp(), RULES[name], trust=Trust(max_norm=1e6))  # checks norms, so it asks for rows
+    torch.testing.assert_close(summed.model, rows.model)
+
+
+def test_golden_bytes_and_gradients_count_the_slice() -> None:
+    task = mlp()  # 5 → 8 → 6 → 3 in float64
+    _, records = width_run(task, Nested(rates=(1.0, 0.5, 0.5, 0.25, 0.25, 0.25), assign="listed"), rounds=1)
+    numbers = {(8, 6): 48 + 54 + 21, (4, 3): 24 + 15 + 12, (2, 2): 12 + 6 + 9}
+    sent = 8 * (numbers[8, 6] + 2 * numbers[4, 3] + 3 * numbers[2, 2])
+    assert records[-1].costs.bytes_down == records[-1].costs.bytes_up == sent
+    products = np.array([5 * 8 + 8 * 6 + 6 * 3, 5 * 4 + 4 * 3 + 3 * 3, 5 * 2 + 2 * 2 + 2 * 3])
+    work = (task.federation.sizes * (products / products[0])[[0, 1, 1, 2, 2, 2]]).sum()
+    assert records[-1].costs.gradient_evaluations == round(work)
+
+
+def test_golden_the_clock_counts_the_bytes_and_the_steps_of_the_slice() -> None:
+    task, clock = mlp(), Deadline(seconds_per_step=2.0, down_bandwidth=8.0, up_bandwidth=4.0)
+    local = SGD(lr=0.1, steps=3, batch_size=4)
+    for rate, numbers, products in ((1.0, 123, 106), (0.5, 51, 41)):
+        _, records = width_run(task, Nested(rates=(rate,)), rounds=1, local=local, fleet=Fleet(clock=clock))
+        seconds = 8 * numbers / 8 + 3 * 2.0 * products / 106 + 8 * numbers / 4
+        assert records[-1].costs.sim_seconds == pytest.approx(seconds)
+
+
+def test_golden_slow_devices_train_narrow_models() -> None:
+    seconds = (6.0, 1.0, 2.0, 5.0, 4.0, 3.0)
+    fleet = Fleet(clock=Deadline(seconds_per_step=seconds, down_bandwidth=np.inf, up_bandwidth=np.inf))
+    local, rule = SGD(lr=0.1, steps=1, batch_size=4), Nested(rates=RATES, assign="by-speed")
+    _, records = width_run(mlp(), rule, rounds=1, local=local, fleet=fleet)
+    costs = np.array([1.0, 41 / 106, 20 / 106])
+    expected = np.array(seconds) * costs[[2, 0, 0, 2, 1, 1]]
+    assert records[-1].progress is not None
+    assert records[-1].progress.seconds == pytest.approx(expected)
+
+
+def test_contract_widths_go_with_availability_selection_and_server_rules() -> None:
+    more: dict[str, Any] = {"fleet": Fleet(availability=Bernoulli(prob=0.6)), "server": FedAdam(lr=0.1)}
+    final, records = width_run(mlp(), Random(rates=RATES), rounds=4, attack=LabelFlip(fraction=0.3), **more)
+    assert torch.isfinite(final.model).all()
+    assert len(records) == 5
+
+
+@pytest.mark.parametrize("rule", [Nested(rates=RATES), Ordered(rates=RATES)])
+def test_golden_narrow_parts_of_the_model_are_measured_by_themselves(rule: Any) -> None:
+    task = mlp()
+    final, records = width_run(task, rule)
+    slices = slices_of(task)
+    for rate, sizes in ((0.5, (4, 3)), (0.25, (2, 2))):
+        units = [np.arange(size) for size in sizes]
+        assert task.federation.test is not None
+        out = masked_output(slices, final.model, units, task.federation.test.x)
+        loss = torch.nn.functional.cross_entropy(out, task.federation.test.y)
+        assert records[-1].metrics[f"loss_at_width_{rate:g}"] == pytest.approx(float(loss))
+    assert "loss_at_width_1" not in records[-1].metrics
+    assert not any("width" in name for name in width_run(task, Rolling(rates=RATES))[1][-1].metrics)
+
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "krum": (Nested(rates=RATES), {"aggregation": Krum(num_attackers=1)}, "Krum compares or remembers whole updates"),
+    "median": (Nested(rates=RATES), {"aggregation": Median()}, "Median compares or remembers whole updates"),
+    "fedvarp": (Nested(rates=RATES), {"aggregation": FedVARP()}, "FedVARP compares or remembers whole updates"),
+    "scaffold": (
+        Nested(rates=RATES),
+        {"local": SGD(lr=0.1, steps=2, control="average")},
+        "what SGD keeps between rounds is of the whole model",
+    ),
+    "personal": (Nested(rates=RATES), {"personal": Ditto()}, "Ditto trains whole models at the clients"),
+    "fedbuff": (
+        Nested(rates=RATES),
+        {"asynchrony": FedBuff(buffer_size=2, concurrency=4), "fleet": Fleet(clock=Deadline())},
+        "updates of different rounds have different parameters",
+    ),
+    "attack": (Nested(rates=RATES), {"attack": SignFlip(fraction=0.3)}, "SignFlip forges updates of the whole model"),
+    "filter": (Nested(rates=RATES), {"filtering": Greedy()}, "a filter may average updates"),
+    "selection": (
+        Nested(rates=RATES),
+        {"selection": Optimal(cohort_size=2, pool_size=4), "aggregation": FedAvg(weighting="ht")},
+        "compares updates before they are sent",
+    ),
+    "fedexp": (Nested(rates=RATES), {"server": FedExP()}, "FedExP needs a direction that is one weighted sum"),
+    "speed": (Nested(rates=RATES, assign="by-speed"), {}, 'assign = "by-speed" needs a clock'),
+    "momentum": (
+        Ordered(rates=RATES),
+        {"local": SGD(lr=0.1, steps=2, momentum=0.9)},
+        "the width changes at every local step, and SGD carries",
+    ),
+    "adam": (Ordered(rates=RATES), {"local": Adam(lr=0.1, steps=2)}, "Adam carries momentum or other state"),
+}
+
+
+class _Backwards:
+    """A rule of one's own with units in the wrong order."""
+
+    def units(self, group: int, size: int, rate: float, client: int, view: Any) -> Any:
+        return np.arange(size)[::-1]
+
+
+class _OneEach:
+    """A rule of one's own with only the axis's method: every client trains one unit of each layer, its own."""
+
+    def units(self, group: int, size: int, rate: float, client: int, view: Any) -> Any:
+        return np.array([client % size])
+
+
+def test_contract_a_rule_of_ones_own_needs_only_units() -> None:
+    _, records = width_run(mlp(), _OneEach(), rounds=1)
+    assert records[-1].costs.bytes_down == 6 * 8 * (5 + 1 + 1 + 1 + 3 + 3)
+
+
+def test_error_units_that_are_none_name_the_rule_and_the_client() -> None:
+    with pytest.raises(ConfigError, match=r"_Backwards needs units from 0 to 7, ascending.*for client 0"):
+        width_run(mlp(), _Backwards())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_error_what_does_not_go_together_says_why(name: str) -> None:
+    rule, more, message = REFUSED[name]
+    with pytest.raises(ConfigError, match=message):
+        width_run(mlp(), rule, **{"local": LOCAL, **more})
