@@ -34,6 +34,7 @@ from turnout.algorithms.fedyogi import fedyogi
 from turnout.algorithms.filfl import filfl
 from turnout.algorithms.fine_tuning import fine_tuning
 from turnout.algorithms.fltrust import fltrust
+from turnout.algorithms.ifca import ifca
 from turnout.algorithms.krum import krum
 from turnout.algorithms.lg_fedavg import lg_fedavg
 from turnout.algorithms.local_adagrad import local_adagrad
@@ -86,6 +87,7 @@ GROUPS = {
         filfl,
     ),
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
+    "Several models": (ifca,),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
 }
 ALGORITHMS = {entry.name: entry for group in GROUPS.values() for entry in map(Algorithm, group)}
@@ -122,6 +124,7 @@ __all__ = [
     "filfl",
     "fine_tuning",
     "fltrust",
+    "ifca",
     "krum",
     "lg_fedavg",
     "local_adagrad",

@@ -24,6 +24,7 @@ SIMULATED = {
     "fleet": "devices are up, and take their time, as they do",
     "attack": "a deployment does not attack itself",
     "personal": "devices do not train models of their own yet",
+    "assignment": "devices are sent one model, the same for all",
 }
 STAND_IN = 'data={use="turnout.world.deployment.device_samples:OnDevices"}'
 CLOCK = 'fleet.clock={use="turnout.world.deployment.real_fleet:WallClock"}'
