@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each is imported
     from turnout import (
         aggregation,
         algorithms,
+        assignment,
         assist,
         asynchrony,
         attacks,
@@ -56,6 +57,7 @@ __all__ = [
     "aggregation",
     "algorithms",
     "arm",
+    "assignment",
     "assist",
     "asynchrony",
     "attacks",

@@ -178,6 +178,15 @@ AXES: dict[str, Axis] = {
             is_optional=True,
         ),
         Axis(
+            name="assignment",
+            section="assignment",
+            package="turnout.assignment",
+            about="which of several models a client trains and uses",
+            protocol="turnout.assignment.assigned:Assignment",
+            methods=("assign",),
+            is_optional=True,
+        ),
+        Axis(
             name="schedule",
             section="local.schedule",
             package="turnout.local.schedule",

@@ -30,6 +30,8 @@ METRICS = {
         Metric(name="loss", higher_is_better=False),
         Metric(name="accuracy", higher_is_better=True, is_share=True),
         Metric(name="benign_accuracy", higher_is_better=True, is_share=True),
+        Metric(name="own_loss", higher_is_better=False),
+        Metric(name="own_accuracy", higher_is_better=True, is_share=True),
         Metric(name="personal_loss", higher_is_better=False),
         Metric(name="personal_accuracy", higher_is_better=True, is_share=True),
         Metric(name="mixture_loss", higher_is_better=False),

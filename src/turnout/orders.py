@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
@@ -61,6 +62,13 @@ class Order:
     whole: bool = False  # all of the work, whatever the fleet would allow
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
     parts: Parts | None = None  # which part of the model each client trains; None: all of it
+    by_model: tuple["Order", ...] = ()  # one order for each model in use; each part is collected on its own
+
+    def part(self, model: Tensor, here: np.ndarray) -> "Order":
+        """Return the order of some of the clients, given by a mask, for this model."""
+        known, settings = self.weighing.asked.keep(here), {n: values[here] for n, values in self.settings.items()}
+        weighing = replace(self.weighing, asked=known, settings=settings)
+        return replace(self, model=model, clients=self.clients[here], steps=self.steps[here], weighing=weighing)
 
     @property
     def settings(self) -> Mapping[str, Floats]:

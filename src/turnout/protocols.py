@@ -361,8 +361,8 @@ class Ask(Protocol):
         """Ask for the same local procedure on the server's own samples; the answer has one row."""
         ...
 
-    def losses(self, clients: Ids, batch_size: int | None = None) -> "Probe":
-        """Ask clients for their loss at the round's model."""
+    def losses(self, clients: Ids, batch_size: int | None = None, model: Tensor | None = None) -> "Probe":
+        """Ask clients for their loss at a model; None is the round's model."""
         ...
 
     def gradients(self, clients: Ids) -> "Probe":

@@ -278,6 +278,7 @@ class Probed:
     loss: Floats | None = None
     gradient: Tensor | None = None
     samples: int = 0  # samples looked at, for the cost ledger
+    unusable: Any = None  # bool per client: it gave no number, and the least that others gave stands for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +381,7 @@ class Record:
     progress: Progress | None = None  # of those asked, whatever the server made of it; None: as `local_steps` says
     members: Ids | None = None  # who belongs in this round, ascending; None: everyone
     counted: Ids | None = None  # who is in the objective, ascending; None: everyone
+    assignment: Ids | None = None  # by client: the model it trained, −1 for a client not asked; None: there is one
     kept: Ids | None = None  # whom the filter let through, ascending; None: everyone who is up
     reused: Floats | None = None  # by client: weight of its stored gradients in the step; None: nothing is stored
     late: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # answered after the round was closed

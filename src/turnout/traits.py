@@ -82,6 +82,7 @@ class FilteringTraits:
     """Which of those that are up may be asked."""
 
     keeps_everyone: bool = False  # it never leaves anybody out
+    needs_one_model: bool = False  # it has clients train or score the one model
     population_problems: PopulationCheck | None = None
 
 
@@ -97,6 +98,7 @@ class SelectionTraits:
     is_biased_to_large_updates: bool = False  # only weights by inclusion probability undo the bias
     trains_clients: bool = False  # clients train before they are chosen, without what they remember
     needs_seconds: bool = False  # it needs to know how long clients take
+    needs_one_model: bool = False  # it asks clients for losses or gradients at the one model
     population_problems: PopulationCheck | None = None
 
 
@@ -147,6 +149,15 @@ class WidthTraits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentTraits:
+    """Which of several models a client trains."""
+
+    # how the models are before the first round: drawn independently of each other, or all like the first
+    initial: Literal["independent", "equal"] = "independent"
+    population_problems: PopulationCheck | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Privacy:
     """What a guarantee of differential privacy assumes."""
 
@@ -168,6 +179,7 @@ class AggregationTraits:
     needs_inverse_rows: bool = False  # it needs 1/C_i beside every update
     # it divides updates by the client's work: all of them, or those that are incomplete
     divides_by_work: Literal["never", "incomplete", "always"] = "never"
+    needs_one_model: bool = False  # it stores updates of one model, or compares them with the server's own
     least_cohort_size: int = 1  # draws that its guarantee needs in a round
     privacy: Privacy | None = None
     population_problems: PopulationCheck | None = None
@@ -209,6 +221,7 @@ class Traits:
     local: LocalTraits
     personal: PersonalTraits
     width: WidthTraits
+    assignment: AssignmentTraits
     aggregation: AggregationTraits
     server: ServerTraits
     attack: AttackTraits

@@ -45,6 +45,7 @@ CASES: dict[str, tuple[Sections, Sections, Sections]] = {  # by name: an algorit
         FEDAVG,
         {"local": {"use": "sgd", "lr": 0.1, "steps": 1}},
     ),
+    "ifca with one model": (named("ifca", num_models=1), EQUAL, SOME),
     "fednova with equal work": (named("fednova"), FEDAVG, {"local": {"use": "sgd", **LOCAL, "steps": 4}, **SOME}),
     "fednova-prox with equal work": (
         named("fednova-prox", prox_strength=0.5),

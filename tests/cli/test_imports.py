@@ -28,6 +28,7 @@ PUBLIC = {
     "errors": ["ConfigError", "DataError", "JournalError", "TurnoutError", "UpdateError"],
     "axes": [
         "aggregation",
+        "assignment",
         "assist",
         "asynchrony",
         "attacks",

@@ -11,6 +11,7 @@ from torch import nn
 
 from turnout import Fleet, Study
 from turnout.array_types import Ids
+from turnout.assignment.assigned import Assigned
 from turnout.attacks.attack import drawn_attackers
 from turnout.axes import AXES
 from turnout.coordinator import Plan
@@ -93,6 +94,13 @@ class OnlyUnits:
         return np.arange(1 + (client + view.round) % size)
 
 
+class OnlyAssign:
+    num_models = 2
+
+    def assign(self, clients: Any, models: Any, view: Any, ask: Any) -> Any:
+        return Assigned(model_of=clients % 2)
+
+
 class OnlyFactor:
     def factor(self, round: Any) -> Any:
         return 1 / round
@@ -168,6 +176,7 @@ MINIMAL = [
     ("personal", {"personal": OnlyTrain()}),
     ("personal", {"personal": OnlyModels()}),
     ("width", {"width": OnlyUnits(), "model": MLP(hidden=(4,))}),
+    ("assignment", {"assignment": OnlyAssign()}),
     ("schedule", {"local": solver(schedule=OnlyFactor())}),
     ("effort", {"local": solver(epochs=None, effort=OnlySteps())}),
     ("aggregation", {"aggregation": OnlyCoefficients()}),

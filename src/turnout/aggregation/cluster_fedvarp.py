@@ -80,6 +80,7 @@ class ClusterFedVARP:
     """Variance reduction at the server, with one stored update per cluster."""
 
     is_weighted_sum: ClassVar[bool] = False  # the direction also contains the stored updates
+    needs_one_model: ClassVar[bool] = True
     # number of clusters Q, from 1 to the number of clients; the memory is one update per cluster
     num_clusters: Clients
     # how clients are clustered: "random" at random, "labels" by label distribution, "updates" by the direction of their

@@ -115,6 +115,7 @@ class FedVARP:
     """Variance reduction at the server, with one stored update per client."""
 
     is_weighted_sum: ClassVar[bool] = False  # the direction also contains the stored updates
+    needs_one_model: ClassVar[bool] = True
     # how client weights correct for client sampling: "mean" gives every client the same weight; "ht" divides p_i by
     # the inclusion probability π_i; "ht-fleet" divides p_i by q_i π_i, with q_i the probability to be available
     weighting: Literal["mean", "ht", "ht-fleet"] = "mean"

@@ -16,7 +16,7 @@ Reference: Cao, Fang, Liu, Gong. NDSS 2021. arXiv:2012.13995.
 """
 
 from collections.abc import Iterator
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -48,6 +48,8 @@ def trust_coefficients(delta: Tensor, root: Tensor, multiplicity: Ids) -> tuple[
 @rule("aggregation")
 class FLTrust:
     """Trust computed from the server's own samples. No settings: data.server_samples is the root set."""
+
+    needs_one_model: ClassVar[bool] = True
 
     def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield why the federation has no root set."""

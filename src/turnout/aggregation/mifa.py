@@ -43,6 +43,7 @@ class MIFA:
     """The last update of every client, averaged over all clients."""
 
     is_weighted_sum: ClassVar[bool] = False  # the direction also contains the stored updates
+    needs_one_model: ClassVar[bool] = True
     # take no step before every client has sent one update; true as in the paper, false starts at once
     wait: bool = False
     # weight of a client's stored update: "mean" is 1/N for every client, "ratio" is its data share p_j

@@ -38,6 +38,7 @@ from turnout.algorithms.fine_tuning import fine_tuning
 from turnout.algorithms.fjord import fjord
 from turnout.algorithms.fltrust import fltrust
 from turnout.algorithms.heterofl import heterofl
+from turnout.algorithms.ifca import ifca
 from turnout.algorithms.krum import krum
 from turnout.algorithms.lg_fedavg import lg_fedavg
 from turnout.algorithms.local_adagrad import local_adagrad
@@ -91,6 +92,7 @@ GROUPS = {
     ),
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
     "Models of different widths": (heterofl, fedrolex, fjord, federated_dropout),
+    "Several models": (ifca,),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
 }
 ALGORITHMS = {entry.name: entry for group in GROUPS.values() for entry in map(Algorithm, group)}
@@ -131,6 +133,7 @@ __all__ = [
     "fjord",
     "fltrust",
     "heterofl",
+    "ifca",
     "krum",
     "lg_fedavg",
     "local_adagrad",

@@ -102,18 +102,18 @@ class _Questions:
 
     view: View
 
-    def losses(self, clients: Ids, batch_size: int | None = None) -> Probe:
-        return self._probe(clients, "loss")
+    def losses(self, clients: Ids, batch_size: int | None = None, model: Tensor | None = None) -> Probe:
+        return self._probe(clients, "loss", model)
 
     def gradients(self, clients: Ids) -> Probe:
         return self._probe(clients, "gradient")
 
-    def _probe(self, clients: Ids, what: str) -> Probe:
+    def _probe(self, clients: Ids, what: str, model: Tensor | None = None) -> Probe:
         view = self.view
         return Probe(
             round=view.round,
             streams=view.streams,
-            model=view.model,
+            model=view.model if model is None else model,
             buffers=view.buffers,
             clients=clients,
             what=what,

@@ -10,6 +10,7 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator.client_state import shared_of
 from turnout.coordinator.orders import first_round_order, order_for, server_order
 from turnout.coordinator.plan import Plan, State
+from turnout.errors import ConfigError
 from turnout.generators import relay
 from turnout.local.batches import samples_used
 from turnout.protocols import View
@@ -42,7 +43,7 @@ class Asker:
 
     def train(self, clients: Ids, uploads: bool = True) -> Train:
         """Ask these clients to train from the round's model; without `uploads` not all of them send their rows."""
-        shared = shared_of(self.plan, self.state, self.view.model)
+        shared = shared_of(self.plan, self.state, self._one_model())
         return Train(order=order_for(self.plan, self.view, clients, uploads=uploads, shared=shared))
 
     def train_alone(self, client: int) -> Train:
@@ -53,9 +54,9 @@ class Asker:
         """Ask for the same local procedure on the server's own samples; the answer has one row."""
         return Train(order=server_order(self.plan.local, self.view))
 
-    def losses(self, clients: Ids, batch_size: int | None = None) -> Probe:
-        """Ask clients for their loss at the round's model."""
-        return self._probe(clients, "loss", batch_size)
+    def losses(self, clients: Ids, batch_size: int | None = None, model: Tensor | None = None) -> Probe:
+        """Ask clients for their loss at a model; None is the round's model."""
+        return self._probe(clients, "loss", batch_size, model)
 
     def gradients(self, clients: Ids) -> Probe:
         """Ask clients for their full gradient at the round's model."""
@@ -65,12 +66,22 @@ class Asker:
         """Ask for the loss of each of these models on the server's samples or on one client's hold-out."""
         return Score(round=self.view.round, models=models, buffers=self.view.buffers, on=on, client=client)
 
-    def _probe(self, clients: Ids, what: str, batch_size: int | None) -> Probe:
+    def _one_model(self) -> Tensor:
+        """Return the round's model; raise if there are several, for a rule must then say which one it means."""
+        if self.state.models is not None and len(self.state.models) > 1:
+            raise ConfigError(
+                f"A rule of this study asks clients about the round's model, and {type(self.plan.assignment).__name__} "
+                f"has {len(self.state.models)} models. Leave assignment out, or change that rule.",
+                setting="assignment",
+            )
+        return self.view.model
+
+    def _probe(self, clients: Ids, what: str, batch_size: int | None, model: Tensor | None = None) -> Probe:
         view = self.view
         return Probe(
             round=view.round,
             streams=view.streams,
-            model=view.model,
+            model=self._one_model() if model is None else model,
             buffers=view.buffers,
             clients=clients,
             what=what,

@@ -51,6 +51,7 @@ class Collected:
     round_seconds: float = 0.0
     events: tuple[str, ...] = ()
     step_kept: bool = True  # False: the server step that the updates made was dropped
+    assignment: Ids | None = None  # by client: the model it trained, −1 for a client not asked
     kept: Ids | None = None  # whom the filter let through; None: everyone it was given
     reused_weights: Floats | None = None  # by client: weight of its stored gradients in the step
     reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
@@ -106,19 +107,19 @@ def collect_updates(plan: Plan, view: View, choice: Choice, state: State, traine
     order = _boosted(plan, view, state, order)
     if plan.asynchrony is not None:
         return (yield from _first_updates(plan, view, order, state))
-    collected = yield from _updates_of_all(plan, order, state, trained)
+    if trained is None:
+        yield Dispatch(order=order)
+    collected = yield from updates_of_all(plan, order, state, trained)
     if collected.answer is not None:
         collected.extra = yield from settle_clients(plan, state, order, collected.facts, collected.answer)
     return collected
 
 
-def _updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | None) -> Steps[Collected]:
-    """Wait for everyone. Bad updates are taken out, and the others are weighed without them."""
+def updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | None = None) -> Steps[Collected]:
+    """Wait for everyone of an order that was dispatched. Bad updates are taken out, the others weighed without them."""
     collected = Collected(order.clients, order.weighing.asked.multiplicity, order.steps, np.zeros_like(order.steps),
                           order.weighing.asked.keep(np.zeros(len(order.clients), dtype=bool)), None)  # fmt: skip
     collected.parts = order.parts
-    if trained is None:
-        yield Dispatch(order=order)
     wanted, collected.reused, collected.num_handed_out = order.clients, trained is not None, len(order.clients)
     while True:
         if trained is None:

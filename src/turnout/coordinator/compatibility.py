@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 
-from turnout.coordinator.plan import Plan
+from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.predicates import PREDICATES, called
+from turnout.coordinator.several_predicates import SEVERAL_MODELS
 from turnout.errors import ConfigError, Problem
 from turnout.protocols import Population
 
 
 def problems(plan: Plan) -> Iterator[Problem]:
     """Yield what is wrong with a plan, whatever the data."""
-    for predicate in PREDICATES:
+    for predicate in (*PREDICATES, *SEVERAL_MODELS):
         if predicate.is_wrong(plan, plan.traits):
             yield Problem(predicate.message(plan), predicate.setting)
 
@@ -19,7 +20,14 @@ def problems_with(plan: Plan, population: Population) -> Iterator[Problem]:
     """Yield what is wrong with a plan on these clients."""
     yield from problems(plan)
     traits, size = plan.traits, plan.selection.cohort_size
-    algorithm = (traits.filtering, traits.selection, traits.width, traits.aggregation, traits.attack)
+    algorithm = (
+        traits.filtering,
+        traits.selection,
+        traits.assignment,
+        traits.width,
+        traits.aggregation,
+        traits.attack,
+    )
     for rule in (*algorithm, traits.availability, traits.work, traits.clock, traits.membership):
         if rule.population_problems is not None:
             yield from rule.population_problems(population)
@@ -70,4 +78,22 @@ def check_buffers(plan: Plan, has_buffers: bool) -> None:
             f"{called(plan.asynchrony)} cannot average running statistics, which return with updates of "
             "different ages; this model has some. Use one without, with GroupNorm in place of BatchNorm for example.",
             setting="model",
+        )
+    if plan.assignment is not None and has_buffers:
+        raise ConfigError(
+            f"{called(plan.assignment)} cannot keep running statistics for each model; this model has some. "
+            "Use one without, with GroupNorm in place of BatchNorm for example.",
+            setting="model",
+        )
+
+
+def check_models(plan: Plan, state: State) -> None:
+    """Raise unless the state has as many models as the plan."""
+    count = 0 if state.models is None else len(state.models)
+    need = 0 if plan.assignment is None else plan.assignment.num_models
+    if count != need:
+        raise ConfigError(
+            f"A plan with an assignment of {need} models needs a state with as many; got {count}. "
+            "Pass models=, one row per model, to State.start.",
+            setting="assignment",
         )

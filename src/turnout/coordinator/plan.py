@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from turnout.array_types import Floats
+from turnout.assignment.assigned import Assignment
 from turnout.attacks.attack import Attack
 from turnout.axes import FLEET_AXES, PLAN_RULES, default_rule
 from turnout.coordinator.turnover import Turnover
@@ -107,6 +108,7 @@ class Plan:
     server: Server = field(default_factory=default_rule("server"))
     personal: Personal | None = None  # none: clients keep nothing and use the shared model
     width: Width | None = None  # none: every client trains the whole model
+    assignment: Assignment | None = None  # none: there is one model
     assist: Assist | None = None  # none: every round is the clients'
     asynchrony: Asynchrony | None = None  # none: the server waits for everyone it asked
     attack: Attack | None = None  # none: everyone is honest
@@ -150,9 +152,11 @@ class Plan:
 class State:
     """Everything a run carries from one round to the next. Randomness is keyed, so it is not here."""
 
-    model: Tensor
+    model: Tensor  # with several models, the first of them
     buffers: Tensor | None = None
     measured: Tensor | None = None  # what is measured where it is not the model: FedExP's mean of two iterates
+    models: Tensor | None = None  # one row per model; None: there is one
+    measured_models: Tensor | None = None  # with several models: what is measured, one row per model
     round: int = 0  # rounds completed
     server: Memory = field(default_factory=dict)
     aggregation: Memory = field(default_factory=dict)
@@ -160,6 +164,7 @@ class State:
     filtering: Memory = field(default_factory=dict)
     local: Memory = field(default_factory=dict)
     members: Memory = field(default_factory=dict)
+    assignment: Memory = field(default_factory=dict)
     jobs: Memory = field(default_factory=dict)  # handed out and not ended, where the server does not wait
     world: Memory = field(default_factory=dict)  # the world's own part: its clock, client store, work on its way
     restart: int = 0  # the round after which learning-rate schedules count again
@@ -173,6 +178,9 @@ class State:
         return self.rows[:count]
 
     @classmethod
-    def start(cls, model: Tensor, population: Population, buffers: Tensor | None = None) -> "State":
-        """Return the state before the first round."""
-        return cls(model=model, buffers=buffers, last_losses=np.full(population.num_clients, np.nan))
+    def start(
+        cls, model: Tensor, population: Population, buffers: Tensor | None = None, models: Tensor | None = None
+    ) -> "State":
+        """Return the state before the first round; of several models, the first is `model`."""
+        losses = np.full(population.num_clients, np.nan)
+        return cls(model=model, buffers=buffers, models=models, last_losses=losses)

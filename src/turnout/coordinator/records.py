@@ -99,6 +99,7 @@ def round_record(
         progress=collected.reported(),
         members=_members(view.population),
         counted=_counted(view.population),
+        assignment=collected.assignment,
         kept=collected.kept,
         reused=_reused(plan, view, collected),
         late=collected.late,

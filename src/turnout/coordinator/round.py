@@ -9,27 +9,27 @@ model   how the model moves              server
 """
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from torch import Tensor
 
-from turnout.array_types import Floats
+from turnout.coordinator.advance import advance
 from turnout.coordinator.asking import Asker, Meter
 from turnout.coordinator.client_state import follow_weights
 from turnout.coordinator.collecting import Collected, collect_updates, reusing
-from turnout.coordinator.compatibility import check, check_buffers
+from turnout.coordinator.compatibility import check, check_buffers, check_models
 from turnout.coordinator.generators import settle
 from turnout.coordinator.members import admitted, begin_members, change_members
 from turnout.coordinator.orders import server_order
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.records import as_last, empty_record, events_of, round_record
-from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
+from turnout.coordinator.server_step import begin, commit, dropped, remember
+from turnout.coordinator.several import equal_starts, measure_models, several_models
 from turnout.coordinator.trust import with_trust
 from turnout.local import SGD
-from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
+from turnout.protocols import Choice, Kept, Memory, Population, View
 from turnout.requests import Census, Costs, Evaluate, Evaluated, Present, Record, Steps, Train, Trained
-from turnout.rows import Rows
 from turnout.streams import SERVER, Streams
 
 
@@ -37,6 +37,7 @@ def coordinate(plan: Plan, population: Population, state: State, streams: Stream
     """Run the plan from the given state; yields requests to the world, returns the last state."""
     check(plan, population)
     check_buffers(plan, state.buffers is not None)
+    check_models(plan, state)
     state = replace(state)  # the caller's stays as it is
     return (yield from with_trust(plan, _rounds(plan, population, state, streams)))
 
@@ -46,8 +47,9 @@ def _rounds(plan: Plan, population: Population, state: State, streams: Streams) 
         present: Present = yield Census(round=0, model=state.model, buffers=state.buffers)
         begin_members(population, state, present.members)
         people = admitted(population, state)
-        measured = yield from _measure(plan, people, state)
-        yield _with_state(empty_record(0, people, measured), state)
+        measured = yield from _measure(plan, people, state, streams)
+        events = () if plan.assignment is None else equal_starts(plan, state)
+        yield _with_state(empty_record(0, people, measured, events=events), state)
     while state.round < plan.rounds:
         present = yield Census(round=state.round + 1, model=state.model, buffers=state.buffers)
         view = _view(plan, population, state, streams, present)
@@ -104,18 +106,29 @@ def _client_round(plan: Plan, population: Population, view: View, state: State, 
     choice: Choice = yield from meter.watch(reusing(choosing, kept.trained), sizes)
     events += remember(state, "selection", choice.memory)
     trained = choice.trained if choice.trained is not None else kept.trained
+    step = _one_model if plan.assignment is None else several_models
+    collected = yield from step(ask, choice, trained, meter, len(up) > 0)
+    collected.kept = None if len(kept.clients) == len(pool) else kept.clients
+    collected.metrics = kept.metrics | collected.metrics
+    state.round = view.round
+    measured = yield from _measure(plan, view.population, state, view.streams)
+    collected.events = (*events, *events_of(plan, up, choice, collected))
+    return round_record(plan, view, up, choice, collected, measured, meter.costs(plan.sent_bytes(state.model)))
+
+
+def _one_model(ask: Asker, choice: Choice, trained: Trained | None, meter: Meter, anyone_up: bool) -> Steps[Collected]:
+    """Have the cohort train the model, and move it; a step that is not finite is dropped."""
+    plan, view, state = ask.plan, ask.view, ask.state
     before = begin(state)
-    collected = yield from collect_updates(plan, _with(view, state.local), choice, state, trained)
-    metrics = yield from meter.watch(_advance(plan, view, state, collected, ask, len(up) > 0), sizes)
+    collected = yield from collect_updates(plan, view, choice, state, trained)
+    plain = replace(view, memory={}) if view.memory else view
+    metrics = yield from meter.watch(advance(plan, plain, state, collected, ask, anyone_up), view.population.sizes)
     wrong = commit(state, before)
     if wrong is not None:
         collected.drop(dropped(wrong, collected.answer))
-    collected.kept = None if len(kept.clients) == len(pool) else kept.clients
-    collected.metrics |= kept.metrics | (metrics if wrong is None else {})
-    state.round = view.round
-    measured = yield from _measure(plan, view.population, state)
-    collected.events, collected.step_kept = (*events, *events_of(plan, up, choice, collected)), wrong is None
-    return round_record(plan, view, up, choice, collected, measured, meter.costs(plan.sent_bytes(state.model)))
+    collected.metrics |= metrics if wrong is None else {}
+    collected.step_kept = wrong is None
+    return collected
 
 
 def _server_round(plan: Plan, population: Population, view: View, state: State, present: Present) -> Steps[Record]:
@@ -135,7 +148,7 @@ def _server_round(plan: Plan, population: Population, view: View, state: State, 
     if wrong is not None:
         what = f"server round: its step was dropped ({wrong})"
     state.round = view.round
-    measured = yield from _measure(plan, view.population, state)
+    measured = yield from _measure(plan, view.population, state, view.streams)
     seen = int(order.steps[0]) * (solver.batch_size or view.population.server_size)
     return empty_record(
         view.round,
@@ -148,86 +161,11 @@ def _server_round(plan: Plan, population: Population, view: View, state: State, 
     )
 
 
-def _advance(
-    plan: Plan, view: View, state: State, collected: Collected, ask: Asker, anyone_up: bool
-) -> Steps[dict[str, float]]:
-    """Combine the updates and move the model; without updates it stays as it is, unless the aggregation steps alone.
-
-    Returns the rules' metrics.
-    """
-    answer = collected.answer if collected.answer is not None else _of_nobody(plan, view, anyone_up)
-    if answer is None:
-        return {}
-    state.last_losses = _updated(state.last_losses, answer)
-    observe = plan.traits.local.observe
-    if observe is not None and len(collected.facts):
-        share = collected.facts.weights * collected.facts.multiplicity
-        loss = float((share * answer.loss).sum() / share.sum())
-        state.local = {**state.local, **observe(state.local, view, loss)}
-    combined: Combined = yield from _combine(plan, view, state, collected, answer, ask)
-    collected.coefficients, collected.reused_weights = combined.coefficients, combined.reused
-    age = {} if collected.staleness is None else {"staleness": float(collected.staleness.mean())}
-    moved = move(plan, state, combined, collected.facts, _square_norms(plan, collected, answer))
-    if moved is None:
-        return age | combined.metrics
-    state.buffers = answer.buffers if answer.buffers is not None else state.buffers
-    metrics = age | combined.metrics | moved.metrics
-    if plan.local.client_state is not None:  # clients' rows are remembered beside what the aggregation keeps
-        rows = (view.population.num_clients + 1) * state.model.numel() * state.model.element_size()
-        metrics["memory_bytes"] = metrics.get("memory_bytes", 0.0) + float(rows)
-    if view.round <= FIRST_ROUNDS:
-        norms = norms_of(answer.delta, answer.square_norms)
-        metrics |= first_norms(combined.direction, collected.facts.multiplicity, norms)
-    return metrics
-
-
-def _updated(last_losses: Floats, answer: Trained) -> Floats:
-    """Return the last loss heard from each client, after this answer."""
-    losses = last_losses.copy()
-    losses[answer.clients] = answer.loss
-    return losses
-
-
-def _square_norms(plan: Plan, collected: Collected, answer: Trained) -> Any:
-    """Return ‖Δ_i‖² of the updates, where the server rule wants them."""
-    if not plan.server.wants_norms or answer.square_norms is not None:
-        return answer.square_norms
-    return None if answer.delta is None else answer.delta.double().square().sum(1).cpu().numpy()
-
-
-def _of_nobody(plan: Plan, view: View, anyone_up: bool) -> Trained | None:
-    """Return an answer with no rows, for an aggregation that steps although no update came."""
-    steps_without_answers = plan.traits.aggregation.steps_without_answers
-    if steps_without_answers is None or not steps_without_answers(anyone_up):
-        return None
-    rows, none = view.model.new_zeros(0, view.model.numel()), np.zeros(0, dtype=np.int64)
-    return Trained(clients=none, steps=none, loss=np.zeros(0), finite=np.zeros(0, dtype=bool), delta=rows)
-
-
-def _combine(
-    plan: Plan, view: View, state: State, collected: Collected, answer: Trained, ask: Asker
-) -> Steps[Combined]:
-    combine = plan.traits.aggregation.combine
-    if combine is not None:
-        delta = cast(Tensor, answer.delta)
-        if plan.asynchrony is not None and collected.staleness is not None:
-            delta = delta * delta.new_tensor(plan.asynchrony.weight(collected.staleness))[:, None]
-        rows = Rows(collected.facts, delta, answer.extra, answer.loss)
-        combined: Combined = yield from settle(combine(rows, state.aggregation, view, ask))
-        return combined
-    assert collected.coefficients is not None
-    direction = answer.reduced
-    if direction is None:  # rows were asked for, or the world leaves the sum to us
-        delta = cast(Tensor, answer.delta)
-        direction = delta.new_tensor(collected.coefficients) @ delta
-    if collected.parts is not None:  # a parameter is averaged over the clients that trained it
-        direction = direction * collected.parts.balance(collected.facts.clients, collected.coefficients).to(direction)
-    return Combined(direction=direction, coefficients=collected.coefficients, memory=state.aggregation)
-
-
-def _measure(plan: Plan, population: Population, state: State) -> Steps[Evaluated | None]:
+def _measure(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[Evaluated | None]:
     if not plan.evaluate.is_due(state.round, plan.rounds):
         return None
+    if plan.assignment is not None:
+        return (yield from measure_models(plan, population, state, streams))
     measured: Evaluated = yield Evaluate(
         round=state.round,
         model=state.model if state.measured is None else state.measured,

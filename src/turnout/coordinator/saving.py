@@ -15,7 +15,8 @@ from turnout.untrusted_input import MAX_COUNT, count_of
 
 MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
 OWN_TABLE = "world.store personal "  # begins the name of a table that may hold a part of the model, or one number
-PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "jobs", "world")
+OPTIONAL = ("measured", "models", "measured_models")  # tensors that a state may have beside its model
+PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "assignment", "jobs", "world")
 
 
 def saved(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -23,8 +24,9 @@ def saved(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {"model": state.model, "last_losses": torch.from_numpy(state.last_losses)}
     if state.buffers is not None:
         tensors["buffers"] = state.buffers
-    if state.measured is not None:
-        tensors["measured"] = state.measured
+    for name in OPTIONAL:
+        if (value := getattr(state, name)) is not None:
+            tensors[name] = value
     kinds: dict[str, Any] = {}
     for part in PARTS:
         for name, value in getattr(state, part).items():
@@ -51,11 +53,20 @@ def restored(tensors: dict[str, Tensor], rest: dict[str, Any], start: State) -> 
         model=model,
         buffers=None if start.buffers is None else _finite("buffers", tensors["buffers"], start.buffers),
         measured=_finite("measured", tensors["measured"], start.model) if "measured" in tensors else None,
+        models=None if start.models is None else _finite("models", tensors["models"], start.models),
+        measured_models=_measured_models(tensors, start),
         round=count_of(rest["round"], "round"),
         restart=count_of(rest["restart"], "restart"),
         last_losses=losses.cpu().numpy().copy(),
         **parts,
     )
+
+
+def _measured_models(tensors: dict[str, Tensor], start: State) -> Tensor | None:
+    """Return what is measured of several models, where it is not the models themselves."""
+    if start.models is None or "measured_models" not in tensors:
+        return None
+    return _finite("measured_models", tensors["measured_models"], start.models)
 
 
 def _fitting(name: str, value: Tensor, like: Tensor) -> Tensor:

@@ -363,7 +363,8 @@ def _probed(request: Probe, answer: Any, findings: Findings) -> Probed:
         bad = ~np.isfinite(loss)
         least = float(loss[~bad].min()) if not bad.all() else 0.0
         findings.refused |= _marked(request.clients[bad], "the loss is not a number")
-        return Probed(clients=request.clients, loss=np.where(bad, least, loss), samples=_samples(answer))
+        loss = np.where(bad, least, loss)
+        return Probed(clients=request.clients, loss=loss, samples=_samples(answer), unusable=bad)
     shape = (count, request.model.numel())
     rows = answer.gradient if fits and _is_like(answer.gradient, shape, request.model) else None
     if rows is None:

@@ -25,6 +25,7 @@ SIMULATED = {
     "attack": "a deployment does not attack itself",
     "personal": "devices do not train models of their own yet",
     "width": "devices train the whole model",
+    "assignment": "devices are sent one model, the same for all",
 }
 STAND_IN = 'data={use="turnout.world.deployment.device_samples:OnDevices"}'
 CLOCK = 'fleet.clock={use="turnout.world.deployment.real_fleet:WallClock"}'

@@ -28,7 +28,7 @@ Reference: Fourati, Kharrat, Aggarwal, Alouini, Canini. FilFL: client filtering.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -107,6 +107,7 @@ class UpdateSums:
 class Greedy:
     """Greedy client filtering."""
 
+    needs_one_model: ClassVar[bool] = True
     # how a client is accepted (χ in the paper): "deterministic" if a > b, "randomised" with probability a⁺/(a⁺+b⁺)
     mode: Literal["deterministic", "randomised"] = "deterministic"
     every: Count = 5  # number of rounds h between two searches, 1 or more; 5 is usual

@@ -10,7 +10,7 @@ Reduces to: no filter when factor is infinite.
 Reference: none needed.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from turnout.settings import Range, rule
 class UpdateNorm:
     """Keep clients whose update norm is not much larger than the median."""
 
+    needs_one_model: ClassVar[bool] = True
     # largest allowed ratio of an update norm to the median norm, 1 or more; 3 is usual, and infinity keeps every client
     factor: Annotated[float, Range(least=1)] = 3.0
 

@@ -186,7 +186,7 @@ def decode_counts(blob: bytes, most: int = MOST_CLIENTS) -> Ids:
         return counts.astype(np.int64)
 
 
-def encode_floats(values: Floats | None) -> bytes | None:
+def encode_floats(values: Floats | Ids | None) -> bytes | None:
     """Return numbers as bytes; None stays None."""
     return None if values is None else pack(0, np.asarray(values, dtype="<f8").tobytes())
 

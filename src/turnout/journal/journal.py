@@ -344,6 +344,7 @@ def _row(run: int, record: Record, wall_seconds: float) -> tuple[Any, ...]:
         encode_floats(record.client_accuracy),
         encode_floats(record.client_loss),
         encode_measures(record.personal),
+        encode_floats(record.assignment),
     )
 
 

@@ -156,7 +156,7 @@ class Loaded:
             yield from read_clients(journal, arm, seed, self._last_round(arm, seed))
 
     def round_by_client(self, column: ByClient, arm: str, seed: int) -> Iterator[tuple[int, Floats]]:
-        """Yield (round, accuracy or loss by client) of each round of a run that evaluated every client, in order."""
+        """Yield (round, a number by client) of each round of a run that has this column, in order."""
         with _reading(self.source) as journal:
             yield from read_by_client(journal, column, arm, seed, self._last_round(arm, seed))
 

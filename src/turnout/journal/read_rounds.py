@@ -7,7 +7,8 @@ from turnout.array_types import Floats
 from turnout.journal.codec import decode_floats
 from turnout.journal.journal import Journal
 
-ByClient = Literal["client_accuracy", "client_loss"]  # what is measured on each client's own hold-out
+# what is measured on each client's own hold-out; and which model it trained in the round, −1 for a client not asked
+ByClient = Literal["client_accuracy", "client_loss", "assignment"]
 OF_RUN = "FROM round JOIN run ON run.id = round.run WHERE arm = ? AND seed = ? AND round <= ?"
 
 
@@ -51,7 +52,7 @@ def read_summaries(journal: Journal, after: int) -> list[RoundSummary]:
 def read_by_client(
     journal: Journal, column: ByClient, arm: str, seed: int, last_round: int
 ) -> Iterator[tuple[int, Floats]]:
-    """Yield (round, a number by client) of each round up to the last one that evaluated every client, in order."""
+    """Yield (round, a number by client) of each round up to the last one that has this column, in order."""
     query = f"SELECT round, {column}, num_clients {OF_RUN} AND {column} IS NOT NULL ORDER BY round"
     for round, blob, num_clients in journal.read(query, (arm, seed, last_round)):
         yield round, decode_floats(blob, num_clients)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from turnout.errors import JournalError
 
 FILE = "journal.sqlite"
-VERSION = 8
+VERSION = 9
 
 TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);
@@ -65,11 +65,12 @@ CREATE TABLE round (
     client_accuracy BLOB,
     client_loss BLOB,
     personal BLOB,
+    assignment BLOB,
     checksum BLOB NOT NULL,
     PRIMARY KEY (run, round)
 );
 """
-ROUND_COLUMNS = 28
+ROUND_COLUMNS = 29
 
 
 def check_version(database: sqlite3.Connection, where: str) -> None:

@@ -57,6 +57,7 @@ class DivFL:
     """Clients whose gradients represent those of all available clients."""
 
     knows_inclusion_prob: ClassVar[bool] = False
+    needs_one_model: ClassVar[bool] = True
     cohort_size: Clients  # cohort size K, 1 or more; 10 to 100 is usual
     # greedy algorithm: "naive" evaluates all clients in every pick, "lazy" finds the same cohort faster, "stochastic"
     # evaluates a random part of the clients

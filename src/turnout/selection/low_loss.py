@@ -45,6 +45,11 @@ class LowLoss:
         check_pool("LowLoss", self.cohort_size, self.pool_size)
         check_estimate("LowLoss", self.estimate, self.batch_size)
 
+    @property
+    def needs_one_model(self) -> bool:
+        """Whether clients are asked for their loss at the round's model."""
+        return self.estimate != "last"
+
     def choose(self, pool: Ids, view: View, ask: Ask) -> Steps[Choice]:
         """Return the K candidates with the smallest loss; no request is sent if all candidates are needed."""
         candidate_ids = candidates(pool, self.pool_size, view)

@@ -79,6 +79,7 @@ class Optimal:
 
     is_biased_to_large_updates: ClassVar[bool] = True
     trains_clients: ClassVar[bool] = True
+    needs_one_model: ClassVar[bool] = True
     cohort_size: Clients  # expected number m of clients that send their update, 1 to pool_size
     pool_size: Clients  # number n of clients that train, cohort_size or more; two to ten times the cohort is usual
     # how q_i is computed: "exact" by the closed form, "iterative" by an approximation that needs only sums over clients

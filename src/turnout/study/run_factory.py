@@ -128,10 +128,27 @@ class RunFactory:
         check_metrics(version, self._measurable[kind], federation)
         task = Task(federation=federation, module=start.module, loss=loss, kind=_kind_of(start, loss))
         buffers = None if start.buffers is None else start.buffers.clone()
-        state = State.start(start.model.clone(), population, buffers)
+        state = State.start(start.model.clone(), population, buffers, self._models(run_key, start, federation))
         streams = Streams(run_key.seed, run_key.arm)
         parts: dict[str, Any] = {"task": task, "plan": plan, "state": state, "population": population}
         return Run(index=index, streams=streams, world=self.world, **parts)
+
+    def _models(self, run_key: RunKey, start: InitialModel, federation: Federation) -> Tensor | None:
+        """Return the initial models of a plan with several, one row each; the first is the run's usual one."""
+        plan = self.versions[run_key.arm].plan
+        if plan.assignment is None:
+            return None
+        rows, streams = [start.model], Streams(run_key.seed)
+        for number in range(1, plan.assignment.num_models):
+            if plan.traits.assignment.initial == "equal":
+                rows.append(start.model)
+                continue
+            shape, outputs = federation.example_shape, num_outputs(federation)
+            made = build_module(
+                self.versions[run_key.arm].model, shape, outputs, streams.torch_generator("init", number)
+            )
+            rows.append(Layout.of(made).flatten(made).to(self.device))
+        return torch.stack(rows)
 
     def group_size(self, run_keys: Sequence[RunKey]) -> int:
         """Return how many runs can advance together without holding too much; `places` is one seed's."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from turnout.analysis.target import Target, target_of
 from turnout.analysis.until_clear import FEWEST, UntilClear
+from turnout.assignment.assigned import Assignment
 from turnout.attacks.attack import Attack
 from turnout.axes import PLAN_SECTIONS, STUDY_SECTIONS, default_rule
 from turnout.checkpoint import Checkpoint
@@ -103,6 +104,7 @@ class Study:
     server: Server = field(default_factory=default_rule("server"))
     personal: Personal | None = None  # None: clients keep nothing and use the shared model
     width: Width | None = None  # None: every client trains the whole model
+    assignment: Assignment | None = None  # None: there is one model for all clients
     assist: Assist | None = None  # None: the clients train in every round
     asynchrony: Asynchrony | None = None  # None: the server waits for every selected client
     attack: Attack | None = None  # None: no client is an attacker

@@ -73,6 +73,15 @@ class Dispatched:
     progress: Progress | None = None  # of everyone asked, where the server waits
     sequence: Ids | None = None
     most_at_work: int = 0
+    is_counted: bool = False  # whether the time that the server waits was added to the round's
+
+    def of(self, order: Order) -> "Dispatched":
+        """Return the part of it that an order for one model is; the whole order is all of it."""
+        if order.clients is self.order.clients:
+            return replace(self, order=order)
+        here = is_among(self.order.clients, order.clients)
+        late = None if self.timing is None else replace(self.timing, late=self.timing.late[here])
+        return replace(self, order=order, done=self.done[here], timing=late)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,12 +159,14 @@ class Simulation:
         assert work is not None
         if request.first is not None:
             return (yield from self._collect_first(work, request))
-        order = work.order
+        seconds = self._waited(work)
+        self.elapsed += 0.0 if work.is_counted else seconds  # not again for a part of it
+        work.is_counted, order = True, request.order
+        if work.order.by_model:
+            work = work.of(order)
         here = is_among(order.clients, request.clients) & (work.done > 0)
         clients, steps = order.clients[here], work.done[here]
-        seconds = self._waited(work)
         late = NOBODY if work.timing is None else order.clients[work.timing.late]
-        self.elapsed += seconds if len(request.clients) == len(order.clients) else 0.0  # not again for a part of it
         returned = {"clients": clients, "steps": steps, "rounds": np.full(len(clients), order.round)}
         known: dict[str, Any] = {**returned, "late": late, "seconds": seconds, "progress": work.progress}
         if not len(clients):

@@ -1,0 +1,99 @@
+"""What does not go together with several models: one predicate for each combination that is not defined."""
+
+from collections.abc import Callable
+
+from turnout.coordinator.plan import Plan
+from turnout.coordinator.predicates import Predicate
+from turnout.traits import Traits
+
+WITHIN_A_MODEL = (None, "mean", "ratio")  # weightings whose coefficients sum to one over any part of a cohort
+
+
+def _several(setting: str, condition: Callable[[Plan, Traits], bool], text: str) -> Predicate:
+    """Return a predicate on plans with several models."""
+    return Predicate(
+        "assignment", setting, lambda plan, traits: plan.assignment is not None and condition(plan, traits), text
+    )
+
+
+SEVERAL_MODELS = (
+    _several(
+        "filtering",
+        lambda plan, traits: traits.filtering.needs_one_model,
+        "{filtering} has clients train or score one model before it is known which model each trains. "
+        "Leave filtering out.",
+    ),
+    _several(
+        "selection.use",
+        lambda plan, traits: traits.selection.needs_one_model or traits.selection.trains_clients,
+        "{selection} compares clients by their losses, gradients or updates at one model, and each client has its own. "
+        'Set selection.use = "uniform", or selection.estimate = "last" where the rule has it.',
+    ),
+    _several(
+        "aggregation.use",
+        lambda plan, traits: traits.aggregation.needs_one_model,
+        "{aggregation} stores updates of one model, or compares them with the server's own update of it. "
+        'Set aggregation.use = "fedavg".',
+    ),
+    _several(
+        "aggregation.weighting",
+        lambda plan, traits: traits.aggregation.weighting not in WITHIN_A_MODEL or traits.aggregation.needs_everyone,
+        "the coefficients of {aggregation} sum to one over all clients, not over those of one model, so each step "
+        'would be too short. Set aggregation.use = "fedavg" with aggregation.weighting = "ratio" or "mean".',
+    ),
+    _several(
+        "aggregation.use",
+        lambda plan, traits: traits.aggregation.least_cohort_size > 1,
+        "{aggregation} tolerates a number of attackers in a cohort of {traits.aggregation.least_cohort_size} or more, "
+        "and how many clients train each model is not known. Set aggregation.use to median or trimmed-mean.",
+    ),
+    _several(
+        "aggregation.use",
+        lambda plan, traits: traits.aggregation.privacy is not None,
+        "which model a client trains reveals its data without noise, and the sum of {aggregation} is divided by a "
+        'fixed cohort size. Set aggregation.use = "fedavg".',
+    ),
+    _several(
+        "local.control",
+        lambda plan, traits: plan.local.client_state is not None,
+        "control variates are gradients of one model, and a client may train another one in the next round. "
+        'Set local.control = "none".',
+    ),
+    _several(
+        "local",
+        lambda plan, traits: bool(plan.local.keeps),
+        "solver state that clients keep belongs to the model they trained, and they may train another one in the next "
+        'round. Set local.momentum_reset = "round".',
+    ),
+    _several(
+        "local.effort",
+        lambda plan, traits: traits.local.observe is not None,
+        "an effort that depends on the loss follows the loss of one model. Set local.steps or local.epochs.",
+    ),
+    _several(
+        "width",
+        lambda plan, traits: plan.width is not None,
+        "{width} has clients train parts of one model, and each model would need parts of its own. Leave width out.",
+    ),
+    _several(
+        "personal",
+        lambda plan, traits: plan.personal is not None,
+        "{personal} keeps what clients train beside one shared model. Leave personal out.",
+    ),
+    _several(
+        "asynchrony",
+        lambda plan, traits: plan.asynchrony is not None,
+        "{asynchrony} collects updates of several rounds in one buffer for one model. Leave asynchrony out.",
+    ),
+    _several(
+        "assist",
+        lambda plan, traits: plan.assist is not None,
+        "in a server round the server trains one model on its own samples. Leave assist out.",
+    ),
+    _several(
+        "fleet.membership",
+        lambda plan, traits: plan.fleet.membership is not None,
+        "arrivals and departures change the weights of one objective, and each model has its own. "
+        "Leave fleet.membership out.",
+    ),
+)
