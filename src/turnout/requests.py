@@ -56,6 +56,7 @@ class Present:
     members: Ids | None  # ascending; None: everyone, always
     up: Ids  # of the members, ascending
     sim_seconds: float = 0.0  # time on the world's clock
+    seconds_per_step: Floats | None = None  # of every client's device, where a width rule needs it and the world knows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,14 @@ from turnout.array_types import Floats, Ids
 from turnout.ids import is_among
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Devices:
+    """How fast devices are, and how much work their models are; both by client id."""
+
+    seconds_per_step: Floats | None = None  # of the whole model; None: not asked for, or not known
+    step_costs: Floats | None = None  # work of a local step, relative to the whole model's; None: 1 for everyone
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Submodel:
     """A part of the model: some units of every hidden layer, and the parameters between them."""
