@@ -26,6 +26,7 @@ class Submodel:
     columns: Tensor  # positions of its parameters in the whole model's vector, in the order of its own vector
     step_cost: float  # multiply-adds of a local step, relative to a step of the whole model
     is_whole: bool  # nothing is left out
+    is_scaled: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

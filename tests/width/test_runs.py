@@ -45,6 +45,36 @@ def test_identity_every_rate_one_is_the_run_without_widths(rule: Any, aggregatio
     assert [record.costs for record in records] == [record.costs for record in plain_records]
 
 
+def test_identity_the_scaler_has_no_effect_at_rate_one() -> None:
+    plain, _ = width_run(mlp(), Nested(rates=(1.0,)))
+    scaled, _ = width_run(mlp(), Nested(rates=(1.0,), scaler=True))
+    assert torch.equal(plain.model, scaled.model)
+
+
+@pytest.mark.parametrize("engine", [Sequential(), Vectorised(block=2)], ids=["sequential", "vectorised"])
+def test_golden_the_scaler_divides_hidden_outputs_in_training(engine: Any) -> None:
+    """One full step of one client at rate 1/2 with hidden outputs times two, against plain autograd."""
+    task = mlp(hidden=(8,))
+    local, fleet = SGD(lr=0.1, steps=1), Fleet(availability=_Only(2))
+    final, records = width_run(
+        task, Nested(rates=(0.5,), scaler=True), rounds=1, local=local, fleet=fleet, engine=engine
+    )
+    first, head = (task.module[at] for at in (1, 3))
+    whole = (first.weight[:4], first.bias[:4], head.weight[:, :4], head.bias)
+    kept = [parameter.detach().clone().requires_grad_() for parameter in whole]
+    slab = task.federation.train.fetch(np.array([2]))
+    mine = slice(int(slab.starts[0]), int(slab.starts[0] + slab.sizes[0]))
+    x, y = slab.x[mine], slab.y[mine]
+    loss = torch.nn.functional.cross_entropy(torch.relu((x @ kept[0].T + kept[1]) / 0.5) @ kept[2].T + kept[3], y)
+    loss.backward()
+    moved = task.layout.views(final.model)
+    after = (moved["1.weight"][:4], moved["1.bias"][:4], moved["3.weight"][:, :4], moved["3.bias"])
+    for before, now in zip(kept, after, strict=True):
+        assert before.grad is not None
+        torch.testing.assert_close(now, before.detach() - 0.1 * before.grad)
+    assert records[-1].losses == pytest.approx([float(loss.detach())])
+
+
 def test_identity_rolling_without_rolling_is_nested() -> None:
     nested, _ = width_run(mlp(), Nested(rates=RATES))
     still, _ = width_run(mlp(), Rolling(rates=RATES, stride=0))

@@ -1,6 +1,7 @@
 """Which part of the model each client trains: the width rule's rates and units become submodels."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def _submodel(plan: Plan, slices: Slices, rate: float, client: int, view: View) 
                 f"{chosen.tolist()!r:.60} for client {client}. Change what its method units returns.",
                 setting="width",
             )
-    return slices.submodel(units)
+    return replace(slices.submodel(units), is_scaled=plan.traits.width.scaler)
 
 
 def _are_units(chosen: Ids, size: int) -> bool:

@@ -89,6 +89,7 @@ def _narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | N
         fit,
         model=fit.model if first.is_whole else fit.model[first.columns],
         cut=None if first.is_whole else first.sizes,
+        scaled=first.is_scaled,
         clients=clients,
         steps=fit.steps[places],
         settings={name: values[places] for name, values in fit.settings.items()},
