@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+import turnout as to
 from tests.support.width_runs import LOCAL, TASKS, masked_output, mlp, slices_of, width_run
 from turnout.aggregation import FedAvg, FedNova, FedVARP, Krum, Median
+from turnout.analysis.audit import audit
 from turnout.asynchrony import FedBuff
 from turnout.attacks import LabelFlip, SignFlip
 from turnout.coordinator import Trust
 from turnout.coordinator.saving import restored, saved
 from turnout.engine import Sequential
 from turnout.engine.vectorised.engine import Vectorised
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, JournalError
 from turnout.filtering import Greedy
 from turnout.fleet import Bernoulli, Deadline, Fleet
 from turnout.local import SGD, Adam
@@ -233,6 +235,27 @@ def test_golden_narrow_parts_of_the_model_are_measured_by_themselves(rule: Any) 
         assert records[-1].metrics[f"loss_at_width_{rate:g}"] == pytest.approx(float(loss))
     assert "loss_at_width_1" not in records[-1].metrics
     assert not any("width" in name for name in width_run(task, Rolling(rates=RATES))[1][-1].metrics)
+
+
+def test_error_an_audit_of_different_widths_says_why_there_is_none() -> None:
+    study = to.Study(
+        data={"use": "digits", "clients": 5},
+        model={"use": "mlp", "hidden": [8]},
+        local={"lr": 0.1, "steps": 2, "batch_size": 8},
+        rounds=2,
+        arms=[to.arm("whole"), to.arm("narrow", width={"use": "nested", "rates": [1.0, 0.5]})],
+    )
+    loaded = study.run(progress=False).loaded
+    assert audit(loaded, "whole", 0).num_clients == 5
+    with pytest.raises(JournalError, match="clients of arm 'narrow' train models of different widths"):
+        audit(loaded, "narrow", 0)
+
+
+def test_error_a_model_without_hidden_units_is_refused_before_the_first_round() -> None:
+    local, width = {"lr": 0.1, "steps": 2}, {"use": "nested", "rates": [0.5]}
+    study = to.Study(data={"use": "digits", "clients": 5}, model="softmax", local=local, rounds=1, width=width)
+    with pytest.raises(ConfigError, match="width needs a model that can be cut; Sequential cannot: it has no hidden"):
+        study.run(progress=False)
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
