@@ -16,7 +16,7 @@ study = to.Study(
         to.arm("FjORD by speed", **to.algorithms.fjord(rates=(1.0, 0.5, 0.125), assign="by-speed")),
         to.arm("Federated Dropout, half", **to.algorithms.federated_dropout(rates=(0.5,))),
     ],
-    rounds=30,
+    rounds=20,
     seeds=3,
 )
 

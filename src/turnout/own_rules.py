@@ -106,7 +106,7 @@ class PersonalDefaults:
 class WidthDefaults:
     """A width rule with only `units`."""
 
-    def rates_of(self, clients: Ids, view: View, speeds: Any) -> Floats:
+    def rates_of(self, clients: Ids, view: View) -> Floats:
         """Return rate 1: which units a client trains is for `units` to say."""
         return np.ones(len(clients))
 

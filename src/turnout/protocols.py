@@ -63,7 +63,7 @@ class View:
     restart: int = 0  # the round after which learning-rate schedules count again
     sim_seconds: float = 0.0  # simulated time at the start of the round
     table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take
-    step_costs: Floats | None = None  # by client id: work of a step, relative to the whole model's; None: 1
+    devices: Any = None  # a submodels.Devices, where clients train models of different widths
 
     @property
     def weights(self) -> Floats:

@@ -56,6 +56,7 @@ class Present:
     members: Ids | None  # ascending; None: everyone, always
     up: Ids  # of the members, ascending
     sim_seconds: float = 0.0  # time on the world's clock
+    seconds_per_step: Floats | None = None  # of every client's device, where a width rule needs it and the world knows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +213,7 @@ class Fit:
     into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
     cut: tuple[int, ...] | None = None  # train a slice with so many units in each group of units; None: the whole model
+    scaled: bool = False  # with `cut`: outputs of cut layers are divided by the share of units that is there
     own_models: bool = False  # `starts` are what clients were sent: a proximal term pulls towards the client's own
     first_step: int = 0  # local steps that clients did before in this round: their mini-batches go on from there
 

@@ -10,6 +10,14 @@ from turnout.array_types import Floats, Ids
 from turnout.ids import is_among
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Devices:
+    """How fast devices are, and how much work their models are; both by client id."""
+
+    seconds_per_step: Floats | None = None  # of the whole model; None: not asked for, or not known
+    step_costs: Floats | None = None  # work of a local step, relative to the whole model's; None: 1 for everyone
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Submodel:
     """A part of the model: some units of every hidden layer, and the parameters between them."""
@@ -18,6 +26,7 @@ class Submodel:
     columns: Tensor  # positions of its parameters in the whole model's vector, in the order of its own vector
     step_cost: float  # multiply-adds of a local step, relative to a step of the whole model
     is_whole: bool  # nothing is left out
+    is_scaled: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -143,6 +143,7 @@ class WidthTraits:
     usable_rates: tuple[float, ...] = ()  # rates below 1 whose part of the model is used, and measured, by itself
     is_per_client: bool = True  # the units depend on the client, not only on its rate and the round
     needs_speed: bool = False  # rates follow from the speed of devices
+    scaler: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
     # (clients, rates, steps, view) → the rate of each client at each local step, up to its own; None: its own at all
     step_rates: Callable[[Ids, Floats, int, View], Floats] | None = None
     population_problems: PopulationCheck | None = None

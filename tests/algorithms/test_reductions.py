@@ -122,7 +122,7 @@ CASES: dict[str, tuple[Sections, Sections, Sections]] = {  # by name: an algorit
     "federated dropout at rate 1": (named("federated-dropout", rates=(1.0,)), FEDAVG, {**SOME, **HIDDEN}),
     "fedrolex whose window does not move": (
         named("fedrolex", rates=(1.0, 0.5), stride=0),
-        named("heterofl", rates=(1.0, 0.5)),
+        named("heterofl", rates=(1.0, 0.5), scaler=False),
         {**SOME, **HIDDEN},
     ),
     "norm clipping that clips nothing": (named("norm-clipping", clip_norm=1e6), FEDAVG, SOME),

@@ -1,5 +1,6 @@
 """Which client has which rate, and which units a rate means."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.array_types import Floats, Ids
 from turnout.catalogue import catalogue
 from turnout.errors import ConfigError
 from turnout.protocols import Population, View
 from turnout.streams import Streams
+from turnout.submodels import Devices
 from turnout.width import Nested, Ordered, Random, Rolling
 from turnout.width.rates import count_of, in_shares
 
@@ -58,33 +59,32 @@ def test_golden_shares_are_dealt_out_in_order() -> None:
 @pytest.mark.parametrize("shares", [None, (0.5, 0.25, 0.25)])
 def test_property_fixed_rates_have_exact_shares_and_never_change(shares: Any) -> None:
     rule, everyone = Nested(rates=RATES, shares=shares), np.arange(12)
-    first = rule.rates_of(everyone, view(1), None)
+    first = rule.rates_of(everyone, view(1))
     counts = [int((first == rate).sum()) for rate in RATES]
     assert counts == ([4, 4, 4] if shares is None else [6, 3, 3])
-    assert np.array_equal(first, rule.rates_of(everyone, view(7), None))
-    assert np.array_equal(first[[2, 5]], rule.rates_of(np.array([2, 5]), view(3), None))
+    assert np.array_equal(first, rule.rates_of(everyone, view(7)))
+    assert np.array_equal(first[[2, 5]], rule.rates_of(np.array([2, 5]), view(3)))
 
 
 def test_property_drawn_rates_change_with_the_round_and_follow_their_shares() -> None:
     rule, everyone = Nested(rates=(1.0, 0.5), shares=(0.25, 0.75), assign="drawn"), np.arange(2000)
     many = view(1, clients=2000)
-    first, second = rule.rates_of(everyone, many, None), rule.rates_of(everyone, view(2, clients=2000), None)
+    first, second = rule.rates_of(everyone, many), rule.rates_of(everyone, view(2, clients=2000))
     assert not np.array_equal(first, second)
     assert abs((first == 1.0).mean() - 0.25) < 0.05
-    assert np.array_equal(first[:10], rule.rates_of(np.arange(10), many, None))
+    assert np.array_equal(first[:10], rule.rates_of(np.arange(10), many))
 
 
 def test_golden_the_fastest_devices_have_the_largest_rates() -> None:
-    def seconds(clients: Ids) -> Floats:
-        return np.array([3.0, 1.0, 2.0, 6.0, 5.0, 4.0])[clients]
-
+    devices = Devices(seconds_per_step=np.array([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]))
     rule = Nested(rates=(0.25, 1.0, 0.5), assign="by-speed")
-    assert rule.rates_of(np.arange(6), view(clients=6), seconds).tolist() == [0.5, 1.0, 1.0, 0.25, 0.25, 0.5]
+    rates = rule.rates_of(np.arange(6), replace(view(clients=6), devices=devices))
+    assert rates.tolist() == [0.5, 1.0, 1.0, 0.25, 0.25, 0.5]
 
 
 def test_golden_listed_rates_are_the_clients_own() -> None:
     rule = Nested(rates=(0.5, 1.0, 0.25), assign="listed")
-    assert rule.rates_of(np.array([0, 2]), view(clients=3), None).tolist() == [0.5, 0.25]
+    assert rule.rates_of(np.array([0, 2]), view(clients=3)).tolist() == [0.5, 0.25]
 
 
 def test_identity_a_window_that_stands_still_is_nested() -> None:

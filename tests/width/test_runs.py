@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+import turnout as to
 from tests.support.width_runs import LOCAL, TASKS, masked_output, mlp, slices_of, width_run
 from turnout.aggregation import FedAvg, FedNova, FedVARP, Krum, Median
+from turnout.analysis.audit import audit
 from turnout.asynchrony import FedBuff
 from turnout.attacks import LabelFlip, SignFlip
 from turnout.coordinator import Trust
 from turnout.coordinator.saving import restored, saved
 from turnout.engine import Sequential
 from turnout.engine.vectorised.engine import Vectorised
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, JournalError
 from turnout.filtering import Greedy
 from turnout.fleet import Bernoulli, Deadline, Fleet
 from turnout.local import SGD, Adam
@@ -43,6 +45,36 @@ def test_identity_every_rate_one_is_the_run_without_widths(rule: Any, aggregatio
     whole, records = width_run(mlp(), rule(rates=(1.0,)), **more)
     assert torch.equal(plain.model, whole.model)
     assert [record.costs for record in records] == [record.costs for record in plain_records]
+
+
+def test_identity_the_scaler_has_no_effect_at_rate_one() -> None:
+    plain, _ = width_run(mlp(), Nested(rates=(1.0,)))
+    scaled, _ = width_run(mlp(), Nested(rates=(1.0,), scaler=True))
+    assert torch.equal(plain.model, scaled.model)
+
+
+@pytest.mark.parametrize("engine", [Sequential(), Vectorised(block=2)], ids=["sequential", "vectorised"])
+def test_golden_the_scaler_divides_hidden_outputs_in_training(engine: Any) -> None:
+    """One full step of one client at rate 1/2 with hidden outputs times two, against plain autograd."""
+    task = mlp(hidden=(8,))
+    local, fleet = SGD(lr=0.1, steps=1), Fleet(availability=_Only(2))
+    final, records = width_run(
+        task, Nested(rates=(0.5,), scaler=True), rounds=1, local=local, fleet=fleet, engine=engine
+    )
+    first, head = (task.module[at] for at in (1, 3))
+    whole = (first.weight[:4], first.bias[:4], head.weight[:, :4], head.bias)
+    kept = [parameter.detach().clone().requires_grad_() for parameter in whole]
+    slab = task.federation.train.fetch(np.array([2]))
+    mine = slice(int(slab.starts[0]), int(slab.starts[0] + slab.sizes[0]))
+    x, y = slab.x[mine], slab.y[mine]
+    loss = torch.nn.functional.cross_entropy(torch.relu((x @ kept[0].T + kept[1]) / 0.5) @ kept[2].T + kept[3], y)
+    loss.backward()
+    moved = task.layout.views(final.model)
+    after = (moved["1.weight"][:4], moved["1.bias"][:4], moved["3.weight"][:, :4], moved["3.bias"])
+    for before, now in zip(kept, after, strict=True):
+        assert before.grad is not None
+        torch.testing.assert_close(now, before.detach() - 0.1 * before.grad)
+    assert records[-1].losses == pytest.approx([float(loss.detach())])
 
 
 def test_identity_rolling_without_rolling_is_nested() -> None:
@@ -203,6 +235,27 @@ def test_golden_narrow_parts_of_the_model_are_measured_by_themselves(rule: Any) 
         assert records[-1].metrics[f"loss_at_width_{rate:g}"] == pytest.approx(float(loss))
     assert "loss_at_width_1" not in records[-1].metrics
     assert not any("width" in name for name in width_run(task, Rolling(rates=RATES))[1][-1].metrics)
+
+
+def test_error_an_audit_of_different_widths_says_why_there_is_none() -> None:
+    study = to.Study(
+        data={"use": "digits", "clients": 5},
+        model={"use": "mlp", "hidden": [8]},
+        local={"lr": 0.1, "steps": 2, "batch_size": 8},
+        rounds=2,
+        arms=[to.arm("whole"), to.arm("narrow", width={"use": "nested", "rates": [1.0, 0.5]})],
+    )
+    loaded = study.run(progress=False).loaded
+    assert audit(loaded, "whole", 0).num_clients == 5
+    with pytest.raises(JournalError, match="clients of arm 'narrow' train models of different widths"):
+        audit(loaded, "narrow", 0)
+
+
+def test_error_a_model_without_hidden_units_is_refused_before_the_first_round() -> None:
+    local, width = {"lr": 0.1, "steps": 2}, {"use": "nested", "rates": [0.5]}
+    study = to.Study(data={"use": "digits", "clients": 5}, model="softmax", local=local, rounds=1, width=width)
+    with pytest.raises(ConfigError, match="width needs a model that can be cut; Sequential cannot: it has no hidden"):
+        study.run(progress=False)
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {

@@ -13,7 +13,7 @@ Choice per axis:
     width        rolling
     aggregation  fedavg
 
-Reduces to: HeteroFL when the window does not move.
+Reduces to: HeteroFL without its scaler when the window does not move.
 When to use it: when few or no devices can train the whole model.
 Reference: Alam, Liu, Yan, Zhang. NeurIPS 2022. arXiv:2212.01548.
 """
@@ -41,8 +41,7 @@ def fedrolex(
 
     Args:
         rates: rates r of the clients, above 0 and at most 1: the share of the units of a layer that a client trains.
-        assign: which client has which rate: "fixed" by chance and for good, "drawn" anew in every round, "by-speed" of
-            its device, "listed" one rate for each client.
+        assign: who has which rate: "fixed" for good, "drawn" each round, "by-speed" of devices, "listed" one for each.
         stride: units by which the window moves on in each round, 0 or more, usually 1.
         weighting: weights of the clients' updates: "mean" counts clients alike, "ratio" counts their samples.
     """

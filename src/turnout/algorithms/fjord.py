@@ -42,8 +42,7 @@ def fjord(
 
     Args:
         rates: rates r of the clients, above 0 and at most 1: the share of the units of a layer that a client trains.
-        assign: which client has which rate: "fixed" by chance and for good, "drawn" anew in every round, "by-speed" of
-            its device, "listed" one rate for each client.
+        assign: who has which rate: "fixed" for good, "drawn" each round, "by-speed" of devices, "listed" one for each.
         weighting: weights of the clients' updates: "mean" counts clients alike, "ratio" counts their samples.
     """
     return {

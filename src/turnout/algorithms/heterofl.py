@@ -6,7 +6,8 @@ keeps one model for all.
 Round:
     S_t ← K clients of those available, client i with rate r_i
     for each client i in S_t, in parallel:
-        x_i ← the parameters of x between the first ⌈r_i d_l⌉ units of each hidden layer l;  trains locally
+        x_i ← the parameters of x between the first ⌈r_i d_l⌉ units of each hidden layer l;  trains locally,
+            and the outputs of these units are divided by their share
         Δ_i ← x − x_i there, and m_ij ← 1 where client i has parameter j
     x_j ← x_j − Σ_i w_i m_ij Δ_ij / Σ_i w_i m_ij for every j that a client trained
 
@@ -36,17 +37,18 @@ def heterofl(
     *,
     rates: tuple[PositiveShare, ...],
     assign: Assignment = "fixed",
+    scaler: bool = True,
     weighting: Weighting = "mean",
 ) -> Sections:
     """Return the sections of HeteroFL.
 
     Args:
         rates: rates r of the clients, above 0 and at most 1: the share of the units of a layer that a client trains.
-        assign: which client has which rate: "fixed" by chance and for good, "drawn" anew in every round, "by-speed" of
-            its device, "listed" one rate for each client.
+        assign: who has which rate: "fixed" for good, "drawn" each round, "by-speed" of devices, "listed" one for each.
+        scaler: whether the outputs of cut layers are divided by the share of their units that is there, in training.
         weighting: weights of the clients' updates: "mean" counts clients alike, "ratio" counts their samples.
     """
     return {
-        "width": {"use": "nested", "rates": rates, "assign": assign},
+        "width": {"use": "nested", "rates": rates, "assign": assign, "scaler": scaler},
         "aggregation": {"use": "fedavg", "weighting": weighting},
     }

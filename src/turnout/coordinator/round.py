@@ -31,6 +31,7 @@ from turnout.local import SGD
 from turnout.protocols import Choice, Kept, Memory, Population, View
 from turnout.requests import Census, Costs, Evaluate, Evaluated, Present, Record, Steps, Train, Trained
 from turnout.streams import SERVER, Streams
+from turnout.submodels import Devices
 
 
 def coordinate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
@@ -78,6 +79,7 @@ def _view(plan: Plan, population: Population, state: State, streams: Streams, pr
         restart=state.restart,
         sim_seconds=present.sim_seconds,
         table_budget=plan.memory.table_bytes,
+        devices=None if present.seconds_per_step is None else Devices(seconds_per_step=present.seconds_per_step),
     )
 
 

@@ -1,6 +1,7 @@
 """Which part of the model each client trains: the width rule's rates and units become submodels."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from turnout.errors import ConfigError
 from turnout.models.slices import Slices
 from turnout.protocols import View
 from turnout.submodels import Parts, Submodel
-from turnout.width.rates import Speeds, count_of
+from turnout.width.rates import count_of
 
 
 def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
@@ -19,7 +20,7 @@ def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
     if plan.width is None:
         return None
     slices = _slices_of(plan)
-    rates = plan.width.rates_of(clients, view, _speeds(plan, view))
+    rates = plan.width.rates_of(clients, view)
     submodels: dict[Any, tuple[int, Submodel]] = {}
 
     def number_of(rate: float, client: int) -> int:
@@ -80,14 +81,8 @@ def _submodel(plan: Plan, slices: Slices, rate: float, client: int, view: View) 
                 f"{chosen.tolist()!r:.60} for client {client}. Change what its method units returns.",
                 setting="width",
             )
-    return slices.submodel(units)
+    return replace(slices.submodel(units), is_scaled=plan.traits.width.scaler)
 
 
 def _are_units(chosen: Ids, size: int) -> bool:
     return bool((np.diff(chosen) > 0).all() and chosen[0] >= 0 and chosen[-1] < size)
-
-
-def _speeds(plan: Plan, view: View) -> Speeds:
-    """Return how to look up the seconds that clients take for a step, where the clock knows them."""
-    pace = plan.traits.clock.pace
-    return None if pace is None else lambda clients: np.asarray(pace(clients, 0, view).seconds_per_step)

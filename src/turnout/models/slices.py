@@ -36,7 +36,7 @@ class Slices:
     layout: Layout
     anatomy: Anatomy
     _known: dict[tuple[bytes, ...], Submodel] = field(default_factory=dict)
-    _modules: dict[tuple[int, ...], nn.Module] = field(default_factory=dict)  # by the number of units in each group
+    _modules: dict[tuple[tuple[int, ...], bool], nn.Module] = field(default_factory=dict)  # by the arguments of `cut`
 
     @classmethod
     def of(cls, module: nn.Module, sample: Tensor) -> "Slices":
@@ -65,22 +65,25 @@ class Slices:
             self._known[key] = Submodel(sizes, columns, cost, sizes == self.sizes)
         return self._known[key]
 
-    def cut(self, sizes: Sequence[int]) -> nn.Module:
+    def cut(self, sizes: Sequence[int], scaled: bool = False) -> nn.Module:
         """Return the module with so many units in each group, always the same; its parameters are of no use.
 
+        With `scaled`, the outputs of a cut layer are divided by the share of its units that is there, in training.
         Raises ConfigError where the module does not run with so few.
         """
-        key = tuple(sizes)
+        key = (tuple(sizes), scaled)
         if key not in self._modules:
-            self._modules[key] = self._new(key)
+            self._modules[key] = self._new(*key)
         return self._modules[key]
 
-    def _new(self, sizes: tuple[int, ...]) -> nn.Module:
+    def _new(self, sizes: tuple[int, ...], scaled: bool) -> nn.Module:
         units = [np.arange(size) for size in sizes]
         made = copy.deepcopy(self.module)
         try:
             for layer in self.anatomy.layers:
                 _replace(made, layer, *self._kept(layer, units))
+                if scaled and layer.group >= 0:
+                    _scale(made.get_submodule(layer.name), sizes[layer.group] / self.sizes[layer.group])
             with torch.no_grad():
                 whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
         except CannotCutError as error:
@@ -126,6 +129,38 @@ class Slices:
             outputs, inputs = self._kept(layer, units)
             total += layer.positions * _products(layer.module, len(outputs), len(inputs))
         return total
+
+
+class ScaledLinear(nn.Linear):
+    """A linear layer whose outputs are divided by the share of its units that is there, in training."""
+
+    share: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs."""
+        out = super().forward(x)
+        return out / self.share if self.training else out
+
+
+class ScaledConv2d(nn.Conv2d):
+    """A convolution whose outputs are divided by the share of its channels that is there, in training."""
+
+    share: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs."""
+        out = super().forward(x)
+        return out / self.share if self.training else out
+
+
+SCALED: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: ScaledLinear, nn.Conv2d: ScaledConv2d}
+
+
+def _scale(layer: nn.Module, share: float) -> None:
+    """Make a layer one whose outputs are scaled; layers of other types stay as they are."""
+    if type(layer) in SCALED:
+        layer.__class__ = SCALED[type(layer)]
+        layer.share = share  # type: ignore[assignment]
 
 
 def _refusal(module: nn.Module, reason: str) -> ConfigError:

@@ -33,19 +33,21 @@ class Run:
     streams: Streams
     population: Population
     world: World = simulate  # who answers the round
-    slices: dict[tuple[int, ...], Task] = field(default_factory=dict)  # tasks of narrower models, by their sizes
+    # tasks of narrower models, by their sizes and whether they are scaled
+    slices: dict[tuple[tuple[int, ...], bool], Task] = field(default_factory=dict)
 
     def question(self, request: EngineRequest) -> Question:
         """Return the request with the task that it is about: the run's own, or that of a narrower model."""
         cut = request.cut if isinstance(request, Fit | Evaluate) else None
         if cut is None:
             return self.task, request
-        if cut not in self.slices:
+        key = (cut, isinstance(request, Fit) and request.scaled)
+        if key not in self.slices:
             assert self.plan.slices is not None
-            module, kind = self.plan.slices.cut(cut), f"{self.task.kind} cut to {cut}"
+            module, kind = self.plan.slices.cut(*key), f"{self.task.kind} cut to {key}"
             federation, loss = self.task.federation, self.task.loss
-            self.slices[cut] = Task(federation=federation, module=module, loss=loss, kind=kind)
-        return self.slices[cut], request
+            self.slices[key] = Task(federation=federation, module=module, loss=loss, kind=kind)
+        return self.slices[key], request
 
 
 def drive(

@@ -4,10 +4,11 @@ Intuition: a small model is the corner of a larger one, so that all devices trai
 
     U_{i,l} = {0, …, ⌈r_i d_l⌉ − 1},    u_j = Σ_i c_i m_ij Δ_ij / Σ_i c_i m_ij    (0 where nobody trains j)
 
-m_ij is 1 where client i trains parameter j: where both units that it connects are in U_i.
+m_ij is 1 where client i trains parameter j: where both units that it connects are in U_i. With the scaler, the outputs
+of a layer with k of its d units are divided by k / d in training.
 
 Reduces to: FedAvg when every rate is 1.
-Differs from the paper: without its scaler and its masking of labels, and normalisation layers have no running
+Differs from the paper: without its masking of labels, the scaler is a choice, and normalisation layers have no running
 statistics (GroupNorm in place of static BatchNorm). The weights c_i are the aggregation's; the paper has c_i = 1.
 Reference: Diao, Ding, Tarokh. ICLR 2021. arXiv:2010.01264.
 """
@@ -25,6 +26,10 @@ from turnout.width.rates import Rates, count_of
 @rule("width")
 class Nested(Rates):
     """The first units of every hidden layer."""
+
+    # divide the outputs of cut linear and convolutional layers by the share of their units that is there, in training
+    # only: activations then are as large as in the whole model; usual in the paper, off here
+    scaler: bool = False
 
     is_per_client: ClassVar[bool] = False  # clients of one rate have the same units
 

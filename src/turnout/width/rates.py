@@ -1,6 +1,6 @@
 """What all width rules share: their settings, and which client has which rate."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import ceil
 from typing import Annotated, Literal, Protocol
 
@@ -11,14 +11,13 @@ from turnout.errors import ConfigError, Problem
 from turnout.protocols import Population, View
 from turnout.settings import PositiveShare, When, rule
 
-Speeds = Callable[[Ids], Floats] | None  # seconds that each of these clients takes for a local step; None: not known
 Assignment = Literal["fixed", "drawn", "by-speed", "listed"]
 
 
 class Width(Protocol):
     """How much of the model a client trains."""
 
-    def rates_of(self, clients: Ids, view: View, speeds: Speeds) -> Floats:
+    def rates_of(self, clients: Ids, view: View) -> Floats:
         """Return the rate of each of these clients in this round."""
         ...
 
@@ -83,7 +82,7 @@ class Rates:
                 "width.rates",
             )
 
-    def rates_of(self, clients: Ids, view: View, speeds: Speeds) -> Floats:
+    def rates_of(self, clients: Ids, view: View) -> Floats:
         """Return the rate of each of these clients in this round."""
         if self.assign == "listed":
             return np.array(self.rates)[clients]
@@ -94,9 +93,15 @@ class Rates:
             return np.array(self.rates)[np.searchsorted(limits[:-1], draw, side="right")]
         everyone = np.arange(view.population.num_clients)
         if self.assign == "by-speed":
-            assert speeds is not None
+            seconds = None if view.devices is None else view.devices.seconds_per_step
+            if seconds is None:
+                raise ConfigError(
+                    f'{type(self).__name__} with assign = "by-speed" needs to know how fast devices are, and nobody '
+                    'says it. Set fleet.clock, or width.assign to "fixed".',
+                    setting="width.assign",
+                )
             widest_first = sorted(zip(self.rates, shares, strict=True), reverse=True)
             rates, shares = tuple(r for r, _ in widest_first), tuple(s for _, s in widest_first)
-            return in_shares(np.argsort(speeds(everyone), kind="stable"), rates, shares)[clients]
+            return in_shares(np.argsort(seconds, kind="stable"), rates, shares)[clients]
         order = np.argsort(view.streams.uniforms("width", 0, everyone)[:, 0], kind="stable")
         return in_shares(order, self.rates, shares)[clients]

@@ -26,7 +26,7 @@ Reduces to: p̃ = p when every client takes part in every round, does the same w
 Reference: Wang, Liu, Liang, Joshi, Poor. NeurIPS 2020. arXiv:2007.07481 (Theorem 1: the surrogate objective).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,11 +96,12 @@ class RoundFacts:
 
 
 class NothingToAuditError(JournalError):
-    """A run whose model never moved, or whose journal does not say how much data each client holds."""
+    """A run whose model never moved or has no weight per client, or a journal without the clients' data sizes."""
 
 
 def client_weights(loaded: Loaded, arm: str, seed: int, *, since: int = 1) -> Weights:
     """Return the weights of a run's clients over its rounds from `since` on."""
+    _check_widths(loaded, arm, seed)
     sizes = client_facts(loaded, arm, seed).sizes
     found = summed_weights(round_facts(loaded, arm, seed, since), sizes)
     if found is None:
@@ -109,6 +110,16 @@ def client_weights(loaded: Loaded, arm: str, seed: int, *, since: int = 1) -> We
             f"{loaded.study['name']} has none from round {since} on. Name another run, or an earlier round."
         )
     return found
+
+
+def _check_widths(loaded: Loaded, arm: str, seed: int) -> None:
+    """Raise if clients train models of different widths: no weight then holds for the whole model."""
+    config = loaded.runs[(loaded.runs["arm"] == arm) & (loaded.runs["seed"] == seed)]["config"]
+    if any(isinstance(each, Mapping) and isinstance(each.get("width"), Mapping) for each in config):
+        raise NothingToAuditError(
+            f"An audit needs one weight per client; the clients of arm {arm!r} train models of different widths, and "
+            "every parameter has weights of its own. Name another run."
+        )
 
 
 def summed_weights(rounds: Iterable[RoundFacts], sizes: Ids) -> Weights | None:

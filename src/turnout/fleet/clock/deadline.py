@@ -179,8 +179,8 @@ class Deadline:
         else:
             down = amounts(self.down_bandwidth, "down_bandwidth", clients, view)
             up = amounts(self.up_bandwidth, "up_bandwidth", clients, view)
-        if view.step_costs is not None:
-            seconds = seconds * view.step_costs[clients]
+        if view.devices is not None and view.devices.step_costs is not None:
+            seconds = seconds * view.devices.step_costs[clients]
         return Pace(seconds, model_bytes / down + model_bytes / up)
 
     def run(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Timing:

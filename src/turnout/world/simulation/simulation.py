@@ -42,13 +42,13 @@ from turnout.requests import (
 )
 from turnout.rows import Facts
 from turnout.streams import Streams
-from turnout.submodels import Parts
+from turnout.submodels import Devices, Parts
 from turnout.world.answering import Answers, serve
 from turnout.world.simulation.adversaries import with_adversaries
 from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.in_flight import InFlight
 from turnout.world.simulation.own_models import OwnModels
-from turnout.world.simulation.train_parts import train_parts
+from turnout.world.simulation.widths import evaluate_parts, loaded, seconds_per_step, train_parts
 
 
 def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
@@ -120,7 +120,9 @@ class Simulation:
             self.everyone = members
             view = replace(view, population=replace(self.population, everyone=members))
         up = NOBODY if request.round == 0 else self.plan.fleet.availability.up(view)
-        return Present(members=members, up=up, sim_seconds=self.seconds)
+        return Present(
+            members=members, up=up, sim_seconds=self.seconds, seconds_per_step=seconds_per_step(self.plan, view)
+        )
 
     def expect(self, request: Expect) -> Steps[Expected]:
         """Return how far these clients would get this round, and how long all of the asked work would take them."""
@@ -130,7 +132,8 @@ class Simulation:
         clock = self.plan.fleet.clock
         if clock is None:
             return Expected(steps=done)
-        sent, view = self._load(parts_for(self.plan, view, request.clients, request.steps), request, view)
+        known = replace(view, devices=Devices(seconds_per_step=seconds_per_step(self.plan, view)))
+        sent, view = self._load(parts_for(self.plan, known, request.clients, request.steps), request, view)
         return Expected(steps=done, seconds=clock.seconds(request.clients, request.steps, sent, view))
 
     def dispatch(self, request: Dispatch) -> Steps[None]:
@@ -147,8 +150,8 @@ class Simulation:
         if request.sequence is None:
             self._count_replayed(order, order.clients, done, view)
             if clock is not None:
-                sent, loaded = self._load(order.parts, order, view)
-                work.timing = clock.run(order.clients, done, sent, loaded)
+                sent, its_view = self._load(order.parts, order, view)
+                work.timing = clock.run(order.clients, done, sent, its_view)
             work.progress = _progress(order.clients, done, work.timing)
         if work.timing is not None:
             work.done = np.where(work.timing.late, 0, np.minimum(work.timing.done, done))
@@ -195,22 +198,13 @@ class Simulation:
         """Have an engine measure the model and, where every client is measured, the models that they use."""
         measured: Evaluated = yield request
         if self.plan.traits.width.usable_rates:
-            measured = yield from self._evaluate_parts(request, measured)
+            view = self._view(max(request.round, 1), request.model)
+            measured = yield from evaluate_parts(usable_parts(self.plan, view), request, measured)
         if self.plan.personal is None or not request.per_client:
             return measured
         models = self._own_models(request.round, request.model)
         values = yield from models.evaluate(self.plan.personal, request)
         return replace(measured, personal=values, metrics=measured.metrics | means_of(values))
-
-    def _evaluate_parts(self, request: Evaluate, measured: Evaluated) -> Steps[Evaluated]:
-        """Have an engine measure the parts of the model that are used by themselves, too."""
-        parts = usable_parts(self.plan, self._view(max(request.round, 1), request.model))
-        for rate, part in parts.items():
-            narrow = replace(request, model=request.model[part.columns], cut=part.sizes, per_client=False)
-            found: Evaluated = yield replace(narrow, cut=None) if part.is_whole else narrow
-            values = {f"{name}_at_width_{rate:g}": value for name, value in found.metrics.items()}
-            measured = replace(measured, metrics=measured.metrics | values)
-        return measured
 
     def _own_models(self, round: int, model: Tensor) -> OwnModels:
         view = self._view(max(round, 1), model)
@@ -230,9 +224,7 @@ class Simulation:
         """Return the bytes that travel to each client and back, and a view that says what its local steps cost."""
         if parts is None:
             return self.plan.sent_bytes(request.model), view
-        costs = np.ones(self.population.num_clients)
-        costs[request.clients] = parts.step_costs(request.clients)
-        return parts.numbers(request.clients) * request.model.element_size(), replace(view, step_costs=costs)
+        return parts.numbers(request.clients) * request.model.element_size(), loaded(parts, request.clients, view)
 
     def _fit(self, order: Order, facts: Facts, here: Any, coefficients: Floats | None, into: Tensor | None) -> Fit:
         """Return the request that trains these clients of an order."""

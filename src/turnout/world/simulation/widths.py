@@ -7,6 +7,7 @@ Where the width changes between local steps, every step is a request per size, f
 costs as many requests as steps, and one row of the whole model per client.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +15,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.array_types import Ids
+from turnout.array_types import Floats, Ids
+from turnout.coordinator import Plan
 from turnout.models.layout import Layout
-from turnout.requests import Fit, Steps, Trained
+from turnout.protocols import View
+from turnout.requests import Evaluate, Evaluated, Fit, Steps, Trained
 from turnout.row_table import TableExcerpt
-from turnout.submodels import Parts, Submodel
+from turnout.submodels import Devices, Parts, Submodel
+
+
+def seconds_per_step(plan: Plan, view: View) -> Floats | None:
+    """Return how long a local step of the whole model takes every client, where a width rule needs it."""
+    pace = plan.traits.clock.pace
+    if pace is None or not plan.traits.width.needs_speed:
+        return None
+    return np.asarray(pace(np.arange(view.population.num_clients), 0, view).seconds_per_step)
+
+
+def loaded(parts: Parts, clients: Ids, view: View) -> View:
+    """Return a view that says what the local steps of these clients cost."""
+    costs = np.ones(view.population.num_clients)
+    costs[clients] = parts.step_costs(clients)
+    return replace(view, devices=Devices(step_costs=costs))
+
+
+def evaluate_parts(parts: Mapping[float, Submodel], request: Evaluate, measured: Evaluated) -> Steps[Evaluated]:
+    """Have an engine measure parts of the model, given by rate, and add their metrics to the whole model's."""
+    for rate, part in parts.items():
+        cut = None if part.is_whole else part.sizes
+        found: Evaluated = yield replace(request, model=request.model[part.columns], cut=cut, per_client=False)
+        values = {f"{name}_at_width_{rate:g}": value for name, value in found.metrics.items()}
+        measured = replace(measured, metrics=measured.metrics | values)
+    return measured
 
 
 def train_parts(fit: Fit, parts: Parts, layout: Layout | None) -> Steps[Any]:
@@ -61,6 +89,7 @@ def _narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | N
         fit,
         model=fit.model if first.is_whole else fit.model[first.columns],
         cut=None if first.is_whole else first.sizes,
+        scaled=first.is_scaled,
         clients=clients,
         steps=fit.steps[places],
         settings={name: values[places] for name, values in fit.settings.items()},
