@@ -30,6 +30,8 @@ METRICS = {
         Metric(name="loss", higher_is_better=False),
         Metric(name="accuracy", higher_is_better=True, is_share=True),
         Metric(name="benign_accuracy", higher_is_better=True, is_share=True),
+        Metric(name="appeal", higher_is_better=True, is_share=True),
+        Metric(name="cohort_appeal", higher_is_better=True, is_share=True),
         Metric(name="personal_loss", higher_is_better=False),
         Metric(name="personal_accuracy", higher_is_better=True, is_share=True),
         Metric(name="mixture_loss", higher_is_better=False),
