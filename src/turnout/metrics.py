@@ -32,6 +32,8 @@ METRICS = {
         Metric(name="benign_accuracy", higher_is_better=True, is_share=True),
         Metric(name="own_loss", higher_is_better=False),
         Metric(name="own_accuracy", higher_is_better=True, is_share=True),
+        Metric(name="appeal", higher_is_better=True, is_share=True),
+        Metric(name="cohort_appeal", higher_is_better=True, is_share=True),
         Metric(name="personal_loss", higher_is_better=False),
         Metric(name="personal_accuracy", higher_is_better=True, is_share=True),
         Metric(name="mixture_loss", higher_is_better=False),

@@ -13,7 +13,8 @@ from turnout.rows import Facts, Rows, Step
 from turnout.streams import Streams
 
 if TYPE_CHECKING:
-    from turnout.requests import Expect, Probe, Score, Steps, Train
+    from turnout.requests import Expect, Probe, Score, Steps, Train, TrainAlone
+    from turnout.requirement import Requirement
 
 Memory = dict[str, Any]  # what a rule remembers between rounds, all finite: tensors, arrays, row tables, plain numbers
 Batching = Literal["shuffled", "replaced", "full"]
@@ -49,6 +50,15 @@ class Population:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Appeal:
+    """What the round's model is worth to each client; entries by client id, 0 for clients that do not belong."""
+
+    losses: Floats  # F_k(x) on the client's training samples
+    required: Floats  # ρ_k, the loss below which a model serves the client
+    unserved_rounds: Ids  # consecutive rounds, up to this one, with F_k(x) >= ρ_k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What a rule may look at in a round; read-only."""
 
@@ -64,6 +74,7 @@ class View:
     sim_seconds: float = 0.0  # simulated time at the start of the round
     table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take
     devices: Any = None  # a submodels.Devices, where clients train models of different widths
+    appeal: Appeal | None = None  # for an availability rule that needs it; None: no model was measured
 
     @property
     def weights(self) -> Floats:
@@ -367,6 +378,10 @@ class Ask(Protocol):
 
     def gradients(self, clients: Ids) -> "Probe":
         """Ask clients for their full gradient at the round's model."""
+        ...
+
+    def losses_alone(self, clients: Ids, requirement: "Requirement", start: Tensor) -> "TrainAlone":
+        """Ask clients to train a model alone from `start`, and for its loss on the samples it was trained on."""
         ...
 
     def score(self, models: Tensor, on: str = "server", client: int | None = None) -> "Score":

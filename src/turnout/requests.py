@@ -1,6 +1,7 @@
 """What the round asks of the world, what the world asks of an engine, and what comes back. Plain values: no I/O.
 
-    round → world     Census · Train = Dispatch + Collect · Settle · Expect · Probe · Score · Evaluate · Record
+    round → world     Census · Train = Dispatch + Collect · TrainAlone · Settle · Expect · Probe · Score · Evaluate
+                      Record
     world → engine    Fit · Probe · Score · Evaluate
 
 The world decides who is a member, who is up, how far each client gets and when it returns. The engine does arithmetic
@@ -27,6 +28,7 @@ from turnout.streams import Streams
 
 T = TypeVar("T")
 NOBODY: Ids = np.zeros(0, dtype=np.int64)
+ALONE = "alone"  # purpose of the random stream of batches with which clients train alone
 
 
 class Outcome(IntEnum):
@@ -270,17 +272,35 @@ class Probe:
     clients: Ids
     what: str  # "loss" | "gradient"
     batch_size: int | None = None  # None: all local samples; else one keyed mini-batch of min(batch_size, n_i)
+    models: Tensor | None = None  # for losses: one model per client, in the order of `clients`; None: `model` for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """The answer to Probe, in the order of `clients`."""
+    """The answer to Probe and to TrainAlone, in the order of `clients`."""
 
     clients: Ids
     loss: Floats | None = None
     gradient: Tensor | None = None
     samples: int = 0  # samples looked at, for the cost ledger
     unusable: Any = None  # bool per client: it gave no number, and the least that others gave stands for it
+    gradients: int = 0  # per-sample gradients of what clients trained alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainAlone:
+    """Ask clients to train a model alone, and for its loss on the samples it was trained on.
+
+    Batches are keyed by (seed, ALONE, 0, client), so that the loss does not depend on the round of the request.
+    """
+
+    round: int
+    streams: Streams
+    model: Tensor  # where each starts
+    clients: Ids  # ascending
+    steps: Ids  # how many each does, whatever the fleet would allow
+    local: Local
+    settings: Mapping[str, Floats]  # the solver's settings, one value per client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,7 +420,7 @@ class Record:
 
 
 EngineRequest = Fit | Probe | Score | Evaluate | EvaluateEach
-Request = Census | Train | Dispatch | Collect | Settle | Recall | Expect | EngineRequest | Record
+Request = Census | Train | TrainAlone | Dispatch | Collect | Settle | Recall | Expect | EngineRequest | Record
 Answer = Trained | Probed | Scored | Evaluated | EachEvaluated | None
 Steps = Generator[Request, Any, T]  # a rule that asks before it decides: yields requests, returns T
 Reply = Steps[Any]  # makes the answer to one request; named here, for a name in a signature is looked up at every call

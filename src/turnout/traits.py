@@ -14,6 +14,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.errors import ConfigError, Problem
 from turnout.protocols import Ask, Memory, Population, View
+from turnout.requirement import Requirement
 from turnout.rows import Facts, Rows
 from turnout.settings import MismatchError, fitted, shown
 
@@ -42,6 +43,9 @@ class AvailabilityTraits:
     """Who is up."""
 
     needs_clock: bool = False  # depends on simulated time
+    # the loss below which a model serves a client: the world measures every client's loss before it asks who is up, and
+    # passes it in view.appeal; None: who is up does not depend on the model
+    requires: Requirement | None = None
     # (clients, view) → how likely each of these clients is to be up in this round; None: not known
     probability: Callable[[Ids, View], Floats] | None = None
     population_problems: PopulationCheck | None = None
@@ -182,6 +186,7 @@ class AggregationTraits:
     divides_by_work: Literal["never", "incomplete", "always"] = "never"
     needs_one_model: bool = False  # it stores updates of one model, or compares them with the server's own
     least_cohort_size: int = 1  # draws that its guarantee needs in a round
+    requires: Requirement | None = None  # the loss that clients require of the model; None: it does not depend on one
     privacy: Privacy | None = None
     population_problems: PopulationCheck | None = None
 

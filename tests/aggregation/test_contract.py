@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,18 @@ from turnout.coordinator import Plan
 from turnout.coordinator.compatibility import problems
 from turnout.engine import Engine
 from turnout.local import SGD
+from turnout.losses import quadratic
 
 RULES = sorted(catalogue("aggregation").items())
-NOT_UNANIMOUS = {"fltrust": "the server's own step has the last word, not the clients'"}
+NOT_UNANIMOUS = {
+    "fltrust": "the server's own step has the last word, not the clients'",
+    "q-ffl": "the step is the shorter the steeper the objective is",
+}
+BY_LOSS = {"appeal": {"eps": 0.0, "requirement": 1.5}, "q-ffl": {"power": 1.0}}  # settings of rules that ask for losses
 ONE_VOTE = "every draw has one vote, whatever its share of the data: two clients vote twice"
 ALL_ALIKE = "every client counts alike by default, whatever its share of the data"
 NOT_SPLIT = {
+    "appeal": ALL_ALIKE,
     "cluster-fedvarp": ALL_ALIKE,
     "fedvarp": ALL_ALIKE,
     "fltrust": ONE_VOTE,
@@ -47,7 +54,7 @@ def made(name: str, rule: type[Any], clients: int = 5) -> Any:
     if name == "private":
         return rule(clip_norm=math.inf, noise_multiplier=0.0, cohort_size=clients)
     needed = {"num_clusters": min(2, clients)} if "num_clusters" in inspect.signature(rule).parameters else {}
-    return rule(**needed)
+    return rule(**needed, **BY_LOSS.get(name, {}))
 
 
 def local_for(name: str) -> Any:
@@ -58,6 +65,11 @@ def local_for(name: str) -> Any:
         if "correction" in inspect.signature(solver).parameters:
             return solver(lr=0.1, steps=2, batches="full", correction="joint")
     raise AssertionError("no local solver sends the second rows that the joint correction needs")
+
+
+def above_zero(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return the quadratics, moved up so that no loss is negative."""
+    return quadratic(output, target) + 10.0
 
 
 @every_rule
@@ -119,7 +131,10 @@ def test_contract_inputs_are_untouched(name: str, rule: type[Any]) -> None:
 def test_contract_one_client_alone_is_obeyed(name: str, rule: type[Any]) -> None:
     row = np.array([[3.0, -1.0, 0.5]])
     found = combined(made(name, rule, clients=1), rows_of(row), root=row[0])
-    assert close(found.direction, torch.from_numpy(row[0]))
+    if name == "q-ffl":  # F = 1, q = 1, ‖Δ‖² = 10.25, η = 0.1: divided by q ‖Δ‖²/η + 1
+        assert close(found.direction, torch.from_numpy(row[0]) / 103.5)
+    else:
+        assert close(found.direction, torch.from_numpy(row[0]))
 
 
 @every_rule
@@ -139,6 +154,7 @@ def test_engine_three_rounds_run_alike_on_every_engine(
 ) -> None:
     minima = [[1.0, 0.0], [0.0, 4.0], [-1.0, 1.0], [2.0, 2.0], [0.5, 0.5]]
     task = rooted_task(minima, root=[1.0, 1.0], sizes=[1, 2, 3, 4, 5])
+    task = replace(task, loss=above_zero) if name == "q-ffl" else task
     plan = Plan(local=local_for(name), rounds=3, aggregation=made(name, rule))
     assert list(problems(plan)) == []
     final, records = run(task, plan, engine=any_engine())

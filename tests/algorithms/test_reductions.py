@@ -126,6 +126,10 @@ CASES: dict[str, tuple[Sections, Sections, Sections]] = {  # by name: an algorit
         {**SOME, **HIDDEN},
     ),
     "norm clipping that clips nothing": (named("norm-clipping", clip_norm=1e6), FEDAVG, SOME),
+    "maxfl without sharpness": (named("maxfl", sharpness=0.0, eps=0.0, alone_epochs=1), EQUAL, SOME),
+    "q-ffl with q = 0": (named("q-ffl", power=0.0), FEDAVG, SOME),
+    "agnostic-fl with a rate of 0": (named("agnostic-fl", rate=0.0), FEDAVG, SOME),
+    "term without a tilt": (named("term", tilt=0.0), FEDAVG, SOME),
     "private without noise": (
         named("dp-fedavg", cohort_size=3, clip_norm=1e6, noise_multiplier=0.0),
         {**EQUAL, **SOME},

@@ -77,6 +77,8 @@ def reasons(local: Any, aggregation: str, server: str) -> Iterator[Any]:
         yield "no weighted sum of gradients"
     if correction == "local" and aggregation == "scheme-c":
         yield "already divided|already divides"
+    if correction in ("local", "joint") and aggregation == "appeal":
+        yield "do not lead to the client's own model"  # what is sent is not how far the client went alone
     beyond_rows = ("median", "trimmed-mean", "fedvarp", "cluster-fedvarp", "mifa", "joint")
     if server == "fedexp" and (aggregation in beyond_rows or correction == "joint"):
         yield "weighted sum|norm"  # its rate compares the rows with their weighted sum

@@ -28,6 +28,7 @@ from turnout.coordinator.compatibility import problems_with
 from turnout.errors import ConfigError
 from turnout.fleet import (
     Always,
+    Appealed,
     Bernoulli,
     Cyclic,
     Diurnal,
@@ -48,6 +49,7 @@ LABELS = np.eye(5, dtype=np.int64)[np.arange(40) % 5] * 7
 PAST = recording([(0, 1, 1, 1, 1.0, False)], rounds=30, clients=40, up=np.random.default_rng(0).random((30, 40)) < 0.4)
 RULES: dict[str, Any] = {
     "always": Always(),
+    "appealed": Appealed(others=Bernoulli(prob=0.6)),
     "bernoulli": Bernoulli(prob=0.4),
     "cyclic": Cyclic(groups=3),
     "diurnal": Diurnal(peak=0.9, trough=0.1, zones=4),

@@ -134,6 +134,24 @@ def test_contract_fairness_and_rules_have_pictures_over_rounds(tmp_path: Path) -
     assert groups["Jain's index of client accuracies"] == "fairness"
 
 
+def test_contract_appeal_has_a_table_and_a_picture_over_rounds(tmp_path: Path) -> None:
+    assert "Appeal over rounds" not in text_of(page_of(write(tmp_path / "plain")))
+    metrics = {"loss": 1.0, "accuracy": 0.5, "appeal": 0.25, "cohort_appeal": 0.75}
+    page = page_of(write(tmp_path / "full", metrics=metrics))
+    assert "data-picture=appeal" in page
+    text = text_of(page)
+    assert "Appeal over rounds" in text
+    table = text.partition("Share of clients that the model of a round serves, mean over seeds")[2].partition(
+        "Metrics"
+    )[0]
+    assert "last tenth of the rounds" in table
+    assert "25" in table
+    assert "75" in table
+    groups = {each["label"]: each["group"] for each in data_of(page)["metrics"]}
+    assert groups["share of clients that the model serves"] == "appeal"
+    assert groups["share of the cohort that the model serves"] == "appeal"
+
+
 def test_contract_clients_measured_once_are_not_drawn_over_rounds(tmp_path: Path) -> None:
     folder = write(tmp_path / "phones", rounds=1, client_accuracy=np.linspace(0, 1, 12))
     page = page_of(folder)

@@ -14,7 +14,8 @@ from turnout.coordinator.generators import settle
 from turnout.data.federation import from_clients
 from turnout.engine import Task
 from turnout.protocols import Combined, Population, View
-from turnout.requests import Trained
+from turnout.requests import Probed, Trained
+from turnout.requirement import Requirement
 from turnout.rows import Facts, Rows
 from turnout.streams import SERVER, Streams
 from turnout.traits import AggregationTraits, traits_of
@@ -57,29 +58,42 @@ def view_of(rows: Rows, *, round: int = 1, server_size: int = 5) -> View:
 
 
 class ByHand:
-    """Answers the one request an aggregation makes here: the server's own step."""
+    """Makes the requests of an aggregation: the server's own step, losses, and losses of models trained alone."""
 
-    def __init__(self, root: Any) -> None:
-        self.root = root
-
-    def train_on_server(self) -> str:
+    def train_on_server(self) -> tuple[str, Any]:
         """Stand in for the request."""
-        return "train on server"
+        return "train on server", None
+
+    def losses(self, clients: Any) -> tuple[str, Any]:
+        """Stand in for the request."""
+        return "losses", clients
+
+    def losses_alone(self, clients: Any, requirement: Requirement, start: Tensor) -> tuple[str, Any]:
+        """Stand in for the request."""
+        assert requirement.is_alone
+        return "alone", clients
 
 
-def combined(rule: Any, rows: Rows, memory: Any = None, *, root: Any = None, **view: Any) -> Combined:
+def combined(
+    rule: Any, rows: Rows, memory: Any = None, *, root: Any = None, losses: Any = 1.0, alone: Any = 1.0, **view: Any
+) -> Combined:
     """Return what the coordinator would make of these rows."""
     if not traits_of(AggregationTraits, rule).is_rowwise:
         coefficients = rule.coefficients(rows.facts)
         return Combined(direction=torch.from_numpy(coefficients) @ rows.delta, coefficients=coefficients)
-    steps: Any = settle(rule.combine(rows, {} if memory is None else memory, view_of(rows, **view), ByHand(root)))
+    steps: Any = settle(rule.combine(rows, {} if memory is None else memory, view_of(rows, **view), ByHand()))
     answer: Any = None
     while True:
         try:
-            assert steps.send(answer) == "train on server"
+            what, clients = steps.send(answer)
         except StopIteration as stop:
             result: Combined = stop.value
             return result
+        if what in ("losses", "alone"):
+            by_client = np.broadcast_to(np.asarray(losses if what == "losses" else alone, dtype=float), len(rows.delta))
+            answer = Probed(clients=clients, loss=by_client[clients])
+            continue
+        assert what == "train on server"
         own = rows.delta.mean(0) if root is None else torch.as_tensor(root, dtype=rows.delta.dtype)
         answer = Trained(
             clients=np.array([SERVER]),

@@ -1,5 +1,7 @@
 """Aggregation: how the server combines client updates. To add a rule: one file here, one line below, one test."""
 
+from turnout.aggregation.agnostic import Agnostic
+from turnout.aggregation.appeal import Appeal
 from turnout.aggregation.cluster_fedvarp import ClusterFedVARP
 from turnout.aggregation.fedavg import FedAvg
 from turnout.aggregation.fednova import FedNova
@@ -12,13 +14,18 @@ from turnout.aggregation.mifa import MIFA
 from turnout.aggregation.multi_krum import MultiKrum
 from turnout.aggregation.norm_clipping import NormClipping
 from turnout.aggregation.private import Private
+from turnout.aggregation.q_ffl import QFFL
 from turnout.aggregation.scheme_a import SchemeA
 from turnout.aggregation.scheme_b import SchemeB
 from turnout.aggregation.scheme_c import SchemeC
+from turnout.aggregation.tilted import Tilted
 from turnout.aggregation.trimmed_mean import TrimmedMean
 
 __all__ = [
     "MIFA",
+    "QFFL",
+    "Agnostic",
+    "Appeal",
     "ClusterFedVARP",
     "FLTrust",
     "FedAvg",
@@ -33,5 +40,6 @@ __all__ = [
     "SchemeA",
     "SchemeB",
     "SchemeC",
+    "Tilted",
     "TrimmedMean",
 ]

@@ -7,6 +7,7 @@ which people learn them.
 
 from turnout.algorithms.adacomm import adacomm
 from turnout.algorithms.afl import afl
+from turnout.algorithms.agnostic_fl import agnostic_fl
 from turnout.algorithms.algorithm import Algorithm, Sections
 from turnout.algorithms.apfl import apfl
 from turnout.algorithms.cluster_fedvarp import cluster_fedvarp
@@ -45,6 +46,7 @@ from turnout.algorithms.local_adagrad import local_adagrad
 from turnout.algorithms.local_adam import local_adam
 from turnout.algorithms.local_yogi import local_yogi
 from turnout.algorithms.low_loss import low_loss
+from turnout.algorithms.maxfl import maxfl
 from turnout.algorithms.median import median
 from turnout.algorithms.mifa import mifa
 from turnout.algorithms.multi_krum import multi_krum
@@ -54,6 +56,7 @@ from turnout.algorithms.optimal_client_sampling import optimal_client_sampling
 from turnout.algorithms.per_fedavg import per_fedavg
 from turnout.algorithms.pfedme import pfedme
 from turnout.algorithms.power_of_choice import power_of_choice
+from turnout.algorithms.q_ffl import q_ffl
 from turnout.algorithms.rpow_d import rpow_d
 from turnout.algorithms.safari import safari
 from turnout.algorithms.scaffold import scaffold
@@ -62,6 +65,7 @@ from turnout.algorithms.scheme_a import scheme_a
 from turnout.algorithms.scheme_b import scheme_b
 from turnout.algorithms.scheme_c import scheme_c
 from turnout.algorithms.slowmo import slowmo
+from turnout.algorithms.term import term
 from turnout.algorithms.trimmed_mean import trimmed_mean
 
 GROUPS = {
@@ -93,6 +97,7 @@ GROUPS = {
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
     "Models of different widths": (heterofl, fedrolex, fjord, federated_dropout),
     "Several models": (ifca,),
+    "Fairness and incentives": (maxfl, q_ffl, agnostic_fl, term),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
 }
 ALGORITHMS = {entry.name: entry for group in GROUPS.values() for entry in map(Algorithm, group)}
@@ -103,6 +108,7 @@ __all__ = [
     "Sections",
     "adacomm",
     "afl",
+    "agnostic_fl",
     "apfl",
     "cluster_fedvarp",
     "cpow_d",
@@ -140,6 +146,7 @@ __all__ = [
     "local_adam",
     "local_yogi",
     "low_loss",
+    "maxfl",
     "median",
     "mifa",
     "multi_krum",
@@ -149,6 +156,7 @@ __all__ = [
     "per_fedavg",
     "pfedme",
     "power_of_choice",
+    "q_ffl",
     "rpow_d",
     "safari",
     "scaffold",
@@ -157,5 +165,6 @@ __all__ = [
     "scheme_b",
     "scheme_c",
     "slowmo",
+    "term",
     "trimmed_mean",
 ]

@@ -1,6 +1,7 @@
 """AFL: active federated learning draws clients by a softmax of the loss they last reported.
 
-A part of the cohort is drawn evenly, so that clients with a small or unknown loss are heard as well.
+A part of the cohort is drawn evenly, so that clients with a small or unknown loss are heard as well. Agnostic federated
+learning, which is called AFL as well, is `agnostic-fl`.
 
 Round:
     v_i ← L_i, the loss that i last reported (√n_i L_i when scaled);  −∞ if it never took part

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.client_state import shared_of
-from turnout.coordinator.orders import first_round_order, order_for, server_order
+from turnout.coordinator.orders import first_round_order, order_for, server_order, train_alone
 from turnout.coordinator.plan import Plan, State
 from turnout.errors import ConfigError
 from turnout.generators import relay
 from turnout.local.batches import samples_used
 from turnout.protocols import View
-from turnout.requests import Costs, Expect, Probe, Probed, Reply, Score, Scored, Steps, Train, Trained
+from turnout.requests import Costs, Expect, Probe, Probed, Reply, Score, Scored, Steps, Train, TrainAlone, Trained
+from turnout.requirement import Requirement
 
 T = TypeVar("T")
 
@@ -61,6 +62,10 @@ class Asker:
     def gradients(self, clients: Ids) -> Probe:
         """Ask clients for their full gradient at the round's model."""
         return self._probe(clients, "gradient", None)
+
+    def losses_alone(self, clients: Ids, requirement: Requirement, start: Tensor) -> TrainAlone:
+        """Ask clients to train a model alone from `start`, and for its loss on the samples it was trained on."""
+        return train_alone(self.plan, self.view, clients, requirement, start)
 
     def score(self, models: Tensor, on: str = "server", client: int | None = None) -> Score:
         """Ask for the loss of each of these models on the server's samples or on one client's hold-out."""
@@ -111,6 +116,10 @@ class Meter:
             self.down += len(request.clients)
             self.up += len(request.clients) if request.what == "gradient" else 0
             self.samples += answer.samples
+        elif isinstance(request, TrainAlone) and isinstance(answer, Probed):
+            self.down += len(request.clients)  # the model to start from
+            self.samples += answer.samples
+            self.gradients += answer.gradients
         elif isinstance(request, Score) and isinstance(answer, Scored):
             self.down += 0 if request.client is None else len(request.models)  # scored at a client, so sent to it
             self.samples += answer.samples

@@ -7,6 +7,7 @@ from turnout.coordinator.predicates import PREDICATES, called
 from turnout.coordinator.several_predicates import SEVERAL_MODELS
 from turnout.errors import ConfigError, Problem
 from turnout.protocols import Population
+from turnout.traits import AggregationTraits, AvailabilityTraits
 
 
 def problems(plan: Plan) -> Iterator[Problem]:
@@ -65,8 +66,18 @@ def check(plan: Plan, population: Population) -> None:
         raise ConfigError.of(found)
 
 
+def _is_alone(traits: AggregationTraits | AvailabilityTraits) -> bool:
+    return traits.requires is not None and traits.requires.is_alone
+
+
 def check_buffers(plan: Plan, has_buffers: bool) -> None:
     """Raise if a model has running statistics that a server that does not wait cannot average."""
+    if has_buffers and any(_is_alone(rule) for rule in (plan.traits.aggregation, plan.traits.availability)):
+        raise ConfigError(
+            'requirement = "alone" cannot keep running statistics for the model that each client trains alone; this '
+            "model has some. Use one without, with GroupNorm in place of BatchNorm for example, or set a number.",
+            setting="model",
+        )
     if plan.personal is not None and has_buffers:
         raise ConfigError(
             f"{called(plan.personal)} cannot keep running statistics for each client's own model; this model has "

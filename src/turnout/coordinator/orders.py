@@ -5,12 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.plan import Plan
 from turnout.coordinator.widths import parts_for
+from turnout.local import SGD
+from turnout.local.batches import steps_per_epoch
 from turnout.orders import Order, Weighing
 from turnout.protocols import Population, View
+from turnout.requests import TrainAlone
+from turnout.requirement import Requirement
 from turnout.rows import Facts
 from turnout.streams import SERVER
 
@@ -36,6 +41,23 @@ def first_round_order(plan: Plan, view: View, client: int) -> Order:
     steps, settings = plan.local.asked(one, first), plan.local.settings(one, first)
     weighing = Weighing(None, plan.local, settings, _facts(plan, view, one, steps, settings))
     return _order(view, plan.local, weighing, one, steps, whole=True)
+
+
+def train_alone(plan: Plan, view: View, clients: Ids, requirement: Requirement, start: Tensor) -> TrainAlone:
+    """Return the request in which clients train alone for so many epochs, as in a run's first round."""
+    local, first = plan.local, replace(view, round=1, restart=0, memory={})
+    if requirement.lr is not None:
+        local = SGD(lr=requirement.lr, batch_size=local.batch_size, batches=local.batches, epochs=requirement.epochs)
+    batch_size = None if local.batches == "full" else local.batch_size
+    return TrainAlone(
+        round=view.round,
+        streams=view.streams,
+        model=start,
+        clients=clients,
+        steps=requirement.epochs * steps_per_epoch(view.population.sizes[clients], batch_size),
+        local=local,
+        settings=local.settings(clients, first),
+    )
 
 
 def server_order(local: Any, view: View) -> Order:

@@ -45,6 +45,12 @@ def load_deployed_study(file: Path) -> Study:
             f"{file}: A deployment is one run; got {max(len(study.arms), 1)} arms and {len(study.all_seeds)} seeds. "
             "Keep one arm's settings and one seed."
         )
+    required = study.plan.traits.aggregation.requires
+    if required is not None and required.is_alone:
+        raise ConfigError(
+            f'{file}: requirement = "alone" has clients train a second model, and devices do not train models of their '
+            "own yet. Set aggregation.requirement to the loss that devices require, one for all or one for each."
+        )
     is_fixed = study.asynchrony is not None or study.plan.traits.aggregation.privacy is not None
     return replace(study, fleet=real_fleet(with_turnover=not is_fixed), checkpoint=Checkpoint(rounds=1))
 

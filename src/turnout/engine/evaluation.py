@@ -87,6 +87,9 @@ class Evaluator:
         slab = task.federation.train.fetch(request.clients)
         where, counts = _probe_rows(slab, request)
         owner = np.repeat(np.arange(len(counts)), counts)
+        if request.models is not None:
+            mean = self._losses_of_own(request.models, request.buffers, slab, np.split(where, np.cumsum(counts)[:-1]))
+            return Probed(clients=request.clients, loss=mean, samples=len(where))
         if request.what == "loss":
             losses, _ = self._per_sample(request.model, request.buffers, Samples(slab.x, slab.y), where)
             mean = np.bincount(owner, losses, len(counts)) / counts
@@ -97,6 +100,12 @@ class Evaluator:
             for end, n in zip(ends, counts, strict=True)
         ]
         return Probed(clients=request.clients, gradient=torch.stack(rows), samples=len(where))
+
+    def _losses_of_own(self, models: Tensor, buffers: Tensor | None, slab: Slab, where: list[Ids]) -> Floats:
+        """Return the mean loss of each client's own model on its samples."""
+        samples = Samples(slab.x, slab.y)
+        parts = [self._per_sample(model, buffers, samples, rows)[0] for model, rows in zip(models, where, strict=True)]
+        return np.array([part.mean() for part in parts])
 
     def score(self, task: Task, request: Score) -> Scored:
         """Return the mean loss of each model on the server's samples or on one client's hold-out."""

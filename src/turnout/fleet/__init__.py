@@ -9,6 +9,7 @@ from turnout.axes import default_rule
 from turnout.errors import ConfigError
 from turnout.fleet.availability import (
     Always,
+    Appealed,
     Bernoulli,
     Cyclic,
     Diurnal,
@@ -34,6 +35,7 @@ from turnout.traits import AvailabilityTraits, traits_of
 
 __all__ = [
     "Always",
+    "Appealed",
     "Bernoulli",
     "Complete",
     "Cyclic",

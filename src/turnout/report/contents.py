@@ -14,6 +14,7 @@ from turnout.analysis.comparison import Comparison
 from turnout.array_types import Floats, Ids
 from turnout.journal.size_limits import check_can_show
 from turnout.report import curves, fairness, participation
+from turnout.report.appeal import appeal_table
 from turnout.report.client_tables import by_client, client_table, group_table
 from turnout.report.comparison_tables import comparison_table, tests_table
 from turnout.report.load_studies import Arm, Gathered, rounds_of
@@ -86,7 +87,8 @@ def contents(gathered: Gathered) -> Contents:
         known = by_run[by_run[next(iter(columns))].notna()]
         if len(known):
             tables.append(over_seeds(name, f"{of} on the clients' own hold-outs, mean over seeds", columns, known))
-    tables += [table for table in (personal_table(gathered.arms),) if table is not None]
+    own = (personal_table(gathered.arms), appeal_table(gathered.arms))
+    tables += [table for table in own if table is not None]
     of_clients = by_client(gathered.arms)
     tables += [table for table in (group_table(of_clients), client_table(of_clients)) if table is not None]
     return Contents(

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from turnout.array_types import Floats, Ids
-from turnout.report import fairness
+from turnout.report import appeal, fairness
 from turnout.report.load_studies import Arm, rounds_of
 
 MOST_POINTS = 400
@@ -27,10 +27,12 @@ LABELS = {
     "server_lr": "server learning rate",
     "memory_bytes": "bytes of server memory",
     **fairness.LABELS,
+    **appeal.LABELS,
 }
 EVALUATION, PARTICIPATION, FAIRNESS, RULES = "evaluation", "participation", "fairness", "metrics of the rules"
-GROUPS = (EVALUATION, PARTICIPATION, FAIRNESS, RULES)
-SHARES = ("accuracy", ACCEPTANCE, *fairness.SHARES)
+APPEAL = "appeal"
+GROUPS = (EVALUATION, PARTICIPATION, FAIRNESS, APPEAL, RULES)
+SHARES = ("accuracy", ACCEPTANCE, *fairness.SHARES, *appeal.LABELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ def group_of(metric: str) -> str:
         return EVALUATION
     if metric in COUNTS:
         return PARTICIPATION
+    if metric in appeal.LABELS:
+        return APPEAL
     return FAIRNESS if metric in fairness.LABELS else RULES
 
 

@@ -68,6 +68,7 @@ def sections(contents: Contents) -> list[Section]:
         Section("updates-used", "Updates used per client", *_updates_used(contents)),
         Section("objective", "The objective that was minimised", _objective(contents)),
         Section("fairness", "Accuracy per client", *_fairness(contents)),
+        Section("appeal", "Appeal over rounds", *_appeal(contents)),
         Section("rules", "Metrics of the rules", *_rules(contents)),
         Section("events", "Events", _events(contents.events, contents)),
         Section("rejected", "Rejected updates", _table(contents, "rejected")),
@@ -209,6 +210,20 @@ def _fairness(contents: Contents) -> Part:
         return lead + table + ranks + once, ("accuracies",)
     charts = "<h3>Over rounds</h3>" + SMALL.format(name="fairness")
     return lead + table + ranks + charts, ("accuracies", "fairness")
+
+
+def _appeal(contents: Contents) -> Part:
+    table = _table(contents, "appeal")
+    if not table:
+        return NOTHING
+    lead = _lead(
+        "The model of a round, before its step, serves a client if its loss on the client's training samples is below "
+        "what the client requires, for example the loss of a model that the client trained alone."
+    )
+    has_charts = any(_moves(contents, metric) for metric in contents.curves if curves.group_of(metric) == curves.APPEAL)
+    if not has_charts:
+        return lead + table, ()
+    return lead + table + SMALL.format(name="appeal"), ("appeal",)
 
 
 def _moves(contents: Contents, metric: str) -> bool:

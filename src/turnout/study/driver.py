@@ -12,7 +12,7 @@ from turnout.coordinator import Plan, State
 from turnout.engine.task import Engine, Question, Task
 from turnout.errors import EngineError, UpdateError
 from turnout.protocols import Population
-from turnout.requests import Answer, EngineRequest, Evaluate, EvaluateEach, Fit, Record, Score, Steps
+from turnout.requests import Answer, EngineRequest, Evaluate, EvaluateEach, Fit, Probe, Record, Score, Steps
 from turnout.streams import Streams
 from turnout.world.simulation import simulate
 
@@ -139,6 +139,8 @@ def _check_unchanged(engine: Engine, requests: Iterable[EngineRequest]) -> Itera
 def _request_tensors(request: EngineRequest) -> Iterator[Tensor]:
     """Yield the tensors of a request that the engine must not change."""
     yield request.models if isinstance(request, Score | EvaluateEach) else request.model
+    if isinstance(request, Probe) and request.models is not None:
+        yield request.models
     if request.buffers is not None:
         yield request.buffers
 

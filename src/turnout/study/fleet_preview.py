@@ -85,7 +85,7 @@ def preview_fleet(plan: Plan, view: View, round_seconds: float | None = None) ->
         round_seconds: longest duration of a round; None computes the duration of the first round from the clock.
     """
     rule, clients = plan.fleet.availability, view.population.num_clients
-    if isinstance(rule, Always) or not _is_predictable(rule):
+    if isinstance(rule, Always) or not _is_predictable(rule) or plan.traits.availability.requires is not None:
         return None
     recording = _recording(rule)
     timed = plan.traits.availability.needs_clock

@@ -94,7 +94,8 @@ def part(request: EngineRequest, items: slice) -> EngineRequest | EvaluationPart
     if isinstance(request, Score):
         return replace(request, models=request.models[items])
     if isinstance(request, Probe):
-        return replace(request, clients=request.clients[items])
+        models = None if request.models is None else request.models[items]
+        return replace(request, clients=request.clients[items], models=models)
     if isinstance(request, EvaluateEach):
         return replace(request, clients=request.clients[items], models=request.models[items])
     clients = request.clients[items]

@@ -1,6 +1,7 @@
 """Availability: which clients are available in a round. To add a rule: one file here, one line below, one test."""
 
 from turnout.fleet.availability.always import Always
+from turnout.fleet.availability.appealed import Appealed
 from turnout.fleet.availability.bernoulli import Bernoulli
 from turnout.fleet.availability.cyclic import Cyclic
 from turnout.fleet.availability.diurnal import Diurnal
@@ -13,6 +14,7 @@ from turnout.fleet.availability.resampled import Resampled
 
 __all__ = [
     "Always",
+    "Appealed",
     "Bernoulli",
     "Cyclic",
     "Diurnal",

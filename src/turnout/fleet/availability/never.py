@@ -18,6 +18,7 @@ from turnout.errors import ConfigError, Problem
 from turnout.fleet.availability.always import Always
 from turnout.fleet.labels import dominant_labels, label_counts
 from turnout.protocols import Availability, Population, View
+from turnout.requirement import Requirement
 from turnout.settings import ClientId, CountOrZero, rule
 from turnout.traits import AvailabilityTraits, traits_of
 
@@ -46,6 +47,11 @@ class Never:
     def needs_clock(self) -> bool:
         """Whether the rule `others` depends on simulated time."""
         return traits_of(AvailabilityTraits, self.others).needs_clock
+
+    @property
+    def requires(self) -> Requirement | None:
+        """What clients require of the model by the rule `others`."""
+        return traits_of(AvailabilityTraits, self.others).requires
 
     def population_problems(self, population: Population) -> Iterator[Problem]:
         """Yield which clients or labels do not exist, and what the rule `others` lacks."""

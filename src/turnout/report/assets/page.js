@@ -152,6 +152,7 @@ forestPicture();
 mapPictures();
 rankPictures();
 smallPictures("fairness", "fairness");
+smallPictures("appeal", "appeal");
 smallPictures("rules", "metrics of the rules");
 
 const redraw = () => redraws.forEach((draw) => draw());

@@ -21,7 +21,7 @@ from turnout.attacks.attack import Seen
 from turnout.coordinator.plan import Plan
 from turnout.generators import relay
 from turnout.protocols import Population
-from turnout.requests import Fit, Record, Reply, Steps, Trained
+from turnout.requests import ALONE, Fit, Record, Reply, Steps, Trained
 from turnout.streams import Streams
 
 T = TypeVar("T")
@@ -39,7 +39,8 @@ def with_adversaries(plan: Plan, population: Population, streams: Streams, steps
     def reply(request: Any) -> Reply:
         if isinstance(request, Record):
             request = _noted(request, hostile, name)
-        if isinstance(request, Fit) and not request.on_server and forge is not None and hostile[request.clients].any():
+        is_sent = isinstance(request, Fit) and not request.on_server and request.purpose != ALONE
+        if is_sent and forge is not None and hostile[request.clients].any():
             answer = yield _for_rows(request)
             return forged(forge, request, answer, hostile[request.clients])
         return (yield request)

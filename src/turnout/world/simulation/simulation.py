@@ -5,7 +5,7 @@ sums them block by block: memory does not grow with the cohort.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -31,6 +31,7 @@ from turnout.requests import (
     Fit,
     Offset,
     Present,
+    Probed,
     Recall,
     Recalled,
     Record,
@@ -38,13 +39,16 @@ from turnout.requests import (
     Settle,
     Settled,
     Steps,
+    TrainAlone,
     Trained,
 )
+from turnout.requirement import Requirement
 from turnout.rows import Facts
 from turnout.streams import Streams
 from turnout.submodels import Devices, Parts
 from turnout.world.answering import Answers, serve
 from turnout.world.simulation.adversaries import with_adversaries
+from turnout.world.simulation.appeal import Appeals, losses_alone
 from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.in_flight import InFlight
 from turnout.world.simulation.own_models import OwnModels
@@ -54,7 +58,7 @@ from turnout.world.simulation.widths import evaluate_parts, loaded, seconds_per_
 def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
     """Run a plan in simulation from the given state; yields requests to an engine and records, returns the state."""
     world = Simulation(plan=plan, population=population, streams=streams, memory=state.world)
-    if plan.personal is not None and world.store.first_model is None:
+    if (plan.personal is not None or world.requirement is not None) and world.store.first_model is None:
         world.store.first_model = state.model.clone()
     kept, mean = plan.local.client_state, state.local.get("shared")
     if kept is not None and mean is not None and mean.any() and kept.name not in world.store.tables:
@@ -94,6 +98,7 @@ class Simulation:
     memory: Memory = field(default_factory=dict)  # as saved; it is replaced, never changed in place
     store: ClientStore = field(init=False)
     in_flight: InFlight = field(init=False)
+    appeals: Appeals = field(init=False)
     seconds: float = field(init=False)  # time at the start of the round
     elapsed: float = field(init=False, default=0.0)  # since then
     everyone: Ids = field(init=False)  # members in this round
@@ -104,25 +109,38 @@ class Simulation:
     def __post_init__(self) -> None:
         self.store = ClientStore.of(self.memory, self.population.num_clients, self.plan.memory.table_bytes)
         self.in_flight = InFlight.of(self.memory)
+        self.appeals = Appeals.of(self.memory, self.population.num_clients)
         self.seconds = float(self.memory.get("seconds", 0.0))
         self.everyone = self.population.everyone
 
     def saved(self) -> Memory:
         """Return what the world carries from one round to the next, as plain values and tables."""
-        return {"seconds": self.seconds, **self.in_flight.saved(), **self.store.saved()}
+        appeals = {} if self.requirement is None else self.appeals.saved()
+        return {"seconds": self.seconds, **self.in_flight.saved(), **self.store.saved(), **appeals}
+
+    @property
+    def requirement(self) -> Requirement | None:
+        """What clients require of the model to be up; None: they do not look at it."""
+        return self.plan.traits.availability.requires
 
     def census(self, request: Census) -> Steps[Present]:
         """Return who belongs, who is up, and what time it is."""
-        yield from ()
         rule, view = self.plan.fleet.membership, self._view(request.round, request.model, request.buffers)
         members = None if rule is None else rule.members(view)
         if members is not None:
             self.everyone = members
             view = replace(view, population=replace(self.population, everyone=members))
+        if request.round > 0 and self.requirement is not None:
+            first = cast(Tensor, self.store.first_model)
+            view = replace(view, appeal=(yield from self.appeals.measure(self.plan, view, self.requirement, first)))
         up = NOBODY if request.round == 0 else self.plan.fleet.availability.up(view)
         return Present(
             members=members, up=up, sim_seconds=self.seconds, seconds_per_step=seconds_per_step(self.plan, view)
         )
+
+    def train_alone(self, request: TrainAlone) -> Steps[Probed]:
+        """Have clients train a model alone, whatever the fleet allows, and measure it."""
+        return (yield from losses_alone(request, self.population.sizes))
 
     def expect(self, request: Expect) -> Steps[Expected]:
         """Return how far these clients would get this round, and how long all of the asked work would take them."""
@@ -316,6 +334,9 @@ class Simulation:
         (recorded, asked), self.replayed = self.replayed, (0, 0)
         if asked:
             record = replace(record, metrics=record.metrics | {"replay_recorded": recorded / asked})
+        if self.requirement is not None:
+            costs, metrics = self.appeals.close()
+            record = replace(record, costs=record.costs + costs, metrics=record.metrics | metrics)
         if self.unsound:
             note = f"{self.unsound} clients' own models were not finite and stay as they were"
             record, self.unsound = replace(record, events=(*record.events, note)), 0
@@ -377,6 +398,7 @@ ANSWERS: Answers[Simulation] = {
     Settle: Simulation.settle,
     Recall: Simulation.recall,
     Evaluate: Simulation.evaluate,
+    TrainAlone: Simulation.train_alone,
     Record: Simulation.close,
 }
 

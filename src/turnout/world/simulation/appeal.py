@@ -1,0 +1,130 @@
+"""What a round's model is worth to simulated clients, for an availability rule that depends on it.
+
+Every member measures the model on its training samples before it decides whether to take part. Both that and training
+alone, once, before a client's first decision, are on the round's bill: the client has to have the model, and computes.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from torch import Tensor
+
+from turnout.array_types import Floats, Ids
+from turnout.coordinator import Plan
+from turnout.coordinator.orders import train_alone
+from turnout.coordinator.trust import Findings, fitting
+from turnout.local.batches import samples_used
+from turnout.protocols import Appeal, Memory, View
+from turnout.requests import ALONE, Costs, Fit, Probe, Probed, Steps, TrainAlone, Trained
+from turnout.requirement import Requirement, is_served
+
+ROWS_BYTES = 256 << 20  # of models trained alone that are in memory at once
+SAVED: dict[str, Any] = {
+    "required": np.float64,
+    "is_known": np.bool_,
+    "unserved": np.int64,
+}  # by client
+
+
+def losses_alone(request: TrainAlone, sizes: Ids) -> Steps[Probed]:
+    """Have clients train alone, and return the loss of each one's model on the samples it was trained on.
+
+    A client whose training diverges has the model that it started from.
+    """
+    clients, local = request.clients, request.local
+    losses, samples = np.zeros(len(clients)), 0
+    block = max(1, ROWS_BYTES // max(1, request.model.numel() * request.model.element_size()))
+    for begin in range(0, len(clients), block):
+        part = slice(begin, begin + block)
+        trained: Trained = yield _fit(request, part)
+        models = request.model - cast(Tensor, trained.delta)
+        probed: Probed = yield _probe(request, clients[part], models)
+        losses[part], samples = cast(Floats, probed.loss), samples + probed.samples
+    diverged = np.flatnonzero(~np.isfinite(losses))
+    if len(diverged):
+        probe = _probe(request, clients[diverged], None)
+        first = fitting(probe, (yield probe), Findings())
+        losses[diverged], samples = first.loss, samples + first.samples
+    used = samples_used(sizes[clients], request.steps, local.batch_size, local.batches, local.cycle)
+    return Probed(clients=clients, loss=losses, samples=samples, gradients=int(used.sum()))
+
+
+def _fit(request: TrainAlone, part: slice) -> Fit:
+    clients = request.clients[part]
+    return Fit(
+        round=0,
+        streams=request.streams,
+        model=request.model,
+        buffers=None,
+        clients=clients,
+        steps=request.steps[part],
+        local=request.local,
+        settings={name: values[part] for name, values in request.settings.items()},
+        coefficients=None,
+        buffer_weights=np.full(len(clients), 1.0 / len(clients)),
+        purpose=ALONE,
+    )
+
+
+def _probe(request: TrainAlone, clients: Ids, models: Tensor | None) -> Probe:
+    return Probe(
+        round=request.round,
+        streams=request.streams,
+        model=request.model,
+        buffers=None,
+        clients=clients,
+        what="loss",
+        models=models,
+    )
+
+
+@dataclass(slots=True)
+class Appeals:
+    """ρ_k of the clients that are known, and for how many rounds the model has not served each."""
+
+    by_client: dict[str, Any]
+    costs: Costs = field(default_factory=Costs)  # of this round
+    share: float | None = None  # of the members that this round's model serves; None: it was not measured
+
+    @classmethod
+    def of(cls, memory: Memory, num_clients: int) -> "Appeals":
+        """Return what was saved."""
+        return cls({name: memory.get(f"appeal {name}", np.zeros(num_clients, kind)) for name, kind in SAVED.items()})
+
+    def saved(self) -> Memory:
+        """Return what goes on to the next round, by the names under which it is saved."""
+        return {f"appeal {name}": values for name, values in self.by_client.items()}
+
+    def measure(self, plan: Plan, view: View, requirement: Requirement, start: Tensor) -> Steps[Appeal]:
+        """Have the members measure the model; those that are new first find out what they require."""
+        members, sizes = view.population.everyone, view.population.sizes
+        required, is_known = (self.by_client[name] for name in ("required", "is_known"))
+        if not requirement.is_alone:
+            required = requirement.given(len(sizes))
+        elif len(new := members[~is_known[members]]):
+            alone: Probed = yield from losses_alone(train_alone(plan, view, new, requirement, start), sizes)
+            required, is_known = required.copy(), is_known.copy()
+            required[new], is_known[new] = alone.loss, True
+            self._bill(plan, view, alone)
+        probe = Probe(round=view.round, streams=view.streams, model=view.model, buffers=view.buffers,
+                      clients=members, what="loss")  # fmt: skip
+        probed: Probed = fitting(probe, (yield probe), Findings()) if len(members) else Probed(clients=members)
+        self._bill(plan, view, probed)
+        losses, served = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=bool)
+        losses[members] = 0.0 if probed.loss is None else probed.loss
+        served[members] = is_served(losses[members], required[members])
+        unserved = np.where(served, 0, self.by_client["unserved"] + 1)
+        self.by_client = {"required": required, "is_known": is_known, "unserved": unserved}
+        self.share = float(served[members].mean()) if len(members) else None
+        return Appeal(losses=losses, required=required, unserved_rounds=unserved)
+
+    def close(self) -> tuple[Costs, dict[str, float]]:
+        """Return the round's bill and its metric, and begin the next round."""
+        closed = self.costs, {} if self.share is None else {"appeal": self.share}
+        self.costs, self.share = Costs(), None
+        return closed
+
+    def _bill(self, plan: Plan, view: View, probed: Probed) -> None:
+        down = len(probed.clients) * plan.sent_bytes(view.model)
+        self.costs += Costs(bytes_down=down, probe_evaluations=probed.samples, gradient_evaluations=probed.gradients)
