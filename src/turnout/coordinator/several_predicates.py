@@ -91,6 +91,12 @@ SEVERAL_MODELS = (
         "in a server round the server trains one model on its own samples. Leave assist out.",
     ),
     _several(
+        "fleet.availability",
+        lambda plan, traits: traits.availability.requires is not None,
+        "{availability} has clients stay while one model serves them, and each client has its own. "
+        "Set fleet.availability to another rule.",
+    ),
+    _several(
         "fleet.membership",
         lambda plan, traits: plan.fleet.membership is not None,
         "arrivals and departures change the weights of one objective, and each model has its own. "
