@@ -28,7 +28,7 @@ from turnout.errors import ConfigError
 
 STUDY = """\
 name   = "small"
-rounds = 120
+rounds = 200
 seeds  = 2
 data   = { use = "digits", clients = 12 }
 model  = "softmax"
@@ -63,12 +63,12 @@ def started(small: Path, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
             process.kill()
 
 
-def has_rounds(folder: Path, count: int) -> bool:
-    """Whether a journal has so many rounds of a study that is being run."""
+def num_rounds(folder: Path) -> int:
+    """Return how many rounds the journal of a study has that is being run."""
     try:
-        return int(load(folder).rounds["round"].max()) >= count
+        return int(load(folder).rounds["round"].max())
     except Exception:  # it is being made
-        return False
+        return 0
 
 
 def is_helper(pid: int) -> bool:
@@ -88,15 +88,17 @@ def left_folders() -> set[Path]:
 def test_contract_a_killed_or_stopped_study_leaves_nothing_and_resume_ends_with_the_same_bits(
     small: Path, on_three: KeptOpen, whole: Models
 ) -> None:
-    others, folders = frozenset(marked()), left_folders()
+    others, folders, run = frozenset(marked()), left_folders(), small.parent / "runs" / "small"
     with started(small, "run", "small.toml", "--engine", "ray") as process:
-        wait_until(lambda: has_rounds(small.parent / "runs" / "small", 2), PATIENCE, every=0.5)
+        wait_until(lambda: num_rounds(run) >= 2, PATIENCE, every=0.5)
         process.kill()
     wait_until(lambda: all(is_helper(pid) for pid in set(marked()) - others), seconds=60)
     others = frozenset(marked())  # two helpers, which end after a minute
-    (killed,) = left_folders() - folders
+    left, reached = left_folders() - folders, num_rounds(run)
+    assert len(left) == 1, {folder: os.listdir(folder) for folder in left}
+    killed = left.pop()
     with started(small, "resume", "runs/small") as process:
-        wait_until(lambda: has_rounds(small.parent / "runs" / "small", 4), PATIENCE, every=0.5)
+        wait_until(lambda: num_rounds(run) >= reached + 2, PATIENCE, every=0.5)
         assert not killed.exists()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
@@ -106,7 +108,7 @@ def test_contract_a_killed_or_stopped_study_leaves_nothing_and_resume_ends_with_
     assert said.startswith("stopped: round ")
     wait_until_gone(but=others)
     assert left_folders() <= folders
-    resumed = load_study(small).run(small.parent / "runs" / "small", engine=on_three)  # on another cluster
+    resumed = load_study(small).run(run, engine=on_three)  # on another cluster
     for seed, model in whole.items():
         assert all(torch.equal(model[name], value) for name, value in resumed.state_dict("small", seed).items())
 
@@ -125,7 +127,7 @@ def whole(on_three: KeptOpen, tmp_path_factory: pytest.TempPathFactory) -> Model
 def test_contract_a_study_outlives_its_cluster(small: Path, on_three: KeptOpen, whole: Models) -> None:
     lost, folder = new_cluster(1), small.parent / "runs" / "small"
     with started(small, "run", "small.toml", "--engine", "ray", "--address", lost.address) as process:
-        wait_until(lambda: has_rounds(folder, 2), PATIENCE, every=0.5)
+        wait_until(lambda: num_rounds(folder) >= 2, PATIENCE, every=0.5)
         lost.remove_node(lost.head_node, allow_graceful=False)
         _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
