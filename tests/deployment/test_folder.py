@@ -14,7 +14,7 @@ import torch
 from tests.support.command import Said, Turnout
 from tests.support.optional import present
 from tests.support.runs import models_of
-from turnout.aggregation import FedNova
+from turnout.aggregation import Appeal, FedNova
 from turnout.coordinator import Turnover
 from turnout.data.federation import from_clients
 from turnout.deploy.apps import make_device
@@ -252,6 +252,15 @@ def test_error_what_only_a_simulation_has_is_refused_in_one_message(tmp_path: An
         "A deployment has no [attack]: a ",
     ]
     assert all(line.startswith(f"{file}:") for line in lines)
+
+
+def test_error_devices_do_not_train_a_second_model(tmp_path: Any) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(STUDY + '[aggregation]\nuse = "appeal"\n')
+    with pytest.raises(ConfigError, match=r'requirement = "alone" .* Set aggregation.requirement to the loss'):
+        load_deployed_study(file)
+    file.write_text(STUDY + '[aggregation]\nuse = "appeal"\nrequirement = 0.5\n')
+    assert load_deployed_study(file).aggregation == Appeal(requirement=0.5)
 
 
 @pytest.mark.parametrize("more", ["seeds = 3\n", "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\nrounds = 2\n"])
