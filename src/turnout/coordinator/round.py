@@ -26,9 +26,10 @@ from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.records import as_last, empty_record, events_of, round_record
 from turnout.coordinator.server_step import FIRST_ROUNDS, begin, commit, dropped, first_norms, move, norms_of, remember
 from turnout.coordinator.trust import with_trust
+from turnout.costs import Costs
 from turnout.local import SGD
 from turnout.protocols import Choice, Combined, Kept, Memory, Population, View
-from turnout.requests import Census, Costs, Evaluate, Evaluated, Present, Record, Steps, Train, Trained
+from turnout.requests import Census, Evaluate, Evaluated, Present, Record, Steps, Train, Trained
 from turnout.rows import Rows
 from turnout.streams import SERVER, Streams
 from turnout.submodels import Devices
