@@ -32,6 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "axes",
+            "costs",
             "errors",
             "field_comments",
             "parameters",

@@ -46,7 +46,7 @@ class Parts:
 
     def of(self, clients: Ids) -> Ids:
         """Return the number of the submodel of each of these clients."""
-        return self.which[np.searchsorted(self.clients, clients)]
+        return np.asarray(self.which[np.searchsorted(self.clients, clients)])
 
     def numbers(self, clients: Ids) -> Ids:
         """Return how many parameters each of these clients is sent."""

@@ -16,12 +16,13 @@ from turnout.coordinator.client_state import settle_clients, shared_of
 from turnout.coordinator.jobs import Jobs, merged
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
+from turnout.costs import Costs
 from turnout.generators import relay
 from turnout.ids import is_among
 from turnout.orders import Order
 from turnout.progress import Progress
 from turnout.protocols import Choice, View
-from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Reply, Returns, Steps, Train, Trained
+from turnout.requests import NOBODY, Collect, Dispatch, Outcome, Reply, Returns, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 from turnout.submodels import Parts

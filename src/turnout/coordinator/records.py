@@ -7,10 +7,11 @@ import numpy as np
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.collecting import Collected
 from turnout.coordinator.plan import Plan, State
+from turnout.costs import Costs
 from turnout.local.batches import samples_used
 from turnout.metrics import reported
 from turnout.protocols import Choice, Population, View
-from turnout.requests import Costs, Evaluated, Record
+from turnout.requests import Evaluated, Record
 
 NO_CLIENTS = np.zeros(0, dtype=np.int64)
 NO_VALUES = np.zeros(0)

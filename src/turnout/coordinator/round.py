@@ -27,9 +27,10 @@ from turnout.coordinator.records import as_last, empty_record, events_of, round_
 from turnout.coordinator.server_step import begin, commit, dropped, remember
 from turnout.coordinator.several import equal_starts, measure_models, several_models
 from turnout.coordinator.trust import with_trust
+from turnout.costs import Costs
 from turnout.local import SGD
 from turnout.protocols import Choice, Kept, Memory, Population, View
-from turnout.requests import Census, Costs, Evaluate, Evaluated, Present, Record, Steps, Train, Trained
+from turnout.requests import Census, Evaluate, Evaluated, Present, Record, Steps, Train, Trained
 from turnout.streams import SERVER, Streams
 from turnout.submodels import Devices
 

@@ -12,6 +12,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -223,17 +224,18 @@ def _replace(module: nn.Module, layer: Layer, outputs: Ids, inputs: Ids) -> None
 def _empty(old: nn.Module, name: str, outputs: int, inputs: int) -> nn.Module:
     """Return a layer like the old one with so many units and inputs; its values are not set."""
     like = next(old.parameters())
-    how = {"device": "meta", "dtype": like.dtype}
+    how: dict[str, Any] = {"device": "meta", "dtype": like.dtype}
     new: nn.Module
     if isinstance(old, nn.Linear):
         new = nn.Linear(inputs, outputs, old.bias is not None, **how)
     elif isinstance(old, nn.Conv1d | nn.Conv2d):
+        kind: Any = type(old)
         shape = (old.kernel_size, old.stride, old.padding, old.dilation, 1, old.bias is not None, old.padding_mode)
-        new = type(old)(inputs, outputs, *shape, **how)
+        new = kind(inputs, outputs, *shape, **how)
     elif isinstance(old, nn.LSTM):
         new = nn.LSTM(inputs, outputs, old.num_layers, old.bias, old.batch_first, old.dropout, **how)
     elif isinstance(old, nn.Embedding):
-        options = (old.padding_idx, old.max_norm, old.norm_type, old.scale_grad_by_freq, old.sparse)
+        options: Any = (old.padding_idx, old.max_norm, old.norm_type, old.scale_grad_by_freq, old.sparse)
         new = nn.Embedding(old.num_embeddings, outputs, *options, **how)
     elif isinstance(old, nn.GroupNorm):
         if outputs % old.num_groups:

@@ -85,12 +85,12 @@ class Rates:
     def rates_of(self, clients: Ids, view: View) -> Floats:
         """Return the rate of each of these clients in this round."""
         if self.assign == "listed":
-            return np.array(self.rates)[clients]
+            return np.asarray(np.array(self.rates)[clients])
         shares = self.shares or (1.0,) * len(self.rates)
         if self.assign == "drawn":
             draw = view.streams.uniforms("width", view.round, clients)[:, 0]
             limits = np.cumsum(shares) / sum(shares)
-            return np.array(self.rates)[np.searchsorted(limits[:-1], draw, side="right")]
+            return np.asarray(np.array(self.rates)[np.searchsorted(limits[:-1], draw, side="right")])
         everyone = np.arange(view.population.num_clients)
         if self.assign == "by-speed":
             seconds = None if view.devices is None else view.devices.seconds_per_step
@@ -102,6 +102,6 @@ class Rates:
                 )
             widest_first = sorted(zip(self.rates, shares, strict=True), reverse=True)
             rates, shares = tuple(r for r, _ in widest_first), tuple(s for _, s in widest_first)
-            return in_shares(np.argsort(seconds, kind="stable"), rates, shares)[clients]
+            return np.asarray(in_shares(np.argsort(seconds, kind="stable"), rates, shares)[clients])
         order = np.argsort(view.streams.uniforms("width", 0, everyone)[:, 0], kind="stable")
-        return in_shares(order, self.rates, shares)[clients]
+        return np.asarray(in_shares(order, self.rates, shares)[clients])

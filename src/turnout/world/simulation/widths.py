@@ -118,7 +118,8 @@ class _Merged:
         self.fit, count = fit, len(fit.clients)
         self.loss, self.finite = np.full(count, np.nan), np.zeros(count, dtype=bool)
         self.norms = np.zeros(count) if fit.wants_norms else None
-        self.reduced = self.delta = None
+        self.reduced: Tensor | None = None
+        self.delta: Tensor | None = None
         if fit.coefficients is None:
             self.delta = fit.model.new_zeros(count, fit.model.numel()) if fit.into is None else fit.into[:count].zero_()
         else:
