@@ -38,6 +38,8 @@ LAYERS: tuple[frozenset[str], ...] = (
             "lazy_imports",
             "settings",
             "streams",
+            "costs",
+            "drift",
             "row_table",
             "array_types",
             "number_format",

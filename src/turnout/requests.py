@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.costs import Costs
+from turnout.drift import Blocks
 from turnout.metrics import EVALUATED
 from turnout.orders import Order
 from turnout.progress import Progress
@@ -211,6 +213,7 @@ class Fit:
     purpose: str = "batches"  # of the random stream that mini-batches are drawn from
     into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
+    blocks: Blocks | None = None  # the time steps whose samples each client trains on; None: all that it has received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +268,7 @@ class Probe:
     clients: Ids
     what: str  # "loss" | "gradient"
     batch_size: int | None = None  # None: all local samples; else one keyed mini-batch of min(batch_size, n_i)
+    blocks: Blocks | None = None  # with "loss": the time steps whose samples are used; the accuracy is wanted, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +279,7 @@ class Probed:
     loss: Floats | None = None
     gradient: Tensor | None = None
     samples: int = 0  # samples looked at, for the cost ledger
+    accuracy: Floats | None = None  # where blocks are asked for and the labels allow it
     unusable: Any = None  # bool per client: it gave no number, and the least that others gave stands for it
 
 
@@ -336,26 +341,6 @@ class EachEvaluated:
 
     loss: Floats
     accuracy: Floats | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """What a round cost."""
-
-    bytes_down: int = 0
-    bytes_up: int = 0
-    gradient_evaluations: int = 0  # per-sample gradients
-    probe_evaluations: int = 0  # per-sample losses or gradients a rule asked for besides training
-    sim_seconds: float = 0.0
-
-    def __add__(self, other: "Costs") -> "Costs":
-        return Costs(
-            bytes_down=self.bytes_down + other.bytes_down,
-            bytes_up=self.bytes_up + other.bytes_up,
-            gradient_evaluations=self.gradient_evaluations + other.gradient_evaluations,
-            probe_evaluations=self.probe_evaluations + other.probe_evaluations,
-            sim_seconds=self.sim_seconds + other.sim_seconds,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

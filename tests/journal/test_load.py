@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from tests.support.journal_records import add_run, info, journal, record
+from turnout.costs import Costs
 from turnout.errors import JournalError
 from turnout.journal import Journal, frames, load
-from turnout.requests import Costs
 
 
 def test_golden_the_frames_hold_what_was_written(tmp_path: Path) -> None:

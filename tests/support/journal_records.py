@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from turnout.costs import Costs
 from turnout.journal import Journal, RunInfo
-from turnout.requests import Costs, Record
+from turnout.requests import Record
 
 
 def record(round: int, *, asked: Sequence[int] = (1, 3), num_clients: int = 5, **changes: Any) -> Record:

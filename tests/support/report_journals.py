@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from turnout.costs import Costs
 from turnout.journal import ClientFacts, Journal, RunInfo
 from turnout.report.participation_encoding import NUMBER_TYPES
-from turnout.requests import Costs, Record
+from turnout.requests import Record
 
 FACTS = {"engine": "vectorised", "versions": {"python": "3.11"}, "machine": {"cores": 2}}
 CONFIG: dict[str, Any] = {"rounds": 4, "seeds": 1, "target": None, "data": {"use": "elsewhere"}}

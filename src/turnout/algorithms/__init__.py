@@ -20,6 +20,8 @@ from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedavgm import fedavgm
 from turnout.algorithms.fedbabu import fedbabu
 from turnout.algorithms.fedbuff import fedbuff
+from turnout.algorithms.feddrift import feddrift
+from turnout.algorithms.feddrift_eager import feddrift_eager
 from turnout.algorithms.fedexp import fedexp
 from turnout.algorithms.fednova import fednova
 from turnout.algorithms.fednova_hybrid import fednova_hybrid
@@ -87,7 +89,7 @@ GROUPS = {
         filfl,
     ),
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
-    "Several models": (ifca,),
+    "Several models": (ifca, feddrift, feddrift_eager),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
 }
 ALGORITHMS = {entry.name: entry for group in GROUPS.values() for entry in map(Algorithm, group)}
@@ -110,6 +112,8 @@ __all__ = [
     "fedavgm",
     "fedbabu",
     "fedbuff",
+    "feddrift",
+    "feddrift_eager",
     "fedexp",
     "fednova",
     "fednova_hybrid",

@@ -10,11 +10,12 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator.client_state import shared_of
 from turnout.coordinator.orders import first_round_order, order_for, server_order
 from turnout.coordinator.plan import Plan, State
+from turnout.costs import Costs
 from turnout.errors import ConfigError
 from turnout.generators import relay
 from turnout.local.batches import samples_used
 from turnout.protocols import View
-from turnout.requests import Costs, Expect, Probe, Probed, Reply, Score, Scored, Steps, Train, Trained
+from turnout.requests import Expect, Probe, Probed, Reply, Score, Scored, Steps, Train, Trained
 
 T = TypeVar("T")
 

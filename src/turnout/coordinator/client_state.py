@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from turnout.coordinator.plan import Plan, State
+from turnout.costs import Costs
 from turnout.orders import Order
 from turnout.protocols import View
-from turnout.requests import Costs, Recall, Recalled, Settle, Settled, Steps, Trained
+from turnout.requests import Recall, Recalled, Settle, Settled, Steps, Trained
 from turnout.rows import Facts
 
 

@@ -16,12 +16,13 @@ from turnout.coordinator.client_state import settle_clients, shared_of
 from turnout.coordinator.jobs import Jobs, merged
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
+from turnout.costs import Costs
 from turnout.generators import relay
 from turnout.ids import is_among
 from turnout.orders import Order
 from turnout.progress import Progress
 from turnout.protocols import Choice, View
-from turnout.requests import NOBODY, Collect, Costs, Dispatch, Outcome, Reply, Returns, Steps, Train, Trained
+from turnout.requests import NOBODY, Collect, Dispatch, Outcome, Reply, Returns, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 
@@ -50,6 +51,7 @@ class Collected:
     round_seconds: float = 0.0
     events: tuple[str, ...] = ()
     step_kept: bool = True  # False: the server step that the updates made was dropped
+    sizes: Ids | None = None  # by client: samples that it trained on; None: all that it has
     assignment: Ids | None = None  # by client: the model it trained, −1 for a client not asked
     kept: Ids | None = None  # whom the filter let through; None: everyone it was given
     reused_weights: Floats | None = None  # by client: weight of its stored gradients in the step

@@ -7,10 +7,11 @@ import numpy as np
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.collecting import Collected
 from turnout.coordinator.plan import Plan, State
+from turnout.costs import Costs
 from turnout.local.batches import samples_used
 from turnout.metrics import reported
 from turnout.protocols import Choice, Population, View
-from turnout.requests import Costs, Evaluated, Record
+from turnout.requests import Evaluated, Record
 
 NO_CLIENTS = np.zeros(0, dtype=np.int64)
 NO_VALUES = np.zeros(0)
@@ -121,9 +122,8 @@ def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected
         sent = len(facts) * size if choice.trained is not None else 0
         return Costs(sim_seconds=collected.round_seconds, bytes_up=sent) + collected.extra
     clients, steps = collected.worked
-    used = samples_used(
-        view.population.sizes[clients], steps, plan.local.batch_size, plan.local.batches, plan.local.cycle
-    )
+    sizes = view.population.sizes if collected.sizes is None else collected.sizes
+    used = samples_used(sizes[clients], steps, plan.local.batch_size, plan.local.batches, plan.local.cycle)
     training = Costs(
         bytes_down=collected.num_handed_out * size,
         bytes_up=(len(facts) + len(collected.rejected)) * size,

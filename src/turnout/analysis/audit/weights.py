@@ -96,7 +96,7 @@ class RoundFacts:
 
 
 class NothingToAuditError(JournalError):
-    """A run whose model never moved, or whose journal does not say how much data each client holds."""
+    """A run whose model never moved, that has several models, or whose journal does not say what clients hold."""
 
 
 def client_weights(loaded: Loaded, arm: str, seed: int, *, since: int = 1) -> Weights:
