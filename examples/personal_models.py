@@ -1,4 +1,4 @@
-"""Every client holds about two of ten digits. Does a model of its own serve it better than fine-tuning the shared one?"""
+"""Every client holds about two of ten digits. Does a model of its own beat fine-tuning the shared one?"""
 
 import turnout as to
 

@@ -39,6 +39,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "lazy_imports",
             "settings",
             "streams",
+            "drift",
             "row_table",
             "array_types",
             "number_format",

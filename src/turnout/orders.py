@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.drift import Blocks
 from turnout.ids import is_among
 from turnout.protocols import Linear, Local
 from turnout.rows import Facts
@@ -62,13 +63,17 @@ class Order:
     whole: bool = False  # all of the work, whatever the fleet would allow
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
     parts: Parts | None = None  # which part of the model each client trains; None: all of it
+    blocks: Blocks | None = None  # the time steps whose samples each client trains on; None: all that it has received
     by_model: tuple["Order", ...] = ()  # one order for each model in use; each part is collected on its own
 
     def part(self, model: Tensor, here: np.ndarray) -> "Order":
         """Return the order of some of the clients, given by a mask, for this model."""
         known, settings = self.weighing.asked.keep(here), {n: values[here] for n, values in self.settings.items()}
         weighing = replace(self.weighing, asked=known, settings=settings)
-        return replace(self, model=model, clients=self.clients[here], steps=self.steps[here], weighing=weighing)
+        blocks, steps = None if self.blocks is None else self.blocks[here], self.steps[here]
+        return replace(
+            self, model=model, clients=self.clients[here], steps=steps, weighing=weighing, blocks=blocks, parts=()
+        )
 
     @property
     def settings(self) -> Mapping[str, Floats]:

@@ -31,6 +31,7 @@ class Population:
     counted: Any = None  # bool per client: is it in the objective? None: all are
     server_size: int = 0  # samples the server itself holds
     holdout_sizes: Any = None  # samples each client holds out; None: not known
+    drift: Any = None  # a turnout.drift.Drift: how the clients' samples change with time; None: they do not
 
     @classmethod
     def of(cls, sizes: Ids, label_counts: Ids | None = None, server_size: int = 0) -> "Population":
@@ -345,8 +346,7 @@ class Combined:
     memory: Memory = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     moves: bool = True  # False: no step; neither the model nor the memory of the server rule changes
-    # by client: coefficient of its stored gradients in the direction times their η_l ‖a_i‖₁; None: nothing is stored
-    reused: Floats | None = None
+    reused: Floats | None = None  # by client: coefficient of its stored gradients, times their η_l ‖a_i‖₁
 
 
 class Ask(Protocol):

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.costs import Costs
+from turnout.drift import Blocks
 from turnout.metrics import EVALUATED
 from turnout.orders import Order
 from turnout.progress import Progress
@@ -219,6 +220,7 @@ class Fit:
     scaled: bool = False  # with `cut`: outputs of cut layers are divided by the share of units that is there
     own_models: bool = False  # `starts` are what clients were sent: a proximal term pulls towards the client's own
     first_step: int = 0  # local steps that clients did before in this round: their mini-batches go on from there
+    blocks: Blocks | None = None  # the time steps whose samples each client trains on; None: all that it has received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +276,7 @@ class Probe:
     what: str  # "loss" | "gradient"
     batch_size: int | None = None  # None: all local samples; else one keyed mini-batch of min(batch_size, n_i)
     models: Tensor | None = None  # for losses: one model per client, in the order of `clients`; None: `model` for all
+    blocks: Blocks | None = None  # with "loss": the time steps whose samples are used; the accuracy is wanted, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +287,7 @@ class Probed:
     loss: Floats | None = None
     gradient: Tensor | None = None
     samples: int = 0  # samples looked at, for the cost ledger
+    accuracy: Floats | None = None  # where blocks are asked for and the labels allow it
     unusable: Any = None  # bool per client: it gave no number, and the least that others gave stands for it
     gradients: int = 0  # per-sample gradients of what clients trained alone
 

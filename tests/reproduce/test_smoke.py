@@ -13,6 +13,7 @@ STUDIES = shipped()
 EXACT = {  # how many identities each study holds to
     "client-drift": 5,
     "cyclic": 6,  # K̄ = 1 is plain: the same cohorts and the same losses, for three solvers
+    "feddrift": 3,  # without a drift it is one model on all samples so far
     "fedexp": 1,  # η_g is never below 1
     "fedexp-images": 2,  # the same, at two rates
     "fedvarp": 12,

@@ -68,7 +68,7 @@ def several_run(
 ) -> tuple[State, list[Record]]:
     """Run a plan with an assignment; `models` are the initial ones."""
     made = Plan(local=plan.pop("local", LOCAL), rounds=rounds, assignment=rule, **plan)
-    people = Population.of(task.federation.sizes)
+    people = replace(Population.of(task.federation.sizes), drift=task.federation.drift)
     if task.federation.holdout is not None:
         people = replace(people, holdout_sizes=task.federation.holdout.sizes)
     if state is None:

@@ -21,6 +21,8 @@ from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedavgm import fedavgm
 from turnout.algorithms.fedbabu import fedbabu
 from turnout.algorithms.fedbuff import fedbuff
+from turnout.algorithms.feddrift import feddrift
+from turnout.algorithms.feddrift_eager import feddrift_eager
 from turnout.algorithms.federated_dropout import federated_dropout
 from turnout.algorithms.fedexp import fedexp
 from turnout.algorithms.fednova import fednova
@@ -96,7 +98,7 @@ GROUPS = {
     ),
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
     "Models of different widths": (heterofl, fedrolex, fjord, federated_dropout),
-    "Several models": (ifca,),
+    "Several models": (ifca, feddrift, feddrift_eager),
     "Fairness and incentives": (maxfl, q_ffl, agnostic_fl, term),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
 }
@@ -121,6 +123,8 @@ __all__ = [
     "fedavgm",
     "fedbabu",
     "fedbuff",
+    "feddrift",
+    "feddrift_eager",
     "federated_dropout",
     "fedexp",
     "fednova",

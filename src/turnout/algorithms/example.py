@@ -27,8 +27,13 @@ class Example:
 
     def study(self, name: str) -> dict[str, Any]:
         """Return the study as plain values, with FedAvg as the first arm."""
-        sections = {key: {**COMMON.get(key, {}), **self.scenario.get(key, {})} for key in {**COMMON, **self.scenario}}
+        sections = {key: self._section(key) for key in {**COMMON, **self.scenario}}
         recipe = {"use": name, **self.settings} if self.settings else name
         baseline = [{"name": BASELINE, "recipe": "fedavg"}] if self.title != BASELINE else []
         arms = [*baseline, {"name": self.title, "recipe": recipe}]
         return {"name": f"try-{name}", "rounds": 30, "seeds": 3, **sections, "arm": arms}
+
+    def _section(self, key: str) -> dict[str, Any]:
+        """Return a section of the common study with what differs; another rule has none of the common settings."""
+        common, own = COMMON.get(key, {}), self.scenario.get(key, {})
+        return {**own} if own.get("use", common.get("use")) != common.get("use") else {**common, **own}

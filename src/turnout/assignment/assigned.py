@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from turnout.array_types import Ids
+from turnout.drift import Blocks
 from turnout.protocols import Ask, Memory, View
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ class Assigned:
 
     model_of: Ids  # index of the model of each client, in the order of the clients that were given
     models: Tensor | None = None  # all models after the rule changed some, such as a copy or a merger; None: as before
+    fresh: tuple[int, ...] = ()  # models that the rule changed: what the server's rules remember of them is dropped
+    blocks: Blocks | None = None  # with data that drift: the time steps whose samples each client trains on; None: all
     are_sent: bool = False  # whether clients were sent the models to decide, so that none is sent again to train
     memory: Memory = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)

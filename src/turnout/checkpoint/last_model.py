@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from turnout.checkpoint.tensor_files import DTYPES, Piece, about_of, opened, tensors_of
 from turnout.coordinator.plan import State
+from turnout.errors import ConfigError
 from turnout.models.layout import Layout
+from turnout.number_format import plural
 from turnout.untrusted_input import as_written, count_of
 
 MOST_AXES = 16
@@ -23,6 +25,7 @@ class LastModel:
     tensors: Mapping[str, Tensor]  # the module's state dict, in its order
     example_shape: tuple[int, ...]  # of one sample
     num_outputs: int
+    others: tuple[Mapping[str, Tensor], ...] = ()  # of a run with several models: those after the first
 
     @classmethod
     def of(cls, module: nn.Module, state: State, example_shape: tuple[int, ...], num_outputs: int) -> "LastModel":
@@ -30,12 +33,21 @@ class LastModel:
 
         Parameters and running statistics come from the state, integer buffers and frozen parameters from the module.
         """
-        loaded = copy.deepcopy(module)
-        measured = state.model if state.measured is None else state.measured
-        Layout.of(module).load(loaded, measured, state.buffers)
-        tensors = {name: value for name, value in loaded.state_dict().items() if isinstance(value, Tensor)}
-        on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        return cls(tensors=on_cpu, example_shape=example_shape, num_outputs=num_outputs)
+        if state.models is None:
+            measured = [state.model if state.measured is None else state.measured]
+        else:
+            measured = list(state.models if state.measured_models is None else state.measured_models)
+        first, *others = (_state_dict(module, model, state.buffers) for model in measured)
+        return cls(tensors=first, example_shape=example_shape, num_outputs=num_outputs, others=tuple(others))
+
+    def number(self, model: int) -> "LastModel":
+        """Return one of several models, from 0."""
+        every = (self.tensors, *self.others)
+        if not 0 <= model < len(every):
+            raise ConfigError(
+                f"This run has {plural(len(every), 'model')}, numbered from 0; got model = {model}. Choose one of them."
+            )
+        return replace(self, tensors=every[model], others=())
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return a copy of the state dict."""
@@ -51,6 +63,14 @@ class LastModel:
         return module.eval()
 
 
+def _state_dict(module: nn.Module, model: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
+    """Return the state dict of a module with these parameters and running statistics, on the CPU."""
+    loaded = copy.deepcopy(module)
+    Layout.of(module).load(loaded, model, buffers)
+    tensors = {name: value for name, value in loaded.state_dict().items() if isinstance(value, Tensor)}
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
 def _can_be_stored(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in DTYPES
 
@@ -58,9 +78,15 @@ def _can_be_stored(value: Any) -> bool:
 def pieces_of(models: Mapping[int, LastModel]) -> Iterator[Piece]:
     """Yield the tensors of a file that holds these models, by the run's id."""
     for run, last in models.items():
-        for name, value in last.tensors.items():
-            if _can_be_stored(value):
-                yield Piece.of(f"{run}/{name}", value)
+        for number, tensors in enumerate((last.tensors, *last.others)):
+            for name, value in tensors.items():
+                if _can_be_stored(value):
+                    yield Piece.of(f"{run}/{_prefix(number)}{name}", value)
+
+
+def _prefix(number: int) -> str:
+    """Return what stands before the names of a model's tensors in a file."""
+    return f"model {number}/" if number else ""
 
 
 def describe_models(models: Mapping[int, LastModel]) -> dict[str, Any]:
@@ -70,6 +96,7 @@ def describe_models(models: Mapping[int, LastModel]) -> dict[str, Any]:
             "names": [name for name, value in last.tensors.items() if _can_be_stored(value)],
             "example_shape": list(last.example_shape),
             "num_outputs": last.num_outputs,
+            "num_models": 1 + len(last.others),
         }
         for run, last in models.items()
     }
@@ -82,12 +109,15 @@ def read_model(folder: Path, name: str, run: int) -> LastModel:
     tensors = tensors_of(folder, name, f"{run}/")
     with as_written(str(folder / name)):
         names, shape = about["names"], about["example_shape"]
-        if not isinstance(names, list) or len(names) != len(tensors) or set(names) != set(tensors):
+        count = count_of(about["num_models"], "the number of models", len(tensors) or 1)
+        every = {f"{_prefix(number)}{each}" for number in range(count) for each in names}
+        if not isinstance(names, list) or len(names) * count != len(tensors) or every != set(tensors):
             raise ValueError("names that are not those of its tensors")
         if not isinstance(shape, list) or len(shape) > MOST_AXES:
             raise ValueError("a shape that no sample has")
         return LastModel(
             tensors={each: tensors[each] for each in names},
+            others=tuple({each: tensors[_prefix(number) + each] for each in names} for number in range(1, count)),
             example_shape=tuple(count_of(size, "the shape of a sample") for size in shape),
             num_outputs=count_of(about["num_outputs"], "the number of outputs"),
         )

@@ -52,6 +52,7 @@ class Collected:
     round_seconds: float = 0.0
     events: tuple[str, ...] = ()
     step_kept: bool = True  # False: the server step that the updates made was dropped
+    sizes: Ids | None = None  # by client: samples that it trained on; None: all that it has
     assignment: Ids | None = None  # by client: the model it trained, −1 for a client not asked
     kept: Ids | None = None  # whom the filter let through; None: everyone it was given
     reused_weights: Floats | None = None  # by client: weight of its stored gradients in the step

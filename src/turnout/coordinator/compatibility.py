@@ -44,8 +44,30 @@ def problems_with(plan: Plan, population: Population) -> Iterator[Problem]:
             "Set data.server_samples to 50 or more.",
             "data.server_samples",
         )
+    yield from drift_problems(plan, population)
     if population.holdout_sizes is not None:
         yield from holdout_problems(plan, bool(population.holdout_sizes.any()))
+
+
+def drift_problems(plan: Plan, population: Population) -> Iterator[Problem]:
+    """Yield what is not defined for clients whose samples change with time."""
+    if population.drift is None:
+        return
+    if plan.rounds > population.drift.most_rounds:
+        yield Problem(
+            f"These data have samples for {population.drift.num_steps} time steps of "
+            f"{population.drift.rounds_per_step} rounds, which is {population.drift.most_rounds} rounds; got rounds = "
+            f"{plan.rounds}. Set rounds to {population.drift.most_rounds} or less, or data.rounds_per_step higher.",
+            "rounds",
+        )
+    for section, rule, why in (
+        ("fleet.membership", plan.fleet.membership, "weights change with the samples, and not with arrivals"),
+        ("asynchrony", plan.asynchrony, "an update of an older round was trained on fewer samples"),
+        ("attack", plan.attack, "labels change with time already"),
+        ("personal", plan.personal, "a client's own model belongs to samples that do not change"),
+    ):
+        if rule is not None:
+            yield Problem(f"{called(rule)} does not go with data that drift: {why}. Leave {section} out.", section)
 
 
 def holdout_problems(plan: Plan, has_holdout: bool) -> Iterator[Problem]:

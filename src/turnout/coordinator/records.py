@@ -122,9 +122,8 @@ def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected
         sent = len(facts) * size if choice.trained is not None else 0
         return Costs(sim_seconds=collected.round_seconds, bytes_up=sent) + collected.extra
     clients, steps = collected.worked
-    used = samples_used(
-        view.population.sizes[clients], steps, plan.local.batch_size, plan.local.batches, plan.local.cycle
-    )
+    sizes = view.population.sizes if collected.sizes is None else collected.sizes
+    used = samples_used(sizes[clients], steps, plan.local.batch_size, plan.local.batches, plan.local.cycle)
     parts = collected.parts
     if parts is not None:  # a narrow model is fewer bytes and less work
         number, sent = view.model.element_size(), np.union1d(facts.clients, np.array(list(collected.rejected), int))

@@ -19,6 +19,7 @@ from turnout.coordinator.asking import Asker, Meter
 from turnout.coordinator.client_state import follow_weights
 from turnout.coordinator.collecting import Collected, collect_updates, reusing
 from turnout.coordinator.compatibility import check, check_buffers, check_models
+from turnout.coordinator.drifting import at_round
 from turnout.coordinator.generators import settle
 from turnout.coordinator.members import admitted, begin_members, change_members
 from turnout.coordinator.orders import server_order
@@ -48,17 +49,18 @@ def _rounds(plan: Plan, population: Population, state: State, streams: Streams) 
     if state.round == 0:
         present: Present = yield Census(round=0, model=state.model, buffers=state.buffers)
         begin_members(population, state, present.members)
-        people = admitted(population, state)
+        people = admitted(at_round(population, 0), state)
         measured = yield from _measure(plan, people, state, streams)
         events = () if plan.assignment is None else equal_starts(plan, state)
         yield _with_state(empty_record(0, people, measured, events=events), state)
     while state.round < plan.rounds:
         present = yield Census(round=state.round + 1, model=state.model, buffers=state.buffers)
-        view = _view(plan, population, state, streams, present)
+        people = at_round(population, state.round + 1)
+        view = _view(plan, people, state, streams, present)
         if plan.assist is not None and plan.assist.takes(view):
-            record = yield from _server_round(plan, population, view, state, present)
+            record = yield from _server_round(plan, people, view, state, present)
         else:
-            record = yield from _client_round(plan, population, view, state, present)
+            record = yield from _client_round(plan, people, view, state, present)
         yield _with_state(as_last(record, state), state)
     return state
 

@@ -18,6 +18,7 @@ from turnout.assignment.assigned import Assigned
 from turnout.coordinator.advance import advance
 from turnout.coordinator.asking import Asker, Meter
 from turnout.coordinator.collecting import Collected, updates_of_all
+from turnout.coordinator.drifting import with_blocks
 from turnout.coordinator.generators import settle
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
@@ -49,25 +50,40 @@ def several_models(
     plan, view, state = ask.plan, ask.view, ask.state
     assigned = yield from meter.watch(_assigned(plan, choice.clients, view, state, ask), view.population.sizes)
     events = (*assigned.events, *remember(state, "assignment", assigned.memory))
-    if assigned.models is not None:
-        state.models, state.model = assigned.models, assigned.models[0]
+    _take_over(state, assigned)
     models = _models(state)
+    people = with_blocks(view.population, choice.clients, assigned.blocks)
+    view = replace(view, population=people)
     drawn = {"multiplicity": choice.multiplicity, "inclusion_prob": choice.inclusion_prob}
-    whole = order_for(plan, view, choice.clients, drawn=drawn, wants_norms=plan.server.wants_norms)
+    how = {"wants_norms": plan.server.wants_norms, "blocks": assigned.blocks}
+    whole = order_for(plan, view, choice.clients, drawn=drawn, **how)
     used = np.unique(assigned.model_of)
     orders = {int(m): whole.part(models[int(m)], assigned.model_of == m) for m in used} or {0: whole}
     yield Dispatch(order=replace(whole, by_model=tuple(orders.values())))
     parts = []
     for model, order in orders.items():
-        part = yield from _stepped(ask, model, order, meter, anyone_up)
+        part = yield from _stepped(Asker(plan, view, state), model, order, meter, anyone_up)
         parts.append(part)
     collected = _merged(whole, parts, num_models=len(models))
     collected.events = (*events, *collected.events)
     collected.metrics = {**assigned.metrics, **collected.metrics}
     collected.num_handed_out = 0 if assigned.are_sent else len(whole.clients)
+    collected.sizes = people.sizes
     collected.assignment = np.full(view.population.num_clients, -1, dtype=np.int64)
     collected.assignment[choice.clients] = assigned.model_of
     return collected
+
+
+def _take_over(state: State, assigned: Assigned) -> None:
+    """Take over the models that the rule changed; the server's rules forget what they remember of them."""
+    if assigned.models is None:
+        return
+    state.models, state.model = assigned.models, assigned.models[0]
+    for model in assigned.fresh:
+        state.server, state.aggregation = (_with_model(each, model, {}) for each in (state.server, state.aggregation))
+        if state.measured_models is not None:
+            state.measured_models = state.measured_models.clone()
+            state.measured_models[model] = assigned.models[model]
 
 
 def _assigned(plan: Plan, clients: Ids, view: View, state: State, ask: Asker) -> Steps[Assigned]:
@@ -212,7 +228,7 @@ def measure_models(plan: Plan, people: Population, state: State, streams: Stream
 
     `loss` and `accuracy` are on the test set: the mean over models, weighted by the data of the clients that use each.
     `own_loss` and `own_accuracy` are on all clients' hold-outs together, each with its client's model. Without a test
-    set, `loss` and `accuracy` are the same as these.
+    set, and where data drift, `loss` and `accuracy` are the same as these.
     """
     view = View(
         round=state.round,
@@ -235,7 +251,7 @@ def measure_models(plan: Plan, people: Population, state: State, streams: Stream
             per_client=has_holdout,
             metrics=plan.evaluate.may_measure,
         )
-    metrics = _on_test_set(measured, model_of, people.weights)
+    metrics = {} if people.drift is not None else _on_test_set(measured, model_of, people.weights)
     by_client = {name: _by_client(measured, model_of, f"client_{name}") for name in ("loss", "accuracy")}
     for name, values in by_client.items():
         if values is not None and has_holdout:

@@ -364,7 +364,9 @@ def _probed(request: Probe, answer: Any, findings: Findings) -> Probed:
         least = float(loss[~bad].min()) if not bad.all() else 0.0
         findings.refused |= _marked(request.clients[bad], "the loss is not a number")
         loss = np.where(bad, least, loss)
-        return Probed(clients=request.clients, loss=loss, samples=_samples(answer), unusable=bad)
+        said = answer.accuracy if fits else None
+        accuracy = None if said is None else np.nan_to_num(_numbers(said, count)).clip(0.0, 1.0)
+        return Probed(clients=request.clients, loss=loss, accuracy=accuracy, samples=_samples(answer), unusable=bad)
     shape = (count, request.model.numel())
     rows = answer.gradient if fits and _is_like(answer.gradient, shape, request.model) else None
     if rows is None:

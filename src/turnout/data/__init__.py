@@ -1,6 +1,7 @@
 """Data sets. To add one: one file here, one line below, one test. `__all__` lists the data sets only."""
 
 from turnout.data.cifar10 import Cifar10
+from turnout.data.concept_drift import ConceptDrift
 from turnout.data.converters import from_dataset as from_dataset
 from turnout.data.converters import from_flwr as from_flwr
 from turnout.data.digits import Digits
@@ -13,6 +14,7 @@ from turnout.data.femnist import Femnist
 from turnout.data.hapt import Hapt
 from turnout.data.linear_regression import LinearRegression
 from turnout.data.mnist import Mnist
+from turnout.data.mnist_drift import MnistDrift
 from turnout.data.mnist_writers import MnistWriters
 from turnout.data.quadratics import Quadratics
 from turnout.data.shakespeare import Shakespeare
@@ -22,6 +24,7 @@ from turnout.data.synthetic_on_demand import SyntheticOnDemand
 
 __all__ = [
     "Cifar10",
+    "ConceptDrift",
     "Digits",
     "Emnist",
     "FashionMnist",
@@ -29,6 +32,7 @@ __all__ = [
     "Hapt",
     "LinearRegression",
     "Mnist",
+    "MnistDrift",
     "MnistWriters",
     "Quadratics",
     "Shakespeare",

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from turnout.array_types import Ids
-from turnout.data.federation import Federation, Held, Samples, check_share, checked
-from turnout.data.holdout import drawn_for_holdout, train_sizes
+from turnout.data.federation import Federation, Held, Samples, checked
+from turnout.data.holdout import check_share, drawn_for_holdout, train_sizes
 from turnout.errors import DataError
 from turnout.streams import Streams
 

@@ -33,6 +33,10 @@ def _parts(federation: Federation) -> Iterator[tuple[str, Tensor]]:
         yield from _shares("holdout", federation.holdout)
     for name, samples in (("test", federation.test), ("server", federation.server)):
         yield from () if samples is None else _samples(name, samples)
+    if federation.drift is not None:  # the time steps are parts of the same samples
+        yield "drift.sizes", torch.from_numpy(np.ascontiguousarray(federation.drift.sizes))
+        yield "drift.concepts", torch.from_numpy(np.ascontiguousarray(federation.drift.concepts))
+        yield "drift.rounds_per_step", torch.tensor([federation.drift.rounds_per_step])
 
 
 def _shares(name: str, shares: Shares) -> Iterator[tuple[str, Tensor]]:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.data.arrays import as_inputs, as_names, as_targets
-from turnout.data.holdout import drawn_for_holdout, train_sizes
+from turnout.data.holdout import check_share, drawn_for_holdout, train_sizes
+from turnout.drift import Drift
 from turnout.errors import DataError
 from turnout.rows import is_finite
 from turnout.streams import Streams
@@ -121,6 +122,8 @@ class Federation:
     client_names: tuple[str, ...] | None = None  # name of each client
     client_groups: tuple[str, ...] | None = None  # group of each client, such as its region
     example: Tensor = field(default_factory=lambda: torch.zeros(0))  # one input, to build and trace models with
+    drift: Drift | None = None  # how the samples change with time; None: they do not
+    stages: tuple["Federation", ...] = ()  # with drift: the federation at each time step on which models are measured
 
     def __repr__(self) -> str:
         """Return the numbers of clients, samples and classes."""
@@ -146,6 +149,10 @@ class Federation:
         """Weight p_i = n_i / Σ_j n_j of each client in the objective."""
         return np.asarray(self.sizes / self.sizes.sum())
 
+    def at(self, round: int) -> "Federation":
+        """Return the federation as it is in a round; its hold-outs are what models are measured on after the round."""
+        return self if self.drift is None else self.stages[self.drift.measured_step(round)]
+
     def label_counts(self, clients: Ids | None = None) -> Ids:
         """Return a (clients, classes) table of the number of training samples per client and class."""
         if self.num_classes is None:
@@ -166,6 +173,7 @@ class Federation:
             holdout=None if self.holdout is None else self.holdout.to(device),
             test=None if self.test is None else self.test.to(device),
             server=None if self.server is None else self.server.to(device),
+            stages=tuple(stage.to(device) for stage in self.stages),
         )
 
 
@@ -349,12 +357,6 @@ def class_count(sets: Sequence[Held | Samples | None]) -> int | None:
     if labels[0].is_floating_point() or labels[0].dim() != 1:
         return None
     return max(int(y.max()) for y in labels if len(y) and not y.is_floating_point()) + 1
-
-
-def check_share(holdout: float) -> None:
-    """Raise if the hold-out fraction is not in [0, 1)."""
-    if not 0.0 <= holdout < 1.0:
-        raise DataError(f"holdout must lie in [0, 1); got {holdout}. Set data.holdout to a fraction such as 0.1.")
 
 
 def _joined(pairs: Sequence[Samples]) -> Held:

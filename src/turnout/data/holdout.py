@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.array_types import Ids
+from turnout.errors import DataError
 from turnout.streams import GAMMA, Streams, mix
 
 
@@ -29,3 +30,9 @@ def drawn_for_holdout(sizes: Ids, counts: Ids, streams: Streams) -> NDArray[np.b
     is_held_out = np.zeros(len(owner), dtype=bool)
     is_held_out[order] = np.arange(len(owner)) - starts < counts[owner]
     return is_held_out
+
+
+def check_share(holdout: float) -> None:
+    """Raise if the hold-out fraction is not in [0, 1)."""
+    if not 0.0 <= holdout < 1.0:
+        raise DataError(f"holdout must lie in [0, 1); got {holdout}. Set data.holdout to a fraction such as 0.1.")

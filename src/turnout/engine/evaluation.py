@@ -10,7 +10,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.data.federation import Held, Samples, Slab, positions
-from turnout.engine.task import Task
+from turnout.engine.task import Task, client_samples
 from turnout.engine.vectorised.layers import CannotLower, Linear, Pass
 from turnout.engine.vectorised.lowering import Lowered
 from turnout.engine.watch import Watch
@@ -52,8 +52,9 @@ class Evaluator:
         together = self._test_metrics(tasks, requests)
         for task, request, metrics in zip(tasks, requests, together, strict=True):
             accuracy = loss = None
-            if request.per_client and task.federation.holdout is not None:
-                loss, accuracy = self._by_client(task.federation.holdout, request, _classes(task, request))
+            holdout = task.federation.at(request.round).holdout
+            if request.per_client and holdout is not None:
+                loss, accuracy = self._by_client(holdout, request, _classes(task, request))
             answers.append(Evaluated(metrics=metrics, client_accuracy=accuracy, client_loss=loss))
         return answers
 
@@ -68,7 +69,7 @@ class Evaluator:
 
     def evaluate_each(self, task: Task, request: EvaluateEach) -> EachEvaluated:
         """Return the loss of each client's own model on the client's hold-out and, with classes, its accuracy."""
-        holdout, classes = task.federation.holdout, _classes(task, request)
+        holdout, classes = task.federation.at(request.round).holdout, _classes(task, request)
         assert holdout is not None
         slab = holdout.fetch(request.clients)
         where, ends = positions(slab).cpu().numpy(), np.cumsum(slab.sizes)
@@ -84,16 +85,18 @@ class Evaluator:
 
     def probe(self, task: Task, request: Probe) -> Probed:
         """Return each client's loss or gradient at the request's model."""
-        slab = task.federation.train.fetch(request.clients)
+        slab = client_samples(task.federation, request)
         where, counts = _probe_rows(slab, request)
         owner = np.repeat(np.arange(len(counts)), counts)
         if request.models is not None:
             mean = self._losses_of_own(request.models, request.buffers, slab, np.split(where, np.cumsum(counts)[:-1]))
             return Probed(clients=request.clients, loss=mean, samples=len(where))
         if request.what == "loss":
-            losses, _ = self._per_sample(request.model, request.buffers, Samples(slab.x, slab.y), where)
+            classes = None if request.blocks is None else task.federation.num_classes
+            losses, hits = self._per_sample(request.model, request.buffers, Samples(slab.x, slab.y), where, classes)
             mean = np.bincount(owner, losses, len(counts)) / counts
-            return Probed(clients=request.clients, loss=mean, samples=len(where))
+            accuracy = None if hits is None else np.bincount(owner, hits, len(counts)) / counts
+            return Probed(clients=request.clients, loss=mean, accuracy=accuracy, samples=len(where))
         ends = np.cumsum(counts)
         rows = [
             self._gradient(request.model, request.buffers, slab, where[end - n : end])
@@ -109,7 +112,7 @@ class Evaluator:
 
     def score(self, task: Task, request: Score) -> Scored:
         """Return the mean loss of each model on the server's samples or on one client's hold-out."""
-        samples = task.federation.server if request.on == "server" else _holdout_of(task, request.client)
+        samples = task.federation.server if request.on == "server" else _holdout_of(task, request)
         if samples is None or len(samples) == 0:
             raise ConfigError(
                 f"Scoring models on {request.on} samples needs some; {task.federation.name} has none. "
@@ -257,17 +260,18 @@ def _classes(task: Task, request: Evaluate | EvaluateEach) -> int | None:
 
 def evaluation_samples(task: Task, request: Evaluate) -> Samples | None:
     """Return the test set, or the hold-outs of the clients that are now in the objective."""
-    holdout = task.federation.holdout
+    federation = task.federation.at(request.round)
+    holdout = federation.holdout
     if request.clients is None or holdout is None:
-        return task.federation.test
+        return federation.test
     slab = holdout.fetch(request.clients)
     rows = positions(slab)
     return Samples(slab.x[rows], slab.y[rows])
 
 
-def _holdout_of(task: Task, client: int | None) -> Samples | None:
-    holdout = task.federation.holdout
-    return None if holdout is None or client is None else holdout.of(client)
+def _holdout_of(task: Task, request: Score) -> Samples | None:
+    holdout = task.federation.at(request.round).holdout
+    return None if holdout is None or request.client is None else holdout.of(request.client)
 
 
 class Nowhere:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.data.federation import Federation, Slab
+from turnout.data.federation import Federation, Held, Slab
 from turnout.engine.watch import Watch
 from turnout.errors import ConfigError
 from turnout.losses import Loss
 from turnout.models.layout import Layout
-from turnout.requests import Answer, EngineRequest, Fit
+from turnout.requests import Answer, EngineRequest, Fit, Probe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,10 +49,21 @@ class Task:
 Question = tuple[Task, EngineRequest]
 
 
+def client_samples(federation: Federation, request: Fit | Probe) -> Slab:
+    """Return the training samples of a request's clients: all they have received by its round, or some time steps'."""
+    drift = federation.drift
+    if drift is None or request.blocks is None:
+        return federation.at(request.round).train.fetch(request.clients)
+    assert isinstance(federation.train, Held)
+    sizes = drift.counts(request.clients, request.blocks)
+    rows = torch.from_numpy(drift.rows(request.clients, request.blocks))
+    return Slab(federation.train.x, federation.train.y, np.cumsum(sizes) - sizes, sizes, rows)
+
+
 def samples_of(task: Task, request: Fit) -> Slab:
     """Return the samples a request trains on: its clients', or the server's own."""
     if not request.on_server:
-        return task.federation.train.fetch(request.clients)
+        return client_samples(task.federation, request)
     samples = task.federation.server
     if samples is None or len(samples) == 0:
         raise ConfigError(

@@ -195,17 +195,17 @@ class Loaded:
         with as_written(f"The journal in {self.source}"):
             return ClientFacts.decoded(*rows[0])
 
-    def state_dict(self, arm: str, seed: int) -> dict[str, Tensor]:
-        """Return the last model of a finished run as PyTorch has it, for `module.load_state_dict`.
+    def state_dict(self, arm: str, seed: int, model: int = 0) -> dict[str, Tensor]:
+        """Return the last model of a finished run as PyTorch has it; of several models, the one with this number.
 
         It is the model whose final loss and accuracy are on record: with FedExP the mean of the last two iterates.
         Running statistics are the trained ones; integer buffers and frozen parameters are as the module had them.
         """
-        return self.last_model(arm, seed).state_dict()
+        return self.last_model(arm, seed).number(model).state_dict()
 
-    def module(self, arm: str, seed: int) -> nn.Module:
+    def module(self, arm: str, seed: int, model: int = 0) -> nn.Module:
         """Return the last model of a finished run as a module in evaluation mode; for models that turnout ships."""
-        last = self.last_model(arm, seed)
+        last = self.last_model(arm, seed).number(model)
         (config,) = self.runs.query("arm == @arm and seed == @seed")["config"]
         return rebuild_module(config, last, self._where)
 

@@ -10,6 +10,7 @@ from turnout.journal import Loaded
 from turnout.journal.changed_data import CHANGED
 from turnout.report import curves
 from turnout.report.contents import Contents, Event
+from turnout.report.models_used import models_markup
 from turnout.report.svg import cause_figure
 from turnout.study import to_toml
 
@@ -65,6 +66,7 @@ def sections(contents: Contents) -> list[Section]:
         Section("comparison", "Comparison", *_comparison(contents)),
         Section("curves", "Training curves", *_curves(contents)),
         Section("participation", "Participation", *_participation(contents)),
+        Section("models", "Models used by clients", _models(contents)),
         Section("updates-used", "Updates used per client", *_updates_used(contents)),
         Section("objective", "The objective that was minimised", _objective(contents)),
         Section("fairness", "Accuracy per client", *_fairness(contents)),
@@ -146,6 +148,14 @@ def _left_out(maps: dict[str, Any]) -> Iterator[str]:
         yield f"To keep the page small, the map shows one round in {maps['every_round']}."
     if maps["left_out"]:
         yield f"To keep the page small, the map leaves out {number_format.plural(maps['left_out'], 'later seed')}."
+
+
+def _models(contents: Contents) -> str:
+    markup = models_markup(contents.gathered.arms)
+    lead = (
+        "Which of several models each client trained: one row per client, one column per round, one colour per model."
+    )
+    return _lead(lead) + markup if markup else ""
 
 
 def _updates_used(contents: Contents) -> Part:

@@ -55,17 +55,17 @@ class Result:
         """Return the comparison as a notebook shows it."""
         return as_html(self.comparison, repr(self))
 
-    def state_dict(self, arm: str, seed: int) -> dict[str, Tensor]:
-        """Return the last model of a run as a PyTorch state dict, for `module.load_state_dict`.
+    def state_dict(self, arm: str, seed: int, model: int = 0) -> dict[str, Tensor]:
+        """Return the last model of a run as a PyTorch state dict; of several models, the one with this number.
 
         It is the model of the final loss and accuracy: with FedExP the mean of the last two iterates. Running
         statistics are the trained ones; integer buffers and frozen parameters are those of the module.
         """
-        return self.loaded.state_dict(arm, seed)
+        return self.loaded.state_dict(arm, seed, model)
 
-    def module(self, arm: str, seed: int) -> nn.Module:
+    def module(self, arm: str, seed: int, model: int = 0) -> nn.Module:
         """Return the last model of a run as a new module, on the CPU and in evaluation mode."""
-        last = self.loaded.last_model(arm, seed)
+        last = self.loaded.last_model(arm, seed).number(model)
         generator = Streams(seed).torch_generator("init")
         return last.put_into(
             build_module(self.study.versions()[arm].model, last.example_shape, last.num_outputs, generator)

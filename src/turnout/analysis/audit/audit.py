@@ -17,7 +17,7 @@ from turnout.analysis.audit.mismatch import (
     split_causes,
     total_variation,
 )
-from turnout.analysis.audit.weights import Weights, client_facts, client_weights
+from turnout.analysis.audit.weights import NothingToAuditError, Weights, client_facts, client_weights
 from turnout.array_types import Ids
 from turnout.errors import JournalError, did_you_mean
 from turnout.journal import Loaded
@@ -115,6 +115,11 @@ class Audit:
 
 def audit(loaded: Loaded, arm: str, seed: int, *, since: int = 1) -> Audit:
     """Return the audit of one run over its rounds from `since` on."""
+    if next(loaded.round_by_client("assignment", arm, seed), None) is not None:
+        raise NothingToAuditError(
+            f"Arm {arm!r} of {loaded.study['name']} has several models, and each has an objective of its own; an audit "
+            "compares the weights of one. Audit an arm without [assignment]."
+        )
     weights, facts = client_weights(loaded, arm, seed, since=since), client_facts(loaded, arm, seed)
     groups = weights_of_groups(weights, facts)
     return Audit(arm=arm, seed=seed, weights=weights, groups=groups, client_names=facts.client_names)

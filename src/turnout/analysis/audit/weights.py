@@ -96,7 +96,7 @@ class RoundFacts:
 
 
 class NothingToAuditError(JournalError):
-    """A run whose model never moved or has no weight per client, or a journal without the clients' data sizes."""
+    """A run whose model never moved, whose clients have no weight each, or whose journal lacks what clients hold."""
 
 
 def client_weights(loaded: Loaded, arm: str, seed: int, *, since: int = 1) -> Weights:

@@ -63,6 +63,12 @@ class Ray:
         """Return one answer per question, in order; the blocks of all of them are spread over the workers."""
         if not questions:
             return []
+        if any(task.federation.drift is not None for task, _ in questions):
+            raise ConfigError(
+                "The Ray engine needs samples that do not change with time; these data drift. "
+                "Run the study with the vectorised engine.",
+                setting="data.use",
+            )
         if self.opened is None:
             self.watch.tell(STARTING)
             cluster = Cluster(self.address, self.workers, self.store_bytes, self.patience_seconds)

@@ -14,9 +14,10 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan
 from turnout.coordinator.orders import train_alone
 from turnout.coordinator.trust import Findings, fitting
+from turnout.costs import Costs
 from turnout.local.batches import samples_used
 from turnout.protocols import Appeal, Memory, View
-from turnout.requests import ALONE, Costs, Fit, Probe, Probed, Steps, TrainAlone, Trained
+from turnout.requests import ALONE, Fit, Probe, Probed, Steps, TrainAlone, Trained
 from turnout.requirement import Requirement, is_served
 
 ROWS_BYTES = 256 << 20  # of models trained alone that are in memory at once

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State, coordinate
+from turnout.coordinator.drifting import at_round
 from turnout.coordinator.widths import parts_for, usable_parts
 from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
@@ -263,6 +264,7 @@ class Simulation:
             kept={} if order.on_server else self.store.solver_tables(order.local, order.model),
             into=None if coefficients is not None else into,
             on_server=order.on_server,
+            blocks=None if order.blocks is None else order.blocks[here],
         )
 
     def _offset(self, order: Order, facts: Facts) -> Offset | None:
@@ -358,7 +360,7 @@ class Simulation:
 
     def _view(self, round: int, model: Tensor, buffers: Tensor | None = None) -> View:
         """Return what fleet rules may look at."""
-        people = self.population
+        people = at_round(self.population, round)
         return View(
             round=round,
             rounds=self.plan.rounds,

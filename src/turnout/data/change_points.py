@@ -1,0 +1,96 @@
+"""Change points: which concept labels the samples of each client in each time step.
+
+A file of change points is plain text: one line for each time step, from the first on, and in it one concept number,
+from 0, for each client, separated by spaces or commas. The last line is the time step after the last one of training:
+models are measured on it, and not trained. Lines that are empty or start with # are left out.
+
+The patterns A to D are those of FedDrift, for ten clients and ten time steps. A: two concepts; each client changes at
+times of its own. B: four concepts, which appear one after another. C: four concepts, and two of them appear in the same
+time step. D: four concepts from the first time step on.
+
+Reference: Jothimurugesan, Hsieh, Wang, Joshi, Gibbons. AISTATS 2023. arXiv:2206.00799.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from turnout.array_types import Ids
+from turnout.errors import ConfigError, DataError
+
+MOST_CONCEPTS = 1000
+PATTERNS = {  # one word per time step, one digit per client
+    "A": "0000000000 0100000000 0100000100 0111010100 0111010110 1011011010 "
+    "1001001010 1000101011 1000101001 1000101001 1000101001",
+    "B": "0000000000 1110000000 1112220000 2212222100 2221222130 2321233130 "
+    "3321133210 3033133213 0033313223 0003311322 0003311322",
+    "C": "0000000000 1112220000 1112220030 2211222130 2221232130 2321133130 "
+    "3323133210 3033313213 0033313223 0003311322 0003311322",
+    "D": "1112220033 1112220033 2211222032 2221232002 2321133002 3323133202 "
+    "3033313201 0033313221 0003311321 0003311321 0003311321",
+}
+
+
+def pattern_concepts(pattern: str) -> Ids:
+    """Return the concepts of a pattern, one row per client and one column per time step."""
+    return np.array([[int(digit) for digit in row] for row in PATTERNS[pattern].split()]).T.copy()
+
+
+def read_concepts(path: Path) -> Ids:
+    """Return the concepts of a file, one row per client and one column per time step."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The change points in {path} cannot be read: {error}. Change data.change_points.") from None
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    rows = [line.replace(",", " ").split() for line in lines]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(rows[0]) or not all(word.isdecimal() and int(word) < MOST_CONCEPTS for word in row):
+            raise DataError(
+                f"{path} needs one concept number from 0 for each client in every line; line {number} has "
+                f"{' '.join(row)[:60]!r}. Write {len(rows[0])} whole numbers in it."
+            )
+    if len(rows) < 2:
+        raise DataError(
+            f"{path} needs a line for each time step, and one more for the samples after the last; got {len(rows)}. "
+            "Add lines."
+        )
+    return np.array([[int(word) for word in row] for row in rows]).T.copy()
+
+
+class ChangePoints(Protocol):
+    """The settings by which data choose their change points."""
+
+    @property
+    def pattern(self) -> str:
+        """A key of PATTERNS."""
+        ...
+
+    @property
+    def change_points(self) -> Path | None:
+        """A file in place of the pattern."""
+        ...
+
+    @property
+    def time_steps(self) -> int | None:
+        """How many time steps are used; None: all."""
+        ...
+
+
+def chosen_concepts(chosen: ChangePoints, name: str, num_concepts: int) -> Ids:
+    """Return the concept of each client in each time step of training, and in the one after the last."""
+    file, steps = chosen.change_points, chosen.time_steps
+    concepts = pattern_concepts(chosen.pattern) if file is None else read_concepts(file)
+    most = concepts.shape[1] - 1
+    if steps is not None and steps > most:
+        raise ConfigError(
+            f"{name} needs time_steps <= {most}, which its change points have; got {steps}. Change data.time_steps.",
+            setting="data.time_steps",
+        )
+    if concepts.max() >= num_concepts:
+        raise DataError(
+            f"{name} has {num_concepts} concepts, from 0 to {num_concepts - 1}; the change points name concept "
+            f'{concepts.max()}. Set data.pattern to "A", or change the file.'
+        )
+    return concepts[:, : (steps or most) + 1]

@@ -1,0 +1,203 @@
+"""Drift: FedDrift's distances and mergers, what it reduces to, and that it finds staggered changes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.saved_states import again
+from tests.support.several_runs import models_of, network, several_run
+from turnout import losses
+from turnout.assignment import Concept, Drift, LowestLoss
+from turnout.assignment.drift import Found, distances
+from turnout.assignment.linkage import clusters
+from turnout.coordinator import Cadence
+from turnout.data import ConceptDrift
+from turnout.engine import Sequential, Task, Vectorised
+from turnout.errors import ConfigError
+from turnout.local import SGD
+from turnout.models import Softmax
+from turnout.selection import Uniform
+from turnout.server import FedAdam
+from turnout.streams import Streams
+
+LOCAL = SGD(lr=2.0, steps=5)
+STAGGERED = "0 0 0 0\n0 1 0 0\n0 1 0 1\n0 1 1 1\n0 1 1 1\n0 1 1 1\n"  # time steps × clients
+
+
+def drifting(folder: Path, changes: str = STAGGERED, **settings: Any) -> Task:
+    """Return clients whose labels are the other way round from a time step of their own on."""
+    file = folder / "changes.txt"
+    file.write_text(changes)
+    data = ConceptDrift(change_points=file, **({"rounds_per_step": 4, "samples": 50} | settings))
+    module = Softmax().build((2,), 2, torch.Generator().manual_seed(0))
+    federation = data.build(Streams(0))
+    return Task(federation=federation, module=module, loss=losses.cross_entropy)
+
+
+def test_golden_distances_by_hand() -> None:
+    scores = np.array([[0.9, 0.5], [0.6, 0.8]])
+    assert distances(scores)[0, 1] == pytest.approx(0.4)  # max(0.9 − 0.5, 0.8 − 0.6)
+    assert distances(scores, swapped=True)[0, 1] == pytest.approx(0.3)  # max(0.9 − 0.6, 0.8 − 0.5)
+
+
+@given(st.lists(st.floats(0, 1), min_size=9, max_size=9), st.booleans())
+def test_property_a_distance_is_symmetric_zero_at_home_and_never_negative(values: list[float], swapped: bool) -> None:
+    apart = distances(np.array(values).reshape(3, 3), swapped)
+    assert np.array_equal(apart, apart.T)
+    assert (np.diag(apart) == 0).all()
+    assert (apart >= 0).all()
+
+
+def test_golden_complete_and_average_linkage_by_hand() -> None:
+    # 0 and 1 are 1 apart, 2 is 2 from 1 and 4 from 0: from {0, 1} it is 4 (largest) or 3 (mean)
+    apart = np.array([[0.0, 1.0, 4.0], [1.0, 0.0, 2.0], [4.0, 2.0, 0.0]])
+    assert clusters(apart, 0.9, "complete") == [[0], [1], [2]]
+    assert clusters(apart, 3.0, "complete") == [[0, 1], [2]]
+    assert clusters(apart, 3.0, "average") == [[0, 1, 2]]
+    assert clusters(apart, 4.0, "complete") == [[0, 1, 2]]
+
+
+def test_golden_a_bound_of_zero_merges_what_is_equal() -> None:
+    apart = np.array([[0.0, 0.0, 0.1], [0.0, 0.0, 0.1], [0.1, 0.1, 0.0]])
+    assert clusters(apart, 0.0, "complete") == [[0, 1], [2]]
+
+
+def test_golden_a_merger_weighs_models_by_their_blocks_and_keeps_the_number_of_blocks() -> None:
+    blocks = np.array([[0, 0, 0, -1], [0, 2, 2, -1], [1, 1, 1, -1]])
+    models = torch.tensor([[1.0, 0.0], [7.0, 7.0], [4.0, 8.0]], dtype=torch.float64)
+    found = Found(models, blocks.copy(), step=2)
+    found.merge([0, 2])
+
+    assert found.models[0].tolist() == [
+        pytest.approx((3 * 1 + 4) / 4),
+        pytest.approx((3 * 0 + 8) / 4),
+    ]  # 3 and 1 blocks
+    assert found.blocks.tolist() == [[0, 0, 0, -1], [0, 0, 0, -1], [1, 1, 1, -1]]
+    assert (found.blocks >= 0).sum() == (blocks >= 0).sum()
+    assert models[0].tolist() == [1.0, 0.0]  # those of the last record
+
+
+def test_golden_a_slot_is_one_never_used_then_the_least_recently_used() -> None:
+    blocks = np.array([[0, 0, 1, 1], [2, 2, 2, 1]])
+    found = Found(torch.zeros(4, 1), blocks, step=3)
+    assert found.free_slot(np.array([1])) == 3
+    assert Found(torch.zeros(3, 1), blocks, step=3).free_slot(np.array([1])) == 0
+    assert Found(torch.zeros(2, 1), np.array([[0, 1]]), step=1).free_slot(np.array([0])) is None
+
+
+@pytest.mark.parametrize("engine", [Sequential(), Vectorised(deterministic=True)], ids=["sequential", "vectorised"])
+@pytest.mark.parametrize("compare", ["before", "after"])
+def test_identity_without_a_drift_it_is_one_model_on_all_samples_so_far(
+    tmp_path: Path, engine: Any, compare: Any
+) -> None:
+    task = drifting(tmp_path)
+    rule = Drift(num_models=3, threshold=9.0, merge_threshold=9.0, compare=compare)
+    plain, plain_records = several_run(task, None, rounds=20, local=LOCAL, engine=engine)
+    one, records = several_run(task, rule, models=_alike(task, 3), rounds=20, local=LOCAL, engine=engine)
+
+    assert torch.equal(plain.model, one.model)
+    assert [r.metrics["loss"] for r in records] == pytest.approx([r.metrics["loss"] for r in plain_records], abs=1e-6)
+    assert [r.costs.gradient_evaluations for r in records] == [r.costs.gradient_evaluations for r in plain_records]
+
+
+def _alike(task: Task, count: int) -> torch.Tensor:
+    return task.layout.flatten(task.module).repeat(count, 1)
+
+
+@pytest.mark.parametrize("rule", [Drift(num_models=4, threshold=0.2), Drift(num_models=4, threshold=0.2, eager=True)])
+@pytest.mark.parametrize("compare", ["before", "after"])
+def test_staggered_changes_of_two_concepts_end_in_two_models_and_the_truth(
+    tmp_path: Path, rule: Drift, compare: Any
+) -> None:
+    task = drifting(tmp_path)
+    rule = Drift(num_models=4, threshold=0.2, eager=rule.eager, compare=compare)
+    state, records = several_run(task, rule, models=_alike(task, 4), rounds=20, local=LOCAL)
+    oracle, truth = several_run(task, Concept(num_models=2), models=_alike(task, 2), rounds=20, local=LOCAL)
+    used = records[-1].assignment
+
+    assert len(np.unique(used)) == 2
+    assert (used[1:] == used[1]).all()  # clients 1 to 3 have changed, client 0 has not
+    assert used[0] == 0
+    assert used[1] != 0
+    assert truth[-1].assignment.tolist() == [0, 1, 1, 1]
+    assert records[-1].metrics["accuracy"] == pytest.approx(truth[-1].metrics["accuracy"], abs=0.05)
+    assert len(models_of(oracle)) == 2
+    assert state.assignment["blocks"].min() >= 0
+
+
+def test_contract_saved_half_way_and_restored_ends_the_same(tmp_path: Path) -> None:
+    task, rule = drifting(tmp_path), Drift(num_models=4, threshold=0.2)
+    more: dict[str, Any] = {"local": LOCAL, "server": FedAdam(lr=0.5)}
+    whole, whole_records = several_run(task, rule, models=_alike(task, 4), rounds=20, **more)
+    half, _ = several_run(task, rule, models=_alike(task, 4), rounds=10, **more)
+    final, records = several_run(task, rule, rounds=20, state=again(half), **more)
+
+    assert torch.equal(models_of(final), models_of(whole))
+    assert records[-1].metrics == whole_records[-1].metrics
+    assert np.array_equal(final.assignment["blocks"], whole.assignment["blocks"])
+
+
+def test_engine_both_agree(tmp_path: Path) -> None:
+    task, rule = drifting(tmp_path), Drift(num_models=4, threshold=0.2)
+    local = SGD(lr=1.0, epochs=2, batch_size=16)
+    one, first = several_run(task, rule, models=_alike(task, 4), rounds=20, local=local)
+    two, second = several_run(
+        task, rule, models=_alike(task, 4), rounds=20, local=local, engine=Vectorised(deterministic=True)
+    )
+
+    assert torch.allclose(models_of(one), models_of(two), rtol=0, atol=1e-4)
+    assert np.array_equal(first[-1].assignment, second[-1].assignment)
+
+
+def test_models_are_measured_on_the_next_time_step_and_trained_on_the_samples_so_far(tmp_path: Path) -> None:
+    task = drifting(tmp_path, "0 0\n0 1\n0 1\n")
+    _, records = several_run(task, None, rounds=8, local=LOCAL, evaluate=Cadence(clients_every=1))
+
+    assert records[4].client_accuracy is not None
+    assert records[8].client_accuracy is not None
+    assert records[4].client_accuracy[0] > 0.9  # trained on concept 0 alone
+    assert records[4].client_accuracy[1] < 0.1  # measured on concept 1, which has not come
+    assert records[1].costs.gradient_evaluations == 2 * 5 * 50
+    assert records[5].costs.gradient_evaluations == 2 * 5 * 100
+
+
+def test_the_oracle_trains_on_the_samples_of_its_concept_alone(tmp_path: Path) -> None:
+    task = drifting(tmp_path, "0 0\n0 1\n0 1\n")
+    _, records = several_run(task, Concept(num_models=2), rounds=8, local=LOCAL)
+
+    assert records[5].costs.gradient_evaluations == 5 * (100 + 50)
+    assert records[5].assignment.tolist() == [0, 1]
+    _, plain = several_run(task, None, rounds=8, local=LOCAL)
+    assert records[8].metrics["accuracy"] > plain[8].metrics["accuracy"]  # which is trained on both concepts
+
+
+def test_a_client_that_is_away_when_a_time_step_begins_stays_with_its_model(tmp_path: Path) -> None:
+    task = drifting(tmp_path)
+    state, records = several_run(
+        task, Drift(num_models=4), models=_alike(task, 4), rounds=20, local=LOCAL, selection=Uniform(cohort_size=2)
+    )
+    blocks = state.assignment["blocks"]
+    for step in range(1, 5):
+        away = np.setdiff1d(np.arange(4), records[4 * step + 1].asked)
+        merged = any("merged" in event for event in records[4 * step + 1].events)
+        assert merged or (blocks[away, step] == blocks[away, step - 1]).all()
+
+
+def test_error_data_that_do_not_change() -> None:
+    with pytest.raises(ConfigError, match="Drift on assignment needs data that change with time"):
+        several_run(network(), Drift(num_models=2))
+
+
+def test_error_more_rounds_than_samples(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"which is 20 rounds; got rounds = 21\. Set rounds to 20 or less"):
+        several_run(drifting(tmp_path), LowestLoss(num_models=1), rounds=21)
+
+
+def test_error_fewer_models_than_concepts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a model for each of the 2 concepts of the data; got num_models = 1"):
+        several_run(drifting(tmp_path), Concept(num_models=1))
