@@ -72,7 +72,7 @@ class Order:
         weighing = replace(self.weighing, asked=known, settings=settings)
         blocks, steps = None if self.blocks is None else self.blocks[here], self.steps[here]
         return replace(
-            self, model=model, clients=self.clients[here], steps=steps, weighing=weighing, blocks=blocks, parts=()
+            self, model=model, clients=self.clients[here], steps=steps, weighing=weighing, blocks=blocks, by_model=()
         )
 
     @property
