@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from turnout.analysis.statistics import (
     holm,
     paired,
     signed_rank_interval,
+    signed_rank_interval_p,
     signed_rank_p,
     summarise,
     to_target,
@@ -121,11 +123,21 @@ def test_property_the_signed_rank_interval_agrees_with_the_test(values: list[int
     if not difference.any():
         return
     _, low, high = signed_rank_interval(difference, level)
-    p = signed_rank_p(difference)
-    if p < level:
-        assert not low < 0 < high
+    p = signed_rank_interval_p(difference)
+    assert (p < level) == (low > 0 or high < 0)
+    assert p >= signed_rank_p(difference)
     if 0 not in values and len(set(map(abs, values))) == len(values):  # no ties, and nothing left out
-        assert (low <= 0 <= high) or p < level
+        assert p == signed_rank_p(difference)
+
+
+def test_golden_zeros_count_against_a_difference_as_the_interval_does() -> None:
+    # six ones and three zeros: without the zeros 2 of 64 patterns are as far out, and the interval starts at zero
+    difference = array(0, 0, 0, 1, 1, 1, 1, 1, 1)
+    assert signed_rank_p(difference) == pytest.approx(2 / 64)
+    assert signed_rank_interval(difference, 0.05)[1] == 0.0
+    # just above zero the zeros are the three smallest, with ranks 2, 2 and 2 below the ones' six times 6.5
+    below = [sum(bits) for bits in product(*[(0, 2)] * 3, *[(0, 6.5)] * 6)]
+    assert signed_rank_interval_p(difference) == pytest.approx(2 * sum(each <= 6 for each in below) / 2**9)
 
 
 def test_property_the_signed_rank_test_keeps_its_level_where_rounds_are_censored() -> None:

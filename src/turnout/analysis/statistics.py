@@ -228,13 +228,24 @@ def signed_rank_p(difference: Floats) -> float:
     return min(1.0, 2.0 * float(tail))
 
 
+def signed_rank_interval_p(difference: Floats) -> float:
+    """Return the p-value that is below a level exactly if signed_rank_interval at that level excludes zero.
+
+    Differences that are zero, or tied with opposite signs, give the signed-rank test another p-value at zero than just
+    beside it, and the interval is made of the shifts beside. This is the largest of the three.
+    """
+    sizes = np.abs(_walsh_averages(difference))
+    beside = float(sizes[sizes > 0].min(initial=1.0)) / 2  # no average lies between zero and this
+    return max(signed_rank_p(difference - shift) for shift in (-beside, 0.0, beside))
+
+
 def signed_rank_interval(difference: Floats, level: float = ALPHA) -> tuple[float, float, float]:
     """Return the pseudo-median, after Hodges and Lehmann, and the interval of shifts that are not rejected.
 
     The test is the signed-rank test. The ends of the interval are means of two differences (Walsh averages). Where
     few differences leave no shift to reject, the interval is infinite.
     """
-    walsh = np.sort(((difference[:, None] + difference[None, :]) / 2)[np.triu_indices(len(difference))])
+    walsh = np.sort(_walsh_averages(difference))
     centre = float(np.median(walsh))
 
     def is_rejected(shift: float) -> bool:
@@ -253,6 +264,11 @@ def signed_rank_interval(difference: Floats, level: float = ALPHA) -> tuple[floa
         at = (high + inside_high) // 2
         high, inside_high = (at, inside_high) if is_rejected(float(gaps[at])) else (high, at)
     return centre, float(walsh[inside_low - 1]), float(walsh[min(inside_high, len(walsh) - 1)])
+
+
+def _walsh_averages(difference: Floats) -> Floats:
+    """Return the mean of each two differences, and of each with itself."""
+    return np.asarray(((difference[:, None] + difference[None, :]) / 2)[np.triu_indices(len(difference))])
 
 
 def bootstrap_interval(

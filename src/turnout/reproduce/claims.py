@@ -12,7 +12,7 @@ has the level at which its claim was decided, so verdicts and intervals agree. E
 number has neither: it is shown next to the paper's number.
 
 Values that a run may never reach, such as rounds to a target, are censored: the value of such a seed is a bound. They
-are tested by the signed-rank test, which is exact then too (with no effect each sign is as likely as the other), and
+are tested by the signed-rank test, which is valid then too (with no effect each sign is as likely as the other), and
 are shown as pseudo-medians with the number of seeds that never got there.
 """
 
@@ -31,7 +31,7 @@ from turnout.analysis.statistics import (
     MeanTest,
     mean_test,
     signed_rank_interval,
-    signed_rank_p,
+    signed_rank_interval_p,
     summarise,
 )
 from turnout.array_types import Bools, Floats
@@ -224,11 +224,13 @@ def _test(claim: Claim, seeds: int, level: float = ALPHA) -> MeanTest | None:
     gain = claim.values[:seeds] - claim.than
     if not np.isfinite(gain).all():
         return None
-    test = mean_test(gain, level, rounding=SAME * float(np.abs(claim.values[:seeds]).max(initial=0.0)))
+    rounding = SAME * float(np.abs(claim.values[:seeds]).max(initial=0.0))
+    test = mean_test(gain, level, rounding)
     if test is None or claim.never is None:
         return test
+    gain = rounding * np.rint(gain / rounding)  # so that rounding makes or breaks no tie
     _, low, high = signed_rank_interval(gain, level)
-    return MeanTest(signed_rank_p(gain), low, high, test.error)
+    return MeanTest(signed_rank_interval_p(gain), low, high, test.error)
 
 
 def counts(claims: Sequence[Claim]) -> dict[Verdict, int]:

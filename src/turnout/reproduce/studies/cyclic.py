@@ -24,7 +24,7 @@ ABOUT = About(
     paper="Cho et al. 2023, cyclic participation figure",
     what="With K̄ groups in turn a given loss takes no more rounds than with clients drawn from everyone.",
     primary=(("rounds-10 GD", "rounds-10 SGD", "rounds-10 shuffled SGD", "shrinks"),),
-    most=30,
+    most=20,
     small="5 min",
     scales={"smoke": ("rounds=4", "seeds=2"), "small": (), "paper": ()},
     cells=dict(SOLVERS),

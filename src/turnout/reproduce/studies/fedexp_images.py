@@ -26,7 +26,7 @@ ABOUT = About(
     primary=tuple(
         (f"sooner {cell}", f"above-FedAvg {cell}", f"above-FedAdagrad {cell}") for cell in ("rate 0.01", "rate 0.1")
     ),
-    most=24,
+    most=16,
     small="6 min",
     needs=("fashion-mnist",),
     scales={

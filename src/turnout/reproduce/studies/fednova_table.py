@@ -43,7 +43,7 @@ ABOUT = About(
     paper="Wang et al. 2020, FedNova's table",
     what="With unequal local work, averaging progress per unit of work beats averaging progress.",
     primary=(("epochs 2 vanilla", "epochs 2-5 vanilla", "epochs 2-5 momentum", "epochs 2-5 proximal"), ("traced",)),
-    most=40,
+    most=20,
     caveat="Too small for the paper's gains of 6 to 9 points: here work follows data size and softmax regression has "
     "little to lose by drift. The smallest set-up in which the effect was seen is the cell in which steps are drawn by "
     "trace, 4 to 100.",

@@ -37,7 +37,7 @@ ABOUT = About(
             *(loss_id(arm, "DivFL", "test") for arm in FILTERS),
         ),
     ),
-    most=60,
+    most=30,
     caveat="Too small for the paper's ten points: an MLP on blocks of 4×4 pixels for a ResNet-18. A gain of that size "
     "was "
     "seen only where DivFL's rate is never cut, which is what the authors' code compares with.",

@@ -30,7 +30,7 @@ ABOUT = About(
         (f"sooner {strong}", f"better {strong}", f"better {mild}")
         for strong, mild in ((STRONG, MILD), (SLOW, MILD_SLOW))
     ),
-    most=32,
+    most=16,
     caveat="Smaller than the paper's: a third of the images and 100 rounds. The effect was seen with alpha 2 at a "
     "rate of "
     "0.0005, where d = 15 ends about 7 points ahead; with alpha 0.3 at 0.005 it is behind.",

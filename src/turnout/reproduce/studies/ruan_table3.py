@@ -32,7 +32,7 @@ ABOUT = About(
     paper="Ruan et al. 2021, Table 3 (SYNTHETIC)",
     what="Scheme B beats A, and C beats B, the more so the more unlike devices and data are.",
     primary=(("b-a non-IID", "b-a-grows non-IID", "c-b non-IID", "a-collapses non-IID", "b-a IID", "c-b IID"),),
-    most=30,
+    most=24,
     small="10 min",
     scales={
         "smoke": ("rounds=3", "seeds=2", "data.clients=8"),

@@ -19,7 +19,7 @@ ABOUT = About(
     paper="SA-FL (SAFARI), Figure 3",
     what="On CIFAR-10 SAFARI is ahead of FedAvg, and further the more samples the server has.",
     primary=(("faster 1000", "faster 500", "faster 100", "end 1000"),),
-    most=24,
+    most=14,
     caveat="Too small for the paper's CNN: a network with one hidden layer of 32 on a fifth of the images. The effect "
     "was "
     "seen with 1000 server samples and 1000 rounds; with 200 rounds there is none.",
