@@ -187,7 +187,7 @@ def test_property_claims_that_are_false_are_held_in_at_most_five_per_cent_of_stu
 
 def test_property_rounds_that_are_alike_are_settled_in_at_most_five_per_cent_of_studies() -> None:
     """Two claims on arms whose rounds to a target have the same law, cut off at 20, with looks at 6, 9 and 14 seeds."""
-    rng, trials, wrong = np.random.default_rng(7), 300, 0
+    rng, trials, wrong = np.random.default_rng(7), 150, 0
     for _ in range(trials):
         rounds = np.minimum(rng.geometric(0.06, size=(2, 2, 14)), 20).astype(float)
         never = (rounds == 20).any(axis=0)
