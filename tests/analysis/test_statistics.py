@@ -24,6 +24,7 @@ from turnout.analysis.statistics import (
     to_target,
     unpaired,
 )
+from turnout.number_format import decimals, p_value
 
 
 def array(*values: float) -> np.ndarray:
@@ -212,6 +213,19 @@ def test_golden_an_interval_has_the_level_that_is_asked_for() -> None:
 
 def corrected(p_values: list[float | None]) -> list[float | None]:
     return [None if step is None else step.corrected_p for step in holm(p_values)]
+
+
+def test_golden_a_number_is_not_rounded_to_the_threshold_that_it_is_told_from() -> None:
+    assert [p_value(p) for p in (0.0123, 0.0498, 0.05, 0.050004, 0.0002, None)] == [
+        "0.012",
+        "0.0498",
+        "0.050",
+        "0.050004",
+        "< 0.001",
+        "–",
+    ]
+    assert decimals([0.0, 1.2], 0.0, 1) == 1
+    assert decimals([-0.004, 1.2], 0.0, 1) == 3
 
 
 def test_golden_holm_of_three() -> None:

@@ -234,3 +234,6 @@ def test_golden_intervals_as_text() -> None:
     assert interval_text(-1.25, 3.5) == "−1.2 to 3.5"
     assert interval_text(None, None) == "–"
     assert interval_text(None, 3.5) == "any to 3.50"
+    assert interval_text(0.004, 1.2) == "0.004 to 1.200"  # not 0.00, which would be the threshold
+    assert interval_text(0.996, 1.9, 1.0) == "0.996 to 1.900"
+    assert interval_text(0.0, 1.2) == "0.00 to 1.20"

@@ -28,6 +28,7 @@ from turnout.reproduce.page import (
 from turnout.reproduce.page import main as write_page
 from turnout.reproduce.reading import final
 from turnout.reproduce.shipped import Shipped
+from turnout.study import Study
 
 ROOT = Path(__file__).parents[2]
 NAMES = (
@@ -159,6 +160,21 @@ def test_contract_seeds_are_added_until_the_claims_are_settled_or_the_most_are_r
     assert again.looks == result.looks
     fixed = reproduce(more, "small", tmp_path / "fixed", seeds=3)
     assert (fixed.seeds, fixed.most) == (3, 3)
+
+
+def test_contract_a_study_that_is_stopped_has_the_result_of_the_looks_before(small: Shipped, tmp_path: Path) -> None:
+    unsettled = replace(small, about=replace(small.about, most=9), claims=open_claims)
+
+    def stop(cell: str, study: Study, seeds: int) -> None:
+        if seeds > 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(unsettled, "small", tmp_path, on_cell=stop)
+    found = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert (found["seeds"], found["looks"], found["most"]) == (4, [4], 9)
+    assert found["verdicts"]["not settled"] == 1
+    assert reproduce(unsettled, "small", tmp_path).looks == (4, 6, 9)
 
 
 def test_identity_a_study_that_was_run_is_not_run_again(small: Shipped, tmp_path: Path) -> None:

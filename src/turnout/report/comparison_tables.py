@@ -69,7 +69,7 @@ def _tests(comparison: Comparison, row: Row) -> list[str]:
     assert difference is not None
 
     def between(low: float | None, high: float | None) -> str:
-        return MISSING if low is None or high is None else f"{comparison.amount(low)} to {comparison.amount(high)}"
+        return MISSING if low is None or high is None else " to ".join(comparison.ends(low, high))
 
     return [
         row.arm,

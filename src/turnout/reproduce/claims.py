@@ -36,6 +36,7 @@ from turnout.analysis.statistics import (
 )
 from turnout.array_types import Bools, Floats
 from turnout.errors import ConfigError
+from turnout.number_format import decimals
 
 MOST_PRIMARY = 6  # primary claims of a study
 HALF = 0.5  # an effect whose bound is below this share of the paper's is smaller than the paper's
@@ -252,12 +253,16 @@ def value_text(ours: float | None, spread: float | None, unit: str) -> str:
     return f"{text}{'' if unit in UNITS_WITHOUT_SPACE else ' '}{unit}"
 
 
-def interval_text(low: float | None, high: float | None) -> str:
-    """Return an interval as text; a dash if there is none, and "any" for an end that the seeds do not bound."""
+def interval_text(low: float | None, high: float | None, than: float = 0.0) -> str:
+    """Return an interval as text, with no end rounded to the threshold; a dash if there is none.
+
+    An end that the seeds do not bound is "any".
+    """
     if low is None and high is None:
         return "–"
     known = [end for end in (low, high) if end is not None]
     digits = _digits(max(map(abs, known)), (known[-1] - known[0]) / 4 if len(known) > 1 else None)
+    digits = None if digits is None else decimals(known, than, digits)
     return " to ".join("any" if end is None else _signed(end, digits) for end in (low, high))
 
 

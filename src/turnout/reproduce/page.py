@@ -126,7 +126,7 @@ def _rows(heading: str, claims: Sequence[dict[str, Any]]) -> list[str]:
         text = claim["text"] + (" (ours)" if claim["is_ours"] else "")
         verdict = verdict_text(claim)
         is_bad = claim["verdict"] == "contradicted" or claim["is_exact"] is False
-        cells = [*map(_cell, (text, claim["paper"], ours)), interval_text(claim["low"], claim["high"])]
+        cells = [*map(_cell, (text, claim["paper"], ours)), interval_text(claim["low"], claim["high"], claim["than"])]
         lines.append("| " + " | ".join([*cells, f"**{verdict}**" if is_bad else verdict]) + " |")
     return lines
 
