@@ -1,11 +1,12 @@
 """Formats numbers for people to read; a missing number is a dash."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 Say = Callable[[float | None], str]
 MISSING = "–"
 MINUS = "−"
+MOST_DECIMALS = 9
 UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -51,11 +52,19 @@ def seconds(value: float | None) -> str:
     return f"{value:.3g} s"
 
 
+def decimals(values: Sequence[float], threshold: float, fewest: int) -> int:
+    """Return how many decimals to show so that no value is rounded to a threshold that it differs from."""
+    told = fewest
+    while told < MOST_DECIMALS and any(x != threshold and round(x, told) == round(threshold, told) for x in values):
+        told += 1
+    return told
+
+
 def p_value(value: float | None) -> str:
-    """Return a p-value with three decimals."""
+    """Return a p-value with three decimals, or with as many as tell it from 0.05."""
     if value is None:
         return MISSING
-    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+    return f"{value:.{decimals([value], 0.05, 3)}f}" if value >= 0.001 else "< 0.001"
 
 
 def index(value: float | None) -> str:

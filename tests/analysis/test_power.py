@@ -10,7 +10,6 @@ from scipy import special, stats
 
 from turnout.analysis.power import POWER, power_of, seeds_needed, smallest_difference
 from turnout.analysis.statistics import paired
-from turnout.streams import Streams
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 4, 9, 30])
@@ -57,7 +56,7 @@ def test_property_the_smallest_difference_is_told_in_four_studies_of_five(seeds:
 
 def test_golden_a_difference_says_what_its_seeds_could_have_told() -> None:
     values = np.array([1.0, -0.5, 0.7, 0.1])
-    found = paired(values, np.zeros(4), streams=Streams(0), level=0.05)
+    found = paired(values, np.zeros(4), level=0.05)
     assert found is not None
     std = float(values.std(ddof=1))
     assert found.smallest == pytest.approx(smallest_difference(std / 2, 3, 0.05))

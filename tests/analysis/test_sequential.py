@@ -77,6 +77,25 @@ def test_property_a_family_errs_in_at_most_five_per_cent_of_studies() -> None:
     assert 0.01 < wrong / trials < 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
 
 
+@pytest.mark.parametrize("is_paired", [True, False])
+def test_property_arms_that_are_alike_are_told_apart_in_at_most_five_per_cent_of_studies(is_paired: bool) -> None:
+    """Two arms against a baseline, with no difference but another spread, and looks at 4, 6, 9 and 12 seeds."""
+    rng, trials, wrong = np.random.default_rng(8), 200, 0
+    looks = UntilClear(most=12).looks(range(4))
+    for _ in range(trials):
+        base, *arms = rng.standard_normal((3, 12)) * [[1.0], [1.0], [2.0]]
+        pairs = {
+            str(arm): Pair(dict(enumerate(each)), dict(enumerate(base)), is_paired) for arm, each in enumerate(arms)
+        }
+        found = decide(pairs, looks).values()
+        wrong += any(difference.is_clear for difference in found)
+        for difference in found:
+            assert difference.low is not None
+            assert difference.high is not None
+            assert difference.is_clear == (difference.low > 0 or difference.high < 0)
+    assert wrong / trials < 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
+
+
 def test_property_a_large_difference_is_clear_early_and_a_small_one_at_the_most_seeds_or_not() -> None:
     looks = (5, 8, 12, 18)
     d = np.random.default_rng(4).standard_normal((300, looks[-1]))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,19 +14,17 @@ from turnout.analysis.statistics import (
     Difference,
     Reached,
     Summary,
-    bootstrap_interval,
     first_reached,
     holm,
     paired,
     signed_rank_interval,
+    signed_rank_interval_p,
     signed_rank_p,
     summarise,
     to_target,
     unpaired,
 )
-from turnout.streams import Streams
-
-STREAMS = Streams(0)
+from turnout.number_format import decimals, p_value
 
 
 def array(*values: float) -> np.ndarray:
@@ -47,7 +46,7 @@ def test_golden_a_seed_that_diverged_leaves_no_mean() -> None:
 
 def test_golden_paired_difference_of_three_seeds() -> None:
     # d = 1, 2, 3: mean 2, sd 1, standard error 1/√3, t(2) = 2√3, and t_{0.975}(2) = 4.302653
-    result = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS)
+    result = paired(array(2, 4, 6), array(1, 2, 3))
     assert result is not None
     assert (result.seeds, result.mean, result.agreeing) == (3, 2.0, 3)
     assert result.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-6)
@@ -60,39 +59,35 @@ def test_golden_paired_difference_of_three_seeds() -> None:
 
 def test_golden_pairing_by_seed_sees_what_unpaired_spread_hides() -> None:
     base = array(0, 10, 20, 30)
-    result = paired(base + array(1.0, 1.1, 0.9, 1.0), base, streams=STREAMS)
+    result = paired(base + array(1.0, 1.1, 0.9, 1.0), base)
     assert result is not None
     assert result.t_test_p is not None
     assert result.t_test_p < 0.001 < 0.5 < stats.ttest_ind(base + 1, base).pvalue
 
 
 def test_golden_one_pair_claims_nothing() -> None:
-    assert paired(array(3), array(1), streams=STREAMS) == Difference(is_paired=True, seeds=1, mean=2.0, agreeing=1)
+    assert paired(array(3), array(1)) == Difference(is_paired=True, seeds=1, mean=2.0, agreeing=1)
 
 
 def test_golden_equal_differences_leave_nothing_to_test() -> None:
-    result = paired(array(0.3, 0.6, 0.9), array(0.1, 0.4, 0.7), streams=STREAMS)  # 0.2 up to rounding
+    result = paired(array(0.3, 0.6, 0.9), array(0.1, 0.4, 0.7))  # 0.2 up to rounding
     assert result is not None
     assert result == Difference(is_paired=True, seeds=3, mean=result.mean, agreeing=3)
     assert result.mean == pytest.approx(0.2)
 
 
 def test_golden_no_difference_at_all() -> None:
-    assert paired(array(0.3, 0.6), array(0.3, 0.6), streams=STREAMS) == Difference(
-        is_paired=True, seeds=2, mean=0.0, agreeing=2
-    )
-    assert paired(array(0, 0), array(0, 0), streams=STREAMS) == Difference(
-        is_paired=True, seeds=2, mean=0.0, agreeing=2
-    )
+    assert paired(array(0.3, 0.6), array(0.3, 0.6)) == Difference(is_paired=True, seeds=2, mean=0.0, agreeing=2)
+    assert paired(array(0, 0), array(0, 0)) == Difference(is_paired=True, seeds=2, mean=0.0, agreeing=2)
 
 
 def test_golden_no_pair_or_a_diverged_one_gives_nothing() -> None:
-    assert paired(array(), array(), streams=STREAMS) is None
-    assert paired(array(1, np.inf), array(1, np.inf), streams=STREAMS) is None
+    assert paired(array(), array()) is None
+    assert paired(array(1, np.inf), array(1, np.inf)) is None
 
 
 def test_golden_seeds_that_agree_with_the_mean_are_counted() -> None:
-    result = paired(array(3, 3, -1, 0), array(0, 0, 0, 0), streams=STREAMS)
+    result = paired(array(3, 3, -1, 0), array(0, 0, 0, 0))
     assert result is not None
     assert result.agreeing == 2
 
@@ -121,11 +116,21 @@ def test_property_the_signed_rank_interval_agrees_with_the_test(values: list[int
     if not difference.any():
         return
     _, low, high = signed_rank_interval(difference, level)
-    p = signed_rank_p(difference)
-    if p < level:
-        assert not low < 0 < high
+    p = signed_rank_interval_p(difference)
+    assert (p < level) == (low > 0 or high < 0)
+    assert p >= signed_rank_p(difference)
     if 0 not in values and len(set(map(abs, values))) == len(values):  # no ties, and nothing left out
-        assert (low <= 0 <= high) or p < level
+        assert p == signed_rank_p(difference)
+
+
+def test_golden_zeros_count_against_a_difference_as_the_interval_does() -> None:
+    # six ones and four zeros: without the zeros 2 of 64 patterns are as far out, and the interval starts at zero
+    difference = array(0, 0, 0, 0, 1, 1, 1, 1, 1, 1)
+    assert signed_rank_p(difference) == pytest.approx(2 / 64)
+    assert signed_rank_interval(difference, 0.05)[1] == 0.0
+    # just above zero the zeros are below it, with four ranks of 2.5, and the ones above it, with six of 7.5
+    sums = [sum(each) for each in product(*[(0, 2.5)] * 4, *[(0, 7.5)] * 6)]
+    assert signed_rank_interval_p(difference) == pytest.approx(2 * sum(each <= 10 for each in sums) / 2**10)
 
 
 def test_property_the_signed_rank_test_keeps_its_level_where_rounds_are_censored() -> None:
@@ -139,7 +144,7 @@ def test_property_the_signed_rank_test_keeps_its_level_where_rounds_are_censored
 
 def test_golden_rounding_neither_makes_nor_breaks_a_tie() -> None:
     ours, theirs = array(0.1, 0.4, 0.9), array(0.3, 0.2, 0.5)  # −0.2, 0.2 and 0.4 up to rounding
-    result = paired(ours, theirs, streams=STREAMS)
+    result = paired(ours, theirs)
     assert result is not None
     assert signed_rank_p(ours - theirs) != result.signed_rank_p
     assert result.signed_rank_p == signed_rank_p(array(-1, 1, 2))
@@ -150,7 +155,7 @@ def test_property_t_test_interval_and_signed_ranks_are_those_of_scipy(values: li
     difference = np.array([value for value in values if abs(value) > 1e-3])
     if len(difference) < 3:
         return
-    result = paired(difference, np.zeros(len(difference)), streams=STREAMS)
+    result = paired(difference, np.zeros(len(difference)))
     assert result is not None
     ours = stats.ttest_rel(difference, np.zeros(len(difference)))
     assert result.t_test_p == pytest.approx(ours.pvalue, abs=1e-12)
@@ -162,7 +167,7 @@ def test_property_t_test_interval_and_signed_ranks_are_those_of_scipy(values: li
 def test_golden_unpaired_difference_of_two_small_groups() -> None:
     # means 4 and 1, variances 4 and 1 of 3 and 2: squared error 4/3 + 1/2 = 11/6
     ours, theirs = array(2, 4, 6), array(1 - math.sqrt(0.5), 1 + math.sqrt(0.5))
-    result = unpaired(ours, theirs, streams=STREAMS)
+    result = unpaired(ours, theirs)
     assert result is not None
     assert (result.is_paired, result.seeds, result.agreeing, result.signed_rank_p) == (False, 2, None, None)
     assert result.mean == pytest.approx(3.0)
@@ -171,17 +176,14 @@ def test_golden_unpaired_difference_of_two_small_groups() -> None:
     assert (result.low, result.high) == pytest.approx((3 - half, 3 + half))
     assert result.t_test_p == pytest.approx(2 * float(stats.t.sf(3 / math.sqrt(11 / 6), degrees)))
     assert result.effect_size == pytest.approx(3 / math.sqrt((4 + 1) / 2))
-    assert result.bootstrap_low is not None
-    assert result.bootstrap_high is not None
-    assert (result.bootstrap_low + result.bootstrap_high) / 2 == pytest.approx(3, abs=0.5)
 
 
 def test_golden_unpaired_groups_without_spread_or_of_one_seed_claim_nothing() -> None:
     nothing = Difference(is_paired=False, seeds=2, mean=1.0)
-    assert unpaired(array(2, 2), array(1, 1, 1), streams=STREAMS) == nothing
-    assert unpaired(array(2), array(1, 3), streams=STREAMS) == Difference(is_paired=False, seeds=1, mean=0.0)
-    assert unpaired(array(2, np.nan), array(1, 3), streams=STREAMS) is None
-    assert unpaired(array(), array(1, 3), streams=STREAMS) is None
+    assert unpaired(array(2, 2), array(1, 1, 1)) == nothing
+    assert unpaired(array(2), array(1, 3)) == Difference(is_paired=False, seeds=1, mean=0.0)
+    assert unpaired(array(2, np.nan), array(1, 3)) is None
+    assert unpaired(array(), array(1, 3)) is None
 
 
 @given(
@@ -193,7 +195,7 @@ def test_property_an_interval_leaves_out_zero_exactly_where_the_test_rejects_at_
     values: list[float], level: float, test: Callable[..., Difference | None]
 ) -> None:
     other = 0.01 * np.arange(len(values))
-    result = test(np.array(values), other, streams=STREAMS, level=level)
+    result = test(np.array(values), other, level=level)
     assert result is not None
     if result.t_test_p is None or abs(result.t_test_p - level) < 1e-9:
         return
@@ -203,7 +205,7 @@ def test_property_an_interval_leaves_out_zero_exactly_where_the_test_rejects_at_
 
 
 def test_golden_an_interval_has_the_level_that_is_asked_for() -> None:
-    among = paired(array(2, 4, 6), array(1, 2, 3), streams=STREAMS, level=0.01)
+    among = paired(array(2, 4, 6), array(1, 2, 3), level=0.01)
     assert among is not None
     assert among.high == pytest.approx(2 + float(stats.t.ppf(1 - 0.01 / 2, 2)) / math.sqrt(3))
     assert among.level == 0.01
@@ -211,6 +213,19 @@ def test_golden_an_interval_has_the_level_that_is_asked_for() -> None:
 
 def corrected(p_values: list[float | None]) -> list[float | None]:
     return [None if step is None else step.corrected_p for step in holm(p_values)]
+
+
+def test_golden_a_number_is_not_rounded_to_the_threshold_that_it_is_told_from() -> None:
+    assert [p_value(p) for p in (0.0123, 0.0498, 0.05, 0.050004, 0.0002, None)] == [
+        "0.012",
+        "0.0498",
+        "0.050",
+        "0.050004",
+        "< 0.001",
+        "–",
+    ]
+    assert decimals([0.0, 1.2], 0.0, 1) == 1
+    assert decimals([-0.004, 1.2], 0.0, 1) == 3
 
 
 def test_golden_holm_of_three() -> None:
@@ -247,24 +262,6 @@ def test_property_holm_keeps_the_order_and_lies_between_raw_and_bonferroni(value
     assert (found <= np.minimum(1, len(raw) * raw)).all()
     order = np.argsort(raw)
     assert (np.diff(found[order]) >= 0).all()
-
-
-def test_golden_bootstrap_of_two_values() -> None:
-    # the mean of two draws is 0, ½ or 1 with chance ¼, ½, ¼, so both tails hold an end
-    assert bootstrap_interval(array(0, 1), streams=STREAMS) == (0.0, 1.0)
-
-
-def test_contract_bootstrap_is_keyed() -> None:
-    values = np.sqrt(np.arange(20.0))
-    first = bootstrap_interval(values, streams=STREAMS)
-    assert first == bootstrap_interval(values, streams=STREAMS)
-    assert first != bootstrap_interval(values, streams=Streams(1))
-
-
-def test_golden_bootstrap_of_many_values_is_close_to_the_normal_interval() -> None:
-    values = stats.norm.ppf((np.arange(400) + 0.5) / 400)  # a standard normal sample without luck
-    low, high = bootstrap_interval(values, streams=STREAMS)
-    assert (low, high) == pytest.approx((-1.96 / 20, 1.96 / 20), abs=0.005)
 
 
 def test_golden_the_first_place_that_reaches_a_target() -> None:

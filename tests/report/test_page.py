@@ -117,7 +117,7 @@ def test_contract_every_test_is_in_a_table_of_its_own(tmp_path: Path) -> None:
     row = compare(load(folder)).rows[1]
     assert row.difference is not None
     assert f"{number(row.difference.effect_size)}" in page
-    low, high = (100 * end for end in (row.difference.bootstrap_low or 0, row.difference.bootstrap_high or 0))
+    low, high = (100 * end for end in (row.difference.low or 0, row.difference.high or 0))
     assert f"{low:.1f} to {high:.1f}".replace("-", "−") in page
 
 

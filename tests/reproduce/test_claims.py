@@ -146,11 +146,33 @@ def test_property_verdicts_and_intervals_never_contradict_each_other(
     values: list[list[float]], looks: tuple[int]
 ) -> None:
     claims = [above(Statement(id=str(place), text=""), np.array(each), 0.5) for place, each in enumerate(values)]
-    for claim in judged(claims, [[claim.statement.id for claim in claims]], looks, 12):
+    check_verdicts(judged(claims, [[claim.statement.id for claim in claims]], looks, 12), 0.5)
+
+
+@given(
+    st.lists(st.lists(st.integers(-3, 9), min_size=14, max_size=14), min_size=1, max_size=3),
+    st.sampled_from([(), (6, 9)]),
+)
+@settings(deadline=None, max_examples=60)
+def test_property_verdicts_and_intervals_agree_where_rounds_are_tied_and_censored(
+    values: list[list[int]], looks: tuple[int]
+) -> None:
+    never = np.zeros(14, dtype=np.bool_)
+    claims = [
+        below(Statement(id=str(place), text=""), np.array(each, dtype=float), 3.0, never=never)
+        for place, each in enumerate(values)
+    ]
+    check_verdicts(judged(claims, [[claim.statement.id for claim in claims]], looks, 16), 3.0)
+
+
+def check_verdicts(claims: list[Claim], than: float) -> None:
+    """Check that each verdict is the side of the threshold on which the interval lies."""
+    for claim in claims:
         if claim.low is None or claim.high is None or abs((claim.corrected_p or 1) - 0.05) < 1e-6:
             continue
-        side = "held" if claim.low > 0.5 else "contradicted" if claim.high < 0.5 else "not settled"
-        assert claim.verdict == side
+        is_above, is_below = claim.low > than, claim.high < than
+        held, contradicted = (is_above, is_below) if claim.sign > 0 else (is_below, is_above)
+        assert claim.verdict == ("held" if held else "contradicted" if contradicted else "not settled")
 
 
 def test_property_claims_that_are_false_are_held_in_at_most_five_per_cent_of_studies() -> None:
@@ -161,6 +183,20 @@ def test_property_claims_that_are_false_are_held_in_at_most_five_per_cent_of_stu
         claims = [above(Statement(id=str(place), text=""), each) for place, each in enumerate(draws)]
         wrong += any(claim.verdict == "held" for claim in judged(claims, [["0", "1", "2", "3"]], (5, 8, 12), 12))
     assert wrong / trials < 0.025 + 3 * math.sqrt(0.025 / trials)  # half of 5 %: the other half would be contradicted
+
+
+def test_property_rounds_that_are_alike_are_settled_in_at_most_five_per_cent_of_studies() -> None:
+    """Two claims on arms whose rounds to a target have the same law, cut off at 20, with looks at 6, 9 and 14 seeds."""
+    rng, trials, wrong = np.random.default_rng(7), 150, 0
+    for _ in range(trials):
+        rounds = np.minimum(rng.geometric(0.06, size=(2, 2, 14)), 20).astype(float)
+        never = (rounds == 20).any(axis=0)
+        claims = [
+            above(Statement(id=str(place), text=""), rounds[0, place] - rounds[1, place], never=never[place])
+            for place in range(2)
+        ]
+        wrong += any(claim.verdict != "not settled" for claim in judged(claims, [["0", "1"]], (6, 9, 14), 14))
+    assert wrong / trials < 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
 
 
 def test_error_a_primary_claim_that_is_not_tested_is_named() -> None:
@@ -198,3 +234,6 @@ def test_golden_intervals_as_text() -> None:
     assert interval_text(-1.25, 3.5) == "−1.2 to 3.5"
     assert interval_text(None, None) == "–"
     assert interval_text(None, 3.5) == "any to 3.50"
+    assert interval_text(0.004, 1.2) == "0.004 to 1.200"  # not 0.00, which would be the threshold
+    assert interval_text(0.996, 1.9, 1.0) == "0.996 to 1.900"
+    assert interval_text(0.0, 1.2) == "0.00 to 1.20"

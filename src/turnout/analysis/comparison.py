@@ -146,6 +146,13 @@ class Comparison:
         """Return a difference in the unit of the metric: points, or the metric itself."""
         return number_format.signed(f"{100 * value:{sign}z.1f}" if self.in_points else f"{value:{sign}z.3g}")
 
+    def ends(self, low: float, high: float) -> tuple[str, str]:
+        """Return the ends of an interval as text; an end that is not zero is never shown as zero."""
+        if not self.in_points:
+            return self.amount(low), self.amount(high)
+        digits = number_format.decimals((100 * low, 100 * high), 0.0, 1)
+        return number_format.signed(f"{100 * low:z.{digits}f}"), number_format.signed(f"{100 * high:z.{digits}f}")
+
     def _sentence(self, row: Row, base: Row) -> str:
         difference = row.difference
         if difference is None:
@@ -161,8 +168,8 @@ class Comparison:
         if difference.low is None or difference.high is None:
             return f"{verb} by the same amount in each of {difference.seeds} seeds, so no test is possible."
         sign = 1 if difference.mean > 0 else -1
-        low, high = sorted((sign * difference.low, sign * difference.high))
-        interval = f"{SURE} interval {self.amount(low)} to {self.amount(high)}"
+        low, high = self.ends(*sorted((sign * difference.low, sign * difference.high)))
+        interval = f"{SURE} interval {low} to {high}"
         how = "not paired" if difference.agreeing is None else f"in {of(difference.agreeing, difference.seeds)}"
         sentence = f"{verb}, {interval}, {how}"
         if not difference.is_clear:
@@ -203,7 +210,8 @@ class Comparison:
         mean = self.amount(difference.mean, "+") + ("" if difference.is_paired else " unpaired")
         if difference.low is None or difference.high is None:  # one pair, or the same difference in each
             return mean
-        return f"{mean} [{self.amount(difference.low)}, {self.amount(difference.high)}]"
+        low, high = self.ends(difference.low, difference.high)
+        return f"{mean} [{low}, {high}]"
 
     def costs_shown(self) -> dict[str, tuple[str, Say]]:
         """Return the costs to the target that the table shows; simulated time only if the fleet has a clock."""

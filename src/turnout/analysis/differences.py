@@ -9,7 +9,6 @@ import numpy as np
 from turnout.analysis.sequential import Decision, Design, decisions
 from turnout.analysis.statistics import ALPHA, Difference, paired, unpaired
 from turnout.array_types import Floats
-from turnout.streams import Streams
 
 Values = Mapping[int, float]  # by seed
 Seeds = tuple[int, ...]
@@ -27,10 +26,10 @@ class Pair:
         """Return the difference over some seeds; None stands for all seeds."""
         ours, theirs = _over(self.ours, seeds), _over(self.theirs, seeds)
         if not self.is_paired:
-            return unpaired(_array(ours), _array(theirs), streams=Streams(0), level=level)
+            return unpaired(_array(ours), _array(theirs), level=level)
         shared = [seed for seed in ours if seed in theirs]
         mine, other = (_array({seed: values[seed] for seed in shared}) for values in (ours, theirs))
-        return paired(mine, other, streams=Streams(0), level=level)
+        return paired(mine, other, level=level)
 
 
 @dataclass(frozen=True, slots=True)

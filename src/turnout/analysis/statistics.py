@@ -29,11 +29,9 @@ import numpy as np
 
 from turnout.analysis.power import seeds_needed, smallest_difference
 from turnout.array_types import Floats
-from turnout.streams import Streams
 
 ALPHA = 0.05  # error rate of all comparisons together
 LEVEL = 1 - ALPHA
-RESAMPLES = 9999
 SAME = 1e-12  # differences whose range is below this share of the values differ by rounding only
 
 
@@ -56,8 +54,6 @@ class Difference:
     agreeing: int | None = None  # seeds in which the difference has the sign of the mean; None where not paired
     low: float | None = None
     high: float | None = None
-    bootstrap_low: float | None = None
-    bootstrap_high: float | None = None
     t_test_p: float | None = None
     signed_rank_p: float | None = None  # None where not paired
     corrected_p: float | None = None  # the t-test's
@@ -92,13 +88,12 @@ def summarise(values: Floats) -> Summary:
     return Summary(count=count, mean=float(values.mean()), std=float(values.std(ddof=1)) if count > 1 else None)
 
 
-def paired(ours: Floats, theirs: Floats, *, streams: Streams, level: float = ALPHA) -> Difference | None:
+def paired(ours: Floats, theirs: Floats, *, level: float = ALPHA) -> Difference | None:
     """Return the difference of two arms, taken seed by seed; None if there is no pair or a value is not finite.
 
     Args:
         ours: one value per seed.
         theirs: the other arm's values, of the same seeds.
-        streams: random streams for the bootstrap.
         level: significance level a of this comparison; its intervals have the level 1 − a.
     """
     pairs = len(ours)
@@ -121,12 +116,11 @@ def paired(ours: Floats, theirs: Floats, *, streams: Streams, level: float = ALP
         signed_rank_p=signed_rank_p(np.rint(difference / rounding)),  # so that rounding makes or breaks no tie
         corrected_p=test.p,
         effect_size=mean / (test.error * math.sqrt(pairs)),
-        **_bootstrap(bootstrap_interval(difference, streams=streams, level=1 - level)),
         **_outlook(mean, test.error, pairs - 1, pairs, level),
     )
 
 
-def unpaired(ours: Floats, theirs: Floats, *, streams: Streams, level: float = ALPHA) -> Difference | None:
+def unpaired(ours: Floats, theirs: Floats, *, level: float = ALPHA) -> Difference | None:
     """Return the difference of two arms that share no randomness; None if a value is missing or not finite.
 
     Reference: Welch. The generalization of "Student's" problem. Biometrika 34, 1947.
@@ -153,7 +147,6 @@ def unpaired(ours: Floats, theirs: Floats, *, streams: Streams, level: float = A
         t_test_p=float(test.pvalue),
         corrected_p=float(test.pvalue),
         effect_size=mean / math.sqrt(sum(variances) / 2),
-        **_bootstrap(bootstrap_interval(ours, theirs, streams=streams, level=1 - level)),
         **_outlook(mean, error, float(test.df), seeds, level),
     )
 
@@ -184,10 +177,6 @@ def mean_test(values: Floats, level: float = ALPHA, rounding: float = 0.0) -> Me
     reach = -float(special.stdtrit(count - 1, level / 2)) * error
     p = 2.0 * float(special.stdtr(count - 1, -abs(mean) / error))
     return MeanTest(p, mean - reach, mean + reach, error)
-
-
-def _bootstrap(interval: tuple[float, float]) -> dict[str, Any]:
-    return {"bootstrap_low": interval[0], "bootstrap_high": interval[1]}
 
 
 def _outlook(mean: float, error: float, degrees: float, seeds: int, level: float) -> dict[str, Any]:
@@ -228,13 +217,24 @@ def signed_rank_p(difference: Floats) -> float:
     return min(1.0, 2.0 * float(tail))
 
 
+def signed_rank_interval_p(difference: Floats) -> float:
+    """Return the p-value that is below a level exactly if signed_rank_interval at that level excludes zero.
+
+    Differences that are zero, or tied with opposite signs, give the signed-rank test another p-value at zero than just
+    beside it, and the interval is made of the shifts beside. This is the largest of the three.
+    """
+    sizes = np.abs(_walsh_averages(difference))
+    beside = float(sizes[sizes > 0].min(initial=1.0)) / 2  # no average lies between zero and this
+    return max(signed_rank_p(difference - shift) for shift in (-beside, 0.0, beside))
+
+
 def signed_rank_interval(difference: Floats, level: float = ALPHA) -> tuple[float, float, float]:
     """Return the pseudo-median, after Hodges and Lehmann, and the interval of shifts that are not rejected.
 
     The test is the signed-rank test. The ends of the interval are means of two differences (Walsh averages). Where
     few differences leave no shift to reject, the interval is infinite.
     """
-    walsh = np.sort(((difference[:, None] + difference[None, :]) / 2)[np.triu_indices(len(difference))])
+    walsh = np.sort(_walsh_averages(difference))
     centre = float(np.median(walsh))
 
     def is_rejected(shift: float) -> bool:
@@ -255,25 +255,9 @@ def signed_rank_interval(difference: Floats, level: float = ALPHA) -> tuple[floa
     return centre, float(walsh[inside_low - 1]), float(walsh[min(inside_high, len(walsh) - 1)])
 
 
-def bootstrap_interval(
-    ours: Floats, theirs: Floats | None = None, *, streams: Streams, level: float = LEVEL
-) -> tuple[float, float]:
-    """Return the percentile interval of a mean, or of the difference of two means, over keyed resamples."""
-    from scipy import stats  # two seconds to import: only where it is used
-
-    resampled = stats.bootstrap(
-        (ours,) if theirs is None else (ours, theirs),
-        np.mean if theirs is None else _difference_of_means,
-        n_resamples=RESAMPLES,
-        confidence_level=level,
-        method="percentile",
-        random_state=streams.generator("bootstrap"),
-    )
-    return float(resampled.confidence_interval.low), float(resampled.confidence_interval.high)
-
-
-def _difference_of_means(ours: Floats, theirs: Floats, axis: int = -1) -> Floats:
-    return np.asarray(ours.mean(axis=axis) - theirs.mean(axis=axis))
+def _walsh_averages(difference: Floats) -> Floats:
+    """Return the mean of each two differences, and of each with itself."""
+    return np.asarray(((difference[:, None] + difference[None, :]) / 2)[np.triu_indices(len(difference))])
 
 
 class Step(NamedTuple):

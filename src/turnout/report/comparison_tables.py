@@ -12,14 +12,12 @@ from turnout.report.tables import Table
 
 TESTS = (
     "t: paired t-test, or Welch's t-test if arms are not paired. Wilcoxon: exact signed-rank test of paired arms. "
-    "Bootstrap: percentiles of the mean over 9,999 resamples of the seeds. P-values are corrected for the number of "
-    "arms "
-    "by Holm's method; an interval has the level of the step at which its arm was decided, so it excludes zero exactly "
-    "if its corrected p is below 0.05. Smallest: the smallest difference that these seeds tell from none with a chance "
-    "of 80 %. Needed: seeds that tell a difference of the size seen with that chance; roughly, because the spread is "
-    "estimated from these seeds. "
-    "Effect: Cohen's d, the mean difference divided by the standard deviation of the differences, or, if arms are not "
-    "paired, by that of the seeds."
+    "P-values are corrected for the number of arms by Holm's method; an interval is that of the t-test, at the level "
+    "of the step at which its arm was decided, so it excludes zero exactly if the corrected p of the t-test is below "
+    "0.05. The verdict is the t-test's. Smallest: the smallest difference that these seeds tell from none with a "
+    "chance of 80 %. Needed: seeds that tell a difference of the size seen with that chance; roughly, because the "
+    "spread is estimated from these seeds. Effect: Cohen's d, the mean difference divided by the standard deviation of "
+    "the differences, or, if arms are not paired, by that of the seeds."
 )
 
 
@@ -47,7 +45,6 @@ def tests_table(comparison: Comparison) -> Table | None:
         "seeds",
         f"{unit} from {comparison.baseline}",
         f"{SURE} interval, t",
-        f"{SURE} interval, bootstrap",
         "p, t",
         "p, t (corrected)",
         "p, Wilcoxon",
@@ -72,14 +69,13 @@ def _tests(comparison: Comparison, row: Row) -> list[str]:
     assert difference is not None
 
     def between(low: float | None, high: float | None) -> str:
-        return MISSING if low is None or high is None else f"{comparison.amount(low)} to {comparison.amount(high)}"
+        return MISSING if low is None or high is None else " to ".join(comparison.ends(low, high))
 
     return [
         row.arm,
         f"{difference.seeds}{'' if difference.is_paired else ', unpaired'}",
         comparison.amount(difference.mean, "+"),
         between(difference.low, difference.high),
-        between(difference.bootstrap_low, difference.bootstrap_high),
         number_format.p_value(difference.t_test_p),
         number_format.p_value(difference.corrected_p),
         number_format.p_value(difference.signed_rank_p),

@@ -12,7 +12,7 @@ has the level at which its claim was decided, so verdicts and intervals agree. E
 number has neither: it is shown next to the paper's number.
 
 Values that a run may never reach, such as rounds to a target, are censored: the value of such a seed is a bound. They
-are tested by the signed-rank test, which is exact then too (with no effect each sign is as likely as the other), and
+are tested by the signed-rank test, which is valid then too (with no effect each sign is as likely as the other), and
 are shown as pseudo-medians with the number of seeds that never got there.
 """
 
@@ -31,11 +31,12 @@ from turnout.analysis.statistics import (
     MeanTest,
     mean_test,
     signed_rank_interval,
-    signed_rank_p,
+    signed_rank_interval_p,
     summarise,
 )
 from turnout.array_types import Bools, Floats
 from turnout.errors import ConfigError
+from turnout.number_format import decimals
 
 MOST_PRIMARY = 6  # primary claims of a study
 HALF = 0.5  # an effect whose bound is below this share of the paper's is smaller than the paper's
@@ -224,11 +225,13 @@ def _test(claim: Claim, seeds: int, level: float = ALPHA) -> MeanTest | None:
     gain = claim.values[:seeds] - claim.than
     if not np.isfinite(gain).all():
         return None
-    test = mean_test(gain, level, rounding=SAME * float(np.abs(claim.values[:seeds]).max(initial=0.0)))
+    rounding = SAME * float(np.abs(claim.values[:seeds]).max(initial=0.0))
+    test = mean_test(gain, level, rounding)
     if test is None or claim.never is None:
         return test
+    gain = rounding * np.rint(gain / rounding)  # so that rounding makes or breaks no tie
     _, low, high = signed_rank_interval(gain, level)
-    return MeanTest(signed_rank_p(gain), low, high, test.error)
+    return MeanTest(signed_rank_interval_p(gain), low, high, test.error)
 
 
 def counts(claims: Sequence[Claim]) -> dict[Verdict, int]:
@@ -250,12 +253,16 @@ def value_text(ours: float | None, spread: float | None, unit: str) -> str:
     return f"{text}{'' if unit in UNITS_WITHOUT_SPACE else ' '}{unit}"
 
 
-def interval_text(low: float | None, high: float | None) -> str:
-    """Return an interval as text; a dash if there is none, and "any" for an end that the seeds do not bound."""
+def interval_text(low: float | None, high: float | None, than: float = 0.0) -> str:
+    """Return an interval as text, with no end rounded to the threshold; a dash if there is none.
+
+    An end that the seeds do not bound is "any".
+    """
     if low is None and high is None:
         return "–"
     known = [end for end in (low, high) if end is not None]
     digits = _digits(max(map(abs, known)), (known[-1] - known[0]) / 4 if len(known) > 1 else None)
+    digits = None if digits is None else decimals(known, than, digits)
     return " to ".join("any" if end is None else _signed(end, digits) for end in (low, high))
 
 

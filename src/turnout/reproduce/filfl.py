@@ -40,10 +40,10 @@ FILTERS = ("DGF", "RGF")  # arms with a filter: deterministic, randomised
 LAST = 5  # measurements in the mean of a final number: with three clients per round curves are noisy
 CHUNK = 128  # models scored at once
 PROSE = (
-    "Phones and sensors gather far more data than anyone could ever send to one place, and much of it is private. "
-    "So the model travels instead: each device improves a copy on what it has seen, and a server averages the copies. "
-    "Few devices are awake at once, fewer still can be asked, and no two of them have seen the same things. "
-    "Whom the server asks in a round therefore matters, and the loudest group is not always the one that helps."
+    "Phones and sensors gather far more data than anyone could ever send to one place, and much of it is private. So "
+    "the model travels instead: each device improves a copy on what it has seen, and a server averages the copies. Few "
+    "devices are awake at once, fewer still can be asked, and no two of them have seen the same things. Whom the "
+    "server asks in a round therefore matters, and the loudest group is not always the one that helps."
 )
 
 
@@ -87,22 +87,22 @@ UNEQUAL_ROLES = (
 )
 WHENCE = (
     "The gain comes of whom power-of-choice picks. By the loss on all that they hold, those it finds hardest are short "
-    "roles, which do 2.5 steps in a round where one drawn at random does 6, and the model hardly moves. On "
-    "seeds 1000 to 1002 it ended at 21.2 %, "
-    "the deterministic filter 7.0 ± 3.9 points above it and the randomised one 5.3 ± 2.0; but random selection without "
-    "any filter, at 28.4 %, was as good as the filter. In the authors' code a filter is followed by random selection, "
-    "even where the runs without one have power-of-choice: so set up it was 7.5 ± 3.9 points above.",
+    "roles, which do 2.5 steps in a round where one drawn at random does 6, and the model hardly moves. On seeds 1000 "
+    "to 1002 it ended at 21.2 %, the deterministic filter 7.0 ± 3.9 points above it and the randomised one 5.3 ± 2.0; "
+    "but random selection without any filter, at 28.4 %, was as good as the filter. In the authors' code a filter is "
+    "followed by random selection, even where the runs without one have power-of-choice: so set up it was 7.5 ± 3.9 "
+    "points above.",
     "Training losses are those of the clients that take part: power-of-choice takes the hardest, so its own is higher.",
     "By the loss on 64 samples (the same seeds, every 10th window, batches of 64, 100 rounds) power-of-choice ended at "
     "31.3 % and not at 25.8 %, and the filter was ahead by 3.7 points after 16 rounds, 0.4 after 32, and not at all at "
     "the end.",
     "With roles of at least 4,000 characters and that loss, one thing changed at a time on seeds 1000 to 1003, the "
     "deterministic filter ended above power-of-choice by 1.4 ± 2.0 points with the set-up as it was, 1.4 ± 2.1 with "
-    "windows of 40 characters, 1.2 ± 0.8 with 96 units, 1.3 ± 1.5 with two layers, 0.9 ± 0.5 with a rate of 0.3, "
-    "0.0 ± 0.6 with 2.0, 0.6 ± 1.2 with batches of 64, 0.1 ± 0.7 with three epochs, 0.9 ± 0.5 with 15 roles up, "
-    "0.8 ± 0.8 with ten taking part, −0.3 ± 0.4 after 200 rounds, −0.1 ± 0.7 with the momentum of 0.9 that the "
-    "authors' code has for every task, −0.3 ± 0.6 with the authors' own text at the server and 1.3 ± 1.5 with text of "
-    "Shakespeare's there (the last three on three or four seeds).",
+    "windows of 40 characters, 1.2 ± 0.8 with 96 units, 1.3 ± 1.5 with two layers, 0.9 ± 0.5 with a rate of 0.3, 0.0 ± "
+    "0.6 with 2.0, 0.6 ± 1.2 with batches of 64, 0.1 ± 0.7 with three epochs, 0.9 ± 0.5 with 15 roles up, 0.8 ± 0.8 "
+    "with ten taking part, −0.3 ± 0.4 after 200 rounds, −0.1 ± 0.7 with the momentum of 0.9 that the authors' code has "
+    "for every task, −0.3 ± 0.6 with the authors' own text at the server and 1.3 ± 1.5 with text of Shakespeare's "
+    "there (the last three on three or four seeds).",
 )
 MISLABELLED = (
     "The paper has no clients that are plainly harmful. The cell with three in ten mislabelled (y → C − 1 − y in "

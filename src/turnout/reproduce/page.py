@@ -1,7 +1,7 @@
 """Writes the page of reproductions from results: `python -m turnout.reproduce.page [RESULT.json …]`.
 
-The named results are first copied to docs/results. The page, and the table of claims in the README, have no text that
-was written by hand.
+The named results are first copied to docs/results. Numbers and verdicts come from the results, what a study is and what
+was found from its module. The page, and the table in the README, have no text that was written by hand.
 """
 
 import json
@@ -16,6 +16,7 @@ from turnout.errors import ConfigError
 from turnout.number_format import number
 from turnout.reproduce.claims import MANY_SEEDS, UNITS_WITHOUT_SPACE, interval_text, value_text
 from turnout.reproduce.running import never_text, verdict_text
+from turnout.reproduce.shipped import shipped
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/reproductions.md")
@@ -50,8 +51,8 @@ ALIKE = {  # where every primary claim has the same verdict
 }
 
 
-def page(results: Sequence[dict[str, Any]]) -> str:
-    """Return the page as Markdown."""
+def page(results: Sequence[dict[str, Any]], pending: Sequence[str] = ()) -> str:
+    """Return the page as Markdown; `pending` names the studies that have no result."""
     lines = [
         INTRO,
         f"| study | paper | scale, seeds | {' | '.join(HEADINGS)} | what was found | processor time |",
@@ -60,17 +61,21 @@ def page(results: Sequence[dict[str, Any]]) -> str:
     for result in results:
         link = f"[{result['name']}](#{result['name']})"
         lines.append(f"{_summary_cells(result, link)} | {_time(sum(result['seconds'].values()))} |")
-    return "\n".join([*lines, "", *(line for result in results for line in _section(result))])
+    return "\n".join([*lines, *_pending(pending), "", *(line for result in results for line in _section(result))])
 
 
-def summary(results: Sequence[dict[str, Any]]) -> str:
+def summary(results: Sequence[dict[str, Any]], pending: Sequence[str] = ()) -> str:
     """Return the README's table: one row per study, with the four counts and what was found."""
-    lines = [f"| study | of | scale, seeds | {' | '.join(HEADINGS)} | what was found |"]
+    lines = [f"| study | paper | scale, seeds | {' | '.join(HEADINGS)} | what was found |"]
     lines.append(f"|---|---|---|{'---|' * len(HEADINGS)}---|")
     for result in results:
         link = f"[{result['name']}]({PAGE}#{result['name']})"
         lines.append(f"{_summary_cells(result, link)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_pending(pending)])
+
+
+def _pending(names: Sequence[str]) -> list[str]:
+    return ["", f"Without a result so far: {', '.join(names)}."] if names else []
 
 
 def _summary_cells(result: dict[str, Any], link: str) -> str:
@@ -121,7 +126,7 @@ def _rows(heading: str, claims: Sequence[dict[str, Any]]) -> list[str]:
         text = claim["text"] + (" (ours)" if claim["is_ours"] else "")
         verdict = verdict_text(claim)
         is_bad = claim["verdict"] == "contradicted" or claim["is_exact"] is False
-        cells = [*map(_cell, (text, claim["paper"], ours)), interval_text(claim["low"], claim["high"])]
+        cells = [*map(_cell, (text, claim["paper"], ours)), interval_text(claim["low"], claim["high"], claim["than"])]
         lines.append("| " + " | ".join([*cells, f"**{verdict}**" if is_bad else verdict]) + " |")
     return lines
 
@@ -174,10 +179,24 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     if old:
         raise ConfigError(
             f"The page needs results with four verdicts; {', '.join(old)} in {folder} have none. Run these studies "
-            f"again "
-            "with turnout reproduce, or remove the files."
+            "again with turnout reproduce, or remove the files."
         )
-    return list(found.values())
+    return [_with_texts(result) for result in found.values()]
+
+
+def _with_texts(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the texts that the module of its study has now."""
+    study = shipped().get(result["name"])
+    if study is None:
+        return result
+    about = study.about
+    texts = {"paper": about.paper, "what": about.what, "caveat": about.caveat, "found": about.found}
+    return {**result, **texts, "notes": list(about.notes)}
+
+
+def without_result(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the names of the shipped studies that have no result."""
+    return sorted(set(shipped()) - {result["name"] for result in results})
 
 
 def main(new: Sequence[str], root: Path) -> None:
@@ -187,9 +206,11 @@ def main(new: Sequence[str], root: Path) -> None:
     for file in map(Path, new):
         shutil.copy(file, folder / f"{json.loads(file.read_text(encoding='utf-8'))['name']}.json")
     results, readme = read_results(folder), root / README
-    (root / PAGE).write_text(page(results), encoding="utf-8")
+    pending = without_result(results)
+    (root / PAGE).write_text(page(results, pending), encoding="utf-8")
     if readme.exists():
-        readme.write_text(with_summary(readme.read_text(encoding="utf-8"), summary(results)), encoding="utf-8")
+        table = summary(results, pending)
+        readme.write_text(with_summary(readme.read_text(encoding="utf-8"), table), encoding="utf-8")
 
 
 if __name__ == "__main__":

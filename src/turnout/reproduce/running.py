@@ -6,7 +6,7 @@ Where a study names the most seeds that it may have, seeds are added in looks un
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -83,7 +83,8 @@ def _table(heading: str, last: str, claims: Sequence[Claim]) -> str:
         said, result = claim.statement, claim.as_dict()
         text = said.text + (" (ours)" if claim.is_ours else "")
         ours = value_text(claim.ours, claim.spread, said.unit) + never_text(claim.never, claim.seeds)
-        lines.append((text, said.paper, ours, interval_text(result["low"], result["high"]), verdict_text(result)))
+        interval = interval_text(result["low"], result["high"], claim.than)
+        lines.append((text, said.paper, ours, interval, verdict_text(result)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
@@ -114,7 +115,7 @@ def reproduce(
         seeds: a fixed number of seeds; None takes the study's own, and adds to them until its claims are settled.
         on_cell: called with (cell, study, seeds) before each cell.
     """
-    studies, about = shipped.studies(scale, seeds), shipped.about
+    studies = shipped.studies(scale, seeds)
     spent = _read_seconds(out)
     planned = [len(look) for look in max((study.looks for study in studies.values()), key=len)]
     for place, count in enumerate(planned):
@@ -126,16 +127,20 @@ def reproduce(
         loaded = {cell: load(out / cell) for cell in studies}
         if max(map(_seeds_in, loaded.values())) > count:  # not settled at this look before
             continue
-        looks = planned[: place + 1]
-        claims = tuple(judged(shipped.claims(loaded), about.primary, looks, planned[-1]))
-        if not any(claim.verdict == "not settled" for claim in claims):
+        found = _judge(shipped, scale, seeds, loaded, spent, planned[: place + 1], planned[-1])
+        _write(found, out)  # a study that is stopped at a later look has a result
+        if not any(claim.verdict == "not settled" for claim in found.claims):
             break
     for cell in studies:
         write_report([out / cell], out / cell / REPORT)
     spent[WRITING] = time.process_time() - started
-    found = _reproduction(shipped, scale, seeds, loaded, claims, spent, looks, planned[-1])
-    (out / RESULT).write_text(json.dumps(found.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    found = replace(found, seconds=spent)
+    _write(found, out)
     return found
+
+
+def _write(found: Reproduction, out: Path) -> None:
+    (out / RESULT).write_text(json.dumps(found.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _run(study: Study, seeds: int, folder: Path, spent: dict[str, float], kept: Path) -> None:
@@ -169,18 +174,19 @@ def _read_seconds(out: Path) -> dict[str, float]:
     return dict(json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else {}
 
 
-def _reproduction(
+def _judge(
     shipped: Shipped,
     scale: str,
     seeds: int | None,
     loaded: Mapping[str, Loaded],
-    claims: tuple[Claim, ...],
     spent: Mapping[str, float],
     looks: Sequence[int],
     most: int,
 ) -> Reproduction:
+    """Return the results at a look."""
     runs = [each.runs for each in loaded.values()]
     about = shipped.about
+    claims = tuple(judged(shipped.claims(loaded), about.primary, looks, most))
     return Reproduction(
         name=shipped.name,
         paper=about.paper,

@@ -24,15 +24,15 @@ ABOUT = About(
     paper="Cho et al. 2023, cyclic participation figure",
     what="With K̄ groups in turn a given loss takes no more rounds than with clients drawn from everyone.",
     primary=(("rounds-10 GD", "rounds-10 SGD", "rounds-10 shuffled SGD", "shrinks"),),
-    most=30,
+    most=20,
     small="5 min",
     scales={"smoke": ("rounds=4", "seeds=2"), "small": (), "paper": ()},
     cells=dict(SOLVERS),
     notes=(
         "The slide has curves without numbers, on EMNIST, and leaves out N, K and the rates. Here: scikit-learn's "
-        "digits, 60 clients of two labels each, six asked per round, five local steps at 0.05, groups drawn at "
-        "random; with K̄ = 10 a whole group takes part. The loss to be reached is 90 % of the way that one group "
-        'goes. "No more rounds" allows a tenth.',
+        "digits, 60 clients of two labels each, six asked per round, five local steps at 0.05, groups drawn at random; "
+        'with K̄ = 10 a whole group takes part. The loss to be reached is 90 % of the way that one group goes. "No '
+        'more rounds" allows a tenth.',
         "The gain is small, four rounds in a hundred with ten groups, and clear only there. Theory sets an order of "
         "1/T² against 1/T, but for small steps and many cycles; it says nothing about the first passes, which is what "
         "two hundred rounds are.",

@@ -44,9 +44,9 @@ ABOUT = About(
         *ROLES,
         "Twenty rounds, and 30 clients up in each task; five of the eight looks are in the first five rounds. On "
         "writers and roles the deterministic filter keeps about a third. Longer runs come nearer to a half but stay "
-        "below: on three other seeds it kept 0.34 ± 0.07 of the writers in rounds 1 to 5, 0.37 ± 0.10 in 6 to 20, "
-        "0.42 ± 0.08 in 21 to 50 and 0.38 ± 0.03 in 51 to 100, and of the roles 0.35 ± 0.02, 0.44 ± 0.13, 0.39 ± 0.02 "
-        "and, up to round 60, 0.41 ± 0.07. “Roughly” is 0.2 on either side of a half, which is ours.",
+        "below: on three other seeds it kept 0.34 ± 0.07 of the writers in rounds 1 to 5, 0.37 ± 0.10 in 6 to 20, 0.42 "
+        "± 0.08 in 21 to 50 and 0.38 ± 0.03 in 51 to 100, and of the roles 0.35 ± 0.02, 0.44 ± 0.13, 0.39 ± 0.02 and, "
+        "up to round 60, 0.41 ± 0.07. “Roughly” is 0.2 on either side of a half, which is ours.",
         "At paper scale only the rounds are the paper's; its tasks are those of Figures 3, 4 and 6 at that scale.",
     ),
 )

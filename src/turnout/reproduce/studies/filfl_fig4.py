@@ -32,8 +32,7 @@ ABOUT = About(
     ),
     most=40,
     caveat="Too small for the paper's gains of 7 and 4 points: MNIST by writer and an MLP with 32 hidden units stand "
-    "in for "
-    "FEMNIST and LEAF's network. A larger gain was seen only where three in ten clients are mislabelled.",
+    "in for FEMNIST and LEAF's network. A larger gain was seen only where three in ten clients are mislabelled.",
     small="2 min",
     needs=("mnist", "mnist-writers"),
     scales={"smoke": (*TINY, "data.server_samples=100"), "small": (), "paper": PAPER_WRITERS},
@@ -46,11 +45,11 @@ ABOUT = About(
         *COMMON,
         *WRITERS,
         *MISLABELLED,
-        "The first cell has the authors' rate, 0.003, with which nothing has converged after thirty rounds; the "
-        "second shows how much of the gain is left at ten times that rate.",
-        "A first run had six seeds: gains of 0.7 and 1.0 points (authors' rate) and of 17 and 17 (mislabelled), "
-        "none of them clear after correction over eight claims. Two of those, gains at the larger rate, are not "
-        "the paper's and have become plain numbers, and there are ten seeds since.",
+        "The first cell has the authors' rate, 0.003, with which nothing has converged after thirty rounds; the second "
+        "shows how much of the gain is left at ten times that rate.",
+        "A first run had six seeds: gains of 0.7 and 1.0 points (authors' rate) and of 17 and 17 (mislabelled), none "
+        "of them clear after correction over eight claims. Two of those, gains at the larger rate, are not the paper's "
+        "and have become plain numbers, and there are ten seeds since.",
     ),
 )
 

@@ -27,7 +27,7 @@ ABOUT = About(
     paper=f"{PAPER}, Figure 8",
     what="34, 17 or 8 windows of other prose: every filter beats none, and more windows generalise slightly better.",
     primary=((*(gain_id(arm, "FedAvg") for arm in SIZES), gain_id("m = 34", "m = 8")),),
-    most=24,
+    most=9,
     small="7 min",
     needs=("shakespeare-plays",),
     scales={"smoke": TINY, "small": (), "paper": PAPER_ROLES},

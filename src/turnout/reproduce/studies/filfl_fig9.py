@@ -25,9 +25,8 @@ ABOUT = About(
     what="A filter helps power-of-choice even if each look is scored on one client's own data.",
     primary=((gain_id("RGF", "FedAvg"),),),
     most=40,
-    caveat="Too small for the paper's ten points: an MLP on blocks of 4×4 pixels for a ResNet-18. The largest gain "
-    "was seen "
-    "at the authors' rate of 0.1 with momentum 0.9: 3.1 points.",
+    caveat="Too small for the paper's ten points: an MLP on blocks of 4×4 pixels for a ResNet-18. The largest gain was "
+    "seen at the authors' rate of 0.1 with momentum 0.9: 3.1 points.",
     small="1 min",
     needs=("cifar10",),
     scales={"smoke": (*TINY, "data.samples=1000"), "small": (), "paper": PAPER_PHOTOGRAPHS},

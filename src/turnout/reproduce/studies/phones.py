@@ -51,18 +51,16 @@ ABOUT = About(
         "seldom up counts for many times its share when it is, and once at the target 18 runs of 20 lost ten points or "
         "more from one measurement to the next, where none of plain ratio's did; one of them at its end, hence the "
         "wide spread of its final accuracy.",
-        "A seed that never reached the target counts with all it spent where the claim is that it spent more, and "
-        "with all that uniform selection was given where the claim is that it spent less. The second half of this "
-        "rule is stricter than what was used at the first look at the results at small scale, and was put in because "
-        "of them.",
+        "A seed that never reached the target counts with all it spent where the claim is that it spent more, and with "
+        "all that uniform selection was given where the claim is that it spent less. The second half of this rule is "
+        "stricter than what was used at the first look at the results at small scale, and was put in because of them.",
         "What is assumed: 10 s a step on the median phone, so that a round that waits lasts about 25 minutes, and 200 "
         "of them three and a half days; a phone that is up when a round starts stays to its end; losses that power of "
         "choice asks for take no time; FedBuff has twice as many phones at work as the others, and its 200 steps are "
         "over in eight hours.",
         "At paper scale Oort took as many bytes as uniform selection (0.98 times), as predicted; at small scale 1.4 "
-        "times "
-        "as many. Students seldom up cost uniform selection a seventh more hours in the mean, and some seeds none at "
-        "all.",
+        "times as many. Students seldom up cost uniform selection a seventh more hours in the mean, and some seeds "
+        "none at all.",
     ),
 )
 

@@ -30,7 +30,7 @@ ABOUT = About(
     paper="Cho et al. 2022, power-of-choice figures (quadratic, synthetic)",
     what="Choosing the worst-off of d candidates is faster early, biased at the end, and fairer.",
     primary=(("early-large", "floor-large", "floor-small", "adapow-floor"), ("synthetic-large", "fair")),
-    most=40,
+    most=24,
     small="5 min",
     scales={
         "smoke": ("rounds=20", "seeds=2"),

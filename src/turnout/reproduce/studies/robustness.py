@@ -45,12 +45,10 @@ ABOUT = About(
     },
     notes=(
         "The papers' claims are put to one small task: digits, a small MLP, Dirichlet(1) over thirty clients. Six are "
-        "what papers claim: a mean is lost to one attacker's sign flip (Blanchard et al.), Krum (Blanchard et al.) "
-        "and the "
-        "median (Yin et al.) stand it, clipping helps against model replacement (Sun et al.), FLTrust beats the mean "
-        "(Cao "
-        "et al.), and a small shift gets past a trimmed mean (Baruch et al.). That a rule keeps within ten points, or "
-        "loses more than twenty, is our reading of “stands” and “is lost”.",
+        "what papers claim: a mean is lost to one attacker's sign flip (Blanchard et al.), Krum (Blanchard et al.) and "
+        "the median (Yin et al.) stand it, clipping helps against model replacement (Sun et al.), FLTrust beats the "
+        "mean (Cao et al.), and a small shift gets past a trimmed mean (Baruch et al.). That a rule keeps within ten "
+        "points, or loses more than twenty, is our reading of “stands” and “is lost”.",
         "Accuracy is the mean over clients that do not attack, each on its own hold-out.",
         "Attackers report honest losses on the labels they train on, so low-loss selection can only see wrong labels.",
         "The papers prove what they claim for clients whose data is alike; here it is not, and that is why the median "

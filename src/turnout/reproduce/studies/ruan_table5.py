@@ -24,7 +24,7 @@ ABOUT = About(
     paper="Ruan et al. 2021, Table 5 and Figure 4 (right)",
     what="Dropping a departed device costs at first and pays off later; how much later grows with when it left.",
     primary=((*(f"later {spread}" for spread in SPREADS), *(f"jump {spread}" for spread in ("0.1", "1.0")), "unlike"),),
-    most=30,
+    most=24,
     small="8 min",
     scales={"smoke": ("rounds=12", "seeds=2", "local.steps=2"), "small": (), "paper": ()},
     cells={

@@ -37,8 +37,8 @@ ABOUT = About(
         "paper scale), the mean of the last three measurements, and s = 0, 2, 4.",
         'Data are dealt "evenly in a label-based partition": here every client has p labels, every label p clients, '
         "and which is which is drawn anew for each seed.",
-        "On two seeds that are not reported, η_c = 0.002, 0.005 and 0.02 (400 rounds) gave 89.4, 90.1 and 89.7 % at "
-        "p = 1, s = 0, and 56.4, 56.8 and 56.8 % at s = 4: what is lost does not depend on the rate.",
+        "On two seeds that are not reported, η_c = 0.002, 0.005 and 0.02 (400 rounds) gave 89.4, 90.1 and 89.7 % at p "
+        "= 1, s = 0, and 56.4, 56.8 and 56.8 % at s = 4: what is lost does not depend on the rate.",
     ),
 )
 
