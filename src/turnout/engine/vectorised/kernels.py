@@ -1,24 +1,26 @@
 """Kernels: ways to train a block of stacked clients, the fastest first.
 
-A block is trained by the first kernel that supports it. Each is tested alone against the sequential engine.
+A block is trained by the first kernel that supports it. Each is tested alone against the sequential engine, and what is
+made of a module is tried out against the module before it is used.
 """
 
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnout.engine.module_probe import mixes_samples, try_out
-from turnout.engine.single_client import Worker
+from turnout.engine.module_probe import agrees, draws_globally, draws_masks, mixes_samples, try_out
+from turnout.engine.single_client import untrainable
 from turnout.engine.task import Task
 from turnout.engine.vectorised.jobs import Jobs
-from turnout.engine.vectorised.layers import CannotLower
+from turnout.engine.vectorised.layers import BatchOfOne, CannotLower
 from turnout.engine.vectorised.lowering import Lowered, Mapped, Program
-from turnout.engine.vectorised.mlp import Dense, dense_layers
+from turnout.engine.vectorised.mlp import Dense, is_plain
 from turnout.engine.vectorised.scratch import Scratch
 from turnout.engine.vectorised.stacked_training import BlockResult, OutputBuffers, lazy_slot, train_block
+from turnout.engine.vectorised.stored_inputs import StoredInputs, stored_inputs
 from turnout.engine.watch import Watch
-from turnout.models.layout import Layout
 
 
 class Kernel(Protocol):
@@ -44,7 +46,7 @@ class Stacked:
 
     name: str  # how the module runs on a stack: "dense" by hand, "lowered" operation by operation, "mapped" by vmap
     program: Program
-    layout: Layout
+    task: Task
 
     def supports(self, block: Jobs) -> bool:
         """Return True: it trains any rows."""
@@ -52,47 +54,79 @@ class Stacked:
 
     def run(self, block: Jobs, scratch: Scratch, outputs: OutputBuffers, watch: Watch) -> BlockResult:
         """Train the rows."""
-        return train_block(self.program, self.layout, block, scratch, outputs, watch, None)
+        try:
+            return train_block(self.program, self.task.layout, block, scratch, outputs, watch, None)
+        except BatchOfOne as error:
+            request, place = block.requests[block.owner[error.row]], int(block.place[error.row])
+            raise untrainable(self.task.module, request, place, 1, ValueError(str(error))) from error
 
 
 @dataclass(frozen=True, slots=True)
 class LazyFirstLayer:
-    """A dense network whose first layer is written at the end only: for few samples of many inputs."""
+    """A network whose first layer is linear and written at the end only: for few samples of many inputs."""
 
-    program: Dense
-    layout: Layout
+    program: Lowered | Dense
+    task: Task
     name: str = "lazy first layer"
 
     def supports(self, block: Jobs) -> bool:
         """Whether the rows visit few samples beside the size of the layer."""
-        return lazy_slot(self.program, self.layout, block) is not None
+        return lazy_slot(self.program, self.task.layout, block) is not None
 
     def run(self, block: Jobs, scratch: Scratch, outputs: OutputBuffers, watch: Watch) -> BlockResult:
         """Train the rows."""
-        slot = lazy_slot(self.program, self.layout, block)
-        return train_block(self.program, self.layout, block, scratch, outputs, watch, slot)
+        slot = lazy_slot(self.program, self.task.layout, block)
+        return train_block(self.program, self.task.layout, block, scratch, outputs, watch, slot)
 
 
-def kernels_of(task: Task) -> Sequence[Kernel]:
-    """Return the kernels for a task's module, the fastest first; none where its clients cannot be stacked."""
-    worker, layout = Worker(task), task.layout
-    if layout.buffers or worker.is_random or mixes_samples(task):
-        return ()  # running statistics, dropout masks and batches belong to one client
-    layers = dense_layers(task.module, layout, task.loss)
-    if layers is not None:
-        program = Dense(layers)
-        return (LazyFirstLayer(program, layout), Stacked("dense", program, layout))
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The kernels for a task's module, the fastest first; none where its clients cannot be stacked."""
+
+    on_samples: Sequence[Kernel]
+    stored: StoredInputs | None = None  # what a frozen part makes of samples
+    on_stored: Sequence[Kernel] = ()  # for those in place of samples
+
+
+def kernels_of(task: Task) -> Kernels:
+    """Return the kernels for a task's module."""
+    if mixes_samples(task) or draws_globally(task):
+        return Kernels(())  # a sample feels the others of its batch, or masks come from one generator for all
     try:
-        return (Stacked("lowered", Lowered(worker.module.train(), layout, task.loss), layout),)
+        lowered = Lowered(copy.deepcopy(task.module).train(), task.layout, task.loss)
+        stored = stored_inputs(lowered, task)
+        on_stored = () if stored is None else _running(_program(stored.program, task, tried=False), task)
+        return Kernels(_running(_program(lowered, task), task), stored, on_stored)
     except CannotLower as reason:
-        mapped = Mapped(task.module, layout, task.loss)
-        try:
-            try_out(mapped, task)
-        except Exception as error:  # whatever the module cannot do under vmap, it can do alone
-            warnings.warn(
-                f"{type(task.module).__name__} cannot be stacked ({reason}; {type(error).__name__}): "
-                "its clients run one by one, with the same results.",
-                stacklevel=2,
-            )
-            return ()
-        return (Stacked("mapped", mapped, layout),)
+        return Kernels(_mapped(task, reason))
+
+
+def _program(lowered: Lowered, task: Task, tried: bool = True) -> Lowered | Dense:
+    """Return how to run a lowered module; raises CannotLower where it is tried and does not agree with the module."""
+    if is_plain(lowered) and (not tried or agrees(Dense(lowered), task)):
+        return Dense(lowered)
+    if tried and not agrees(lowered, task):
+        raise CannotLower("stacked, it gives other gradients")
+    return lowered
+
+
+def _running(program: Lowered | Dense, task: Task) -> Sequence[Kernel]:
+    lazy = [LazyFirstLayer(program, task)] if program.first_layer is not None else []
+    return (*lazy, Stacked("dense" if isinstance(program, Dense) else "lowered", program, task))
+
+
+def _mapped(task: Task, reason: CannotLower) -> Sequence[Kernel]:
+    """Return the kernel that maps the module, or none."""
+    if task.layout.buffers or draws_masks(task):
+        return ()  # running statistics and masks belong to one client
+    mapped = Mapped(task.module, task.layout, task.loss)
+    try:
+        try_out(mapped, task)
+    except Exception as error:  # whatever the module cannot do under vmap, it can do alone
+        warnings.warn(
+            f"{type(task.module).__name__} cannot be stacked ({reason}; {type(error).__name__}): "
+            "its clients run one by one, with the same results.",
+            stacklevel=2,
+        )
+        return ()
+    return (Stacked("mapped", mapped, task),)

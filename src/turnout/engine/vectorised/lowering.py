@@ -1,24 +1,36 @@
-"""Lowering: a module as batched operations over a stack of clients.
+"""Lowering: a module as a list of operations over a stack of clients.
 
-Known layers become batched operations (see `layers`), and one backward pass over the summed loss then gives every
-row its own gradient. A module with a layer not known there is mapped by `torch.func.vmap` instead.
+The module is traced by torch.fx. Values of samples are (rows · batch, …), so that whatever has no parameters runs as it
+is written; layers with parameters come from `layers`, and parameters used by hand have a few operations here. The part
+that depends on data alone, and on what is frozen, is split off: it is the same for all clients. One backward pass over
+the summed loss then gives every row its own gradient. Whether a lowered module agrees with the module itself is tried
+out before it is used (`kernels`); a module that cannot be lowered is mapped by `torch.func.vmap` instead.
 """
 
 import copy
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from turnout.engine.vectorised.layers import LAYERS, CannotLower, Linear, Op, Pass, Sink, linear
+from turnout.engine.dropout import BY_ENTRY, MODULES, Dropout
+from turnout.engine.vectorised.activations import ACTIVATIONS, FUNCTIONS, Activation
+from turnout.engine.vectorised.attention import ATTENTION
+from turnout.engine.vectorised.layers import LAYERS, CannotLower, DropoutOp, Linear, LinearOp, Op, Pass, Sink, Step
 from turnout.engine.vectorised.loss_accumulator import LossAccumulator
-from turnout.losses import Loss
+from turnout.engine.vectorised.normalisation import BATCH_NORMS, batch_norm
+from turnout.engine.vectorised.recurrent import RECURRENT
+from turnout.losses import Loss, cross_entropy
 from turnout.models.layout import Layout
+
+TABLE = {**LAYERS, **RECURRENT, **ATTENTION}
+BROADCAST = (operator.add, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul, torch.div)
+PRODUCTS = (operator.matmul, torch.matmul, "matmul")
 
 
 class Batch(NamedTuple):
@@ -32,7 +44,22 @@ class Batch(NamedTuple):
 class Program(Protocol):
     """A forward and backward pass over a stack of rows."""
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
+    @property
+    def own_buffers(self) -> Tensor:
+        """The module's own buffers, as one vector: rows start from them where they are sent none."""
+        ...
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it draws masks, for which it needs the rows' keys."""
+        ...
+
+    @property
+    def first_layer(self) -> Linear | None:
+        """The linear layer whose inputs are samples, for which `Step.first` may stand in; None: there is none."""
+        ...
+
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         ...
 
@@ -44,38 +71,84 @@ class Instruction:
     out: int
     op: Op
     inputs: tuple[int, ...]
+    of_data: bool  # whether it depends on samples and constants alone
+    has_frozen: bool = False  # whether it has frozen parameters: worth doing once and not at every step
 
 
 class Lowered:
     """A module as a list of batched operations."""
 
     def __init__(self, module: nn.Module, layout: Layout, loss: Loss) -> None:
-        self.loss = loss
-        self.instructions, self.result = _compile(module, layout)
+        self.loss, self.own_buffers = loss, layout.flatten_buffers(module)
+        compiler = _Compiler(module, layout)
+        instructions, self.result = compiler.compile()
+        self.constants = compiler.constants
+        self.shapes: list[torch.Size] | None = None  # of what is stored in place of samples
+        self.before = [each for each in instructions if each.of_data]  # the same for all clients
+        self.instructions = [each for each in instructions if not each.of_data]
+        used = {at for each in self.instructions for at in each.inputs} | {self.result}
+        self.given = sorted(used & {0, *(each.out for each in self.before)})  # what the rest needs of the data
+        self.is_random = any(isinstance(each.op, DropoutOp) for each in self.instructions)
+        self.worth_storing = any(each.has_frozen for each in self.before)
+        self.first_layer = self._mark_first_layer()
 
-    def forward(self, run: Pass, x: Tensor) -> Tensor:
-        """Return the outputs of every row, (rows, batch, …)."""
-        values: dict[int, Any] = {0: x}
-        for step in self.instructions:
-            values[step.out] = step.op(run, *(values[i] for i in step.inputs))
+    def _mark_first_layer(self) -> Linear | None:
+        """Return the one linear layer whose inputs are data, if nothing else has its weights."""
+        places = [at for at, each in enumerate(self.instructions) if _is_first(each, self.given)]
+        if len(places) != 1:
+            return None
+        one = self.instructions[places[0]]
+        assert isinstance(one.op, LinearOp)
+        self.instructions[places[0]] = replace(one, op=replace(one.op, is_first=True))
+        return one.op.layer
+
+    def inputs(self, x: Tensor) -> list[Tensor]:
+        """Return what the trained part needs of samples, (samples, …) each."""
+        if self.shapes is not None:
+            parts = x.split([shape.numel() for shape in self.shapes], dim=1)
+            return [part.view(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        if not self.before:
+            return [x]
+        values: dict[int, Any] = {**self.constants, 0: x}
+        with torch.no_grad():
+            for each in self.before:
+                values[each.out] = each.op(None, *(values[i] for i in each.inputs))
+        return [values[at] for at in self.given]
+
+    def forward(self, run: Pass, given: Sequence[Tensor]) -> Tensor:
+        """Return the outputs of every row's samples, (rows · batch, …)."""
+        values: dict[int, Any] = {**self.constants, **dict(zip(self.given, given, strict=True))}
+        for each in self.instructions:
+            values[each.out] = each.op(run, *(values[i] for i in each.inputs))
         out: Tensor = values[self.result]
         return out
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         x, y, weights = batch
-        token = torch.zeros((), device=x.device, requires_grad=True)
-        run = Pass(params, sink, token)
-        rows = row_losses(self.loss, self.forward(run, x), y, weights)
-        torch.autograd.backward(rows, torch.ones_like(rows))
+        token = torch.zeros((), dtype=params[0].dtype, device=x.device, requires_grad=True)
+        run = Pass(params, sink, token, len(y), weights, step)
+        out = self.forward(run, self.inputs(x.flatten(0, 1)))
+        if self.loss is cross_entropy and out.dim() == 2:
+            errors = cross_entropy_errors(out.detach().reshape(*y.shape, -1).clone(), y, weights, loss_sums)
+            torch.autograd.backward(out, errors.view_as(out))
+        else:
+            losses = row_losses(self.loss, out, y, weights)
+            torch.autograd.backward(losses, torch.ones_like(losses))
+            loss_sums.add(losses.detach())
         for slot, leaf in run.leaves.items():
             if leaf.grad is not None:
                 sink.plain(slot, leaf.grad)
-        loss_sums.add(rows.detach())
+
+
+def _is_first(each: Instruction, given: Sequence[int]) -> bool:
+    return isinstance(each.op, LinearOp) and len(given) == 1 and each.inputs == (given[0],)
 
 
 class Mapped:
     """A module mapped over rows by vmap: slower than lowered, but any functional module will do."""
+
+    is_random, first_layer, own_buffers = False, None, torch.zeros(0)  # a module with buffers is not mapped
 
     def __init__(self, module: nn.Module, layout: Layout, loss: Loss) -> None:
         self.module, self.layout, self.loss = module, layout, loss
@@ -94,7 +167,7 @@ class Mapped:
         mapped: Callable[..., tuple[tuple[Tensor, ...], Tensor]] = self.own.mapped
         return mapped
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         x, y, weights = batch
         if weights is None:
@@ -107,160 +180,291 @@ class Mapped:
 
 def row_losses(loss: Loss, out: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
     """Return the mean loss of every row's batch; `weights` (rows, batch) replaces the mean where batches differ."""
-    rows, batch = y.shape[:2]
-    each = loss(out.reshape(rows * batch, *out.shape[2:]), y.reshape(rows * batch, *y.shape[2:])).view(rows, batch)
+    each = loss(out, y.flatten(0, 1)).view(y.shape[:2])
     return each.mean(1) if weights is None else (each * weights).sum(1)
 
 
-def _compile(module: nn.Module, layout: Layout) -> tuple[list[Instruction], int]:
-    chain = sequential_layers(module)
-    if chain is not None:  # no tracing, and no import of what tracing needs
-        return _compile_chain(chain, layout)
-    try:
-        graph = fx.Tracer().trace(module)
-    except Exception as error:  # whatever tracing trips over, the module is not lowered
-        raise CannotLower(str(error)) from error
-    modules = dict(module.named_modules())
-    used: set[str] = set()
-    numbers: dict[fx.Node, int] = {}
-    program: list[Instruction] = []
-    fused: dict[fx.Node, fx.Node] = {}
-    result = 0
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            if numbers:
-                raise CannotLower("more than one input")
-            numbers[node] = 0
-        elif node.op == "output":
-            if not isinstance(node.args[0], fx.Node):
-                raise CannotLower("more than one output")
-            result = numbers[node.args[0]]
-        elif node in fused:
-            numbers[node] = numbers[fused[node]]
-        else:
-            follower = _relu_after(node, modules)
-            op, inputs = _lower_node(node, modules, layout, used, follower is not None)
-            if follower is not None:
-                fused[follower] = node
-            numbers[node] = len(numbers)
-            program.append(Instruction(numbers[node], op, tuple(numbers[i] for i in inputs)))
-    return program, result
+def cross_entropy_errors(out: Tensor, y: Tensor, weights: Tensor | None, loss_sums: LossAccumulator) -> Tensor:
+    """Return softmax(out) − onehot(y), scaled by 1/batch or by the weights, in place; the losses go to the tally.
+
+    Written out, because with few classes torch's own softmax and cross-entropy take several times as long.
+    """
+    out -= out.amax(2, keepdim=True)
+    right = out.gather(2, y.unsqueeze(2))
+    errors = out.exp_()
+    total = errors.sum(2, keepdim=True)
+    loss_sums.add_samples(total, right, weights)
+    errors.div_(total)
+    errors.scatter_add_(2, y.unsqueeze(2), errors.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
+    return errors.div_(y.shape[1]) if weights is None else errors.mul_(weights.unsqueeze(2))
 
 
-def sequential_layers(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]] | None:
-    """Return the layers of a plain nn.Sequential, nested or not, with their names; None for anything else."""
-    if type(module) is not nn.Sequential:
-        return None
-    layers: list[tuple[str, nn.Module]] = []
-    for name, child in module._modules.items():  # named_children leaves out a layer that stands there twice
-        path = f"{prefix}{name}"
-        inner = None if child is None else sequential_layers(child, f"{path}.")
-        if child is None or (inner is None and type(child) not in LAYERS and type(child) is not nn.Linear):
+class _Compiler:
+    """One module on its way to a list of instructions."""
+
+    def __init__(self, module: nn.Module, layout: Layout) -> None:
+        try:
+            self.graph = fx.Tracer().trace(module)
+        except Exception as error:  # whatever tracing trips over, the module is not lowered
+            raise CannotLower(str(error)) from error
+        self.module, self.layout = module, layout
+        self.modules = dict(module.named_modules(remove_duplicate=False))
+        self.buffers = {slot.name: at for at, slot in enumerate(layout.buffers)}
+        self.used: set[int] = set()  # slots of which a layer has the gradient to itself
+        self.numbers: dict[fx.Node, int] = {}
+        self.kinds: dict[fx.Node, str] = {}  # "sample": (rows · batch, …); "row": (rows, …); "constant"
+        self.program: dict[int, Instruction] = {}
+        self.constants: dict[int, Any] = {}
+        self.dropouts = 0
+
+    def compile(self) -> tuple[list[Instruction], int]:
+        """Return the instructions, and where the result lives."""
+        for node in self.graph.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node)
+            elif node.op == "output":
+                if not isinstance(node.args[0], fx.Node) or self.kinds[node.args[0]] != "sample":
+                    raise CannotLower("outputs other than one value per sample")
+                return list(self.program.values()), self.numbers[node.args[0]]
+            elif not self._fuse(node):
+                self._lower(node)
+        raise CannotLower("no output")
+
+    def _placeholder(self, node: fx.Node) -> None:
+        if not self.numbers:
+            self.numbers[node], self.kinds[node] = 0, "sample"
+        elif node.users:
+            raise CannotLower("more than one input")
+
+    def _fuse(self, node: fx.Node) -> bool:
+        """Let a linear layer run the activation that alone follows it; return whether this is one."""
+        activation = self._activation(node)
+        if activation is None or self.kinds[node.all_input_nodes[0]] != "sample":
+            return False
+        number = self.numbers[node.all_input_nodes[0]]
+        linear = self.program.get(number)
+        if linear is None or not isinstance(linear.op, LinearOp) or linear.op.layer.activation is not None:
+            return False
+        if len(node.all_input_nodes[0].users) != 1:
+            return False
+        self.program[number] = replace(linear, op=linear.op.followed_by(activation))
+        self.numbers[node], self.kinds[node] = number, "sample"
+        return True
+
+    def _activation(self, node: fx.Node) -> Activation | None:
+        if len(node.all_input_nodes) != 1:
             return None
-        layers += [(path, child)] if inner is None else inner
-    names = {id(child) for _, child in layers}
-    return layers if len(names) == len(layers) else None
-
-
-def linear_of(name: str, layer: nn.Module, layout: Layout, rectify: bool) -> Linear:
-    """Return the linear layer of that name; raises CannotLower where its parameters are not its own."""
-    own = _own(name, layer, layout)
-    return Linear(own["weight"], own.get("bias"), rectify, layout.slots[own["weight"]].transposed)
-
-
-def _other(name: str, layer: nn.Module, layout: Layout) -> Op:
-    """Return the operation of a layer that is not linear."""
-    maker = LAYERS.get(type(layer))
-    if maker is None:
-        raise CannotLower(f"{name} is a {type(layer).__name__}")
-    return maker(layer, _own(name, layer, layout))
-
-
-def _own(name: str, layer: nn.Module, layout: Layout) -> dict[str, int]:
-    """Return the slots of a layer's parameters, by their names in the layer."""
-    own = {key: layout.numbers.get(f"{name}.{key}") for key, _ in layer.named_parameters(recurse=False)}
-    if None in own.values():
-        raise CannotLower(f"{name} has a parameter that is frozen, or another layer's, too")
-    return {key: number for key, number in own.items() if number is not None}
-
-
-def _compile_chain(layers: list[tuple[str, nn.Module]], layout: Layout) -> tuple[list[Instruction], int]:
-    program: list[Instruction] = []
-    at, number = 0, 0
-    while at < len(layers):
-        name, layer = layers[at]
-        if type(layer) is nn.Linear:
-            rectify = at + 1 < len(layers) and type(layers[at + 1][1]) is nn.ReLU
-            op, at = linear(linear_of(name, layer, layout, rectify)), at + 1 + rectify
+        if node.op == "call_module":
+            layer = self.modules[str(node.target)]
+        elif node.op in ("call_function", "call_method") and node.target in FUNCTIONS:
+            try:
+                layer = FUNCTIONS[node.target](*node.args[1:], **node.kwargs)
+            except (TypeError, AssertionError):  # arguments of its own: it runs as it is written
+                return None
         else:
-            op, at = _other(name, layer, layout), at + 1
-        program.append(Instruction(number + 1, op, (number,)))
-        number += 1
-    return program, number
+            return None
+        return ACTIVATIONS[type(layer)](layer) if type(layer) in ACTIVATIONS else None
+
+    def _lower(self, node: fx.Node) -> None:
+        op, kind, has_frozen = self._operation(node)
+        inputs = tuple(self.numbers[each] for each in node.all_input_nodes)
+        number = len(self.numbers)
+        self.numbers[node], self.kinds[node] = number, kind
+        if isinstance(op, _AsWritten) and all(at in self.constants for at in inputs):
+            self.constants[number] = op(None, *(self.constants[at] for at in inputs))
+            return
+        has_frozen |= any(at in self.constants for at in inputs)
+        of_data = isinstance(op, _AsWritten) and all(
+            at == 0 or at in self.constants or self.program[at].of_data for at in inputs
+        )
+        self.program[number] = Instruction(number, op, inputs, of_data, has_frozen)
+
+    def _operation(self, node: fx.Node) -> tuple[Op, str, bool]:
+        """Return a node's operation, the kind of its value, and whether it has frozen parameters."""
+        if node.op == "get_attr":
+            return self._attribute(str(node.target))
+        kinds = {self.kinds[each] for each in node.all_input_nodes}
+        if node.op == "call_module":
+            if "row" in kinds:
+                raise CannotLower(f"{node.target} on a parameter")
+            return self._layer(node, str(node.target))
+        if node.op not in ("call_function", "call_method"):
+            raise CannotLower(f"{node.op} {node.target}")
+        if node.target in BY_ENTRY and node.op == "call_function":
+            return self._dropout_function(node), "sample", False
+        if "row" in kinds:
+            return (*self._with_parameters(node, kinds), False)
+        return _AsWritten(node, None), "sample" if "sample" in kinds else "constant", False
+
+    def _attribute(self, name: str) -> tuple[Op, str, bool]:
+        slot = self.layout.numbers.get(name)
+        if slot is not None:
+            if slot in self.used:
+                raise CannotLower(f"{name} is used twice")
+            stored = self.layout.slots[slot]
+            if stored.transposed:
+                return lambda run: run.leaf(slot).transpose(1, 2), "row", False
+            return lambda run: run.leaf(slot).view(-1, *stored.shape), "row", False
+        if name in self.buffers:
+            at = self.buffers[name]
+            return lambda run: run.step.buffers[at][0], "constant", False
+        value = operator.attrgetter(name)(self.module)
+        if isinstance(value, nn.Parameter) and value.requires_grad:
+            raise CannotLower(f"{name} is another parameter, too")
+        return _Constant(value), "constant", False
+
+    def _layer(self, node: fx.Node, name: str) -> tuple[Op, str, bool]:
+        layer = self.modules[name]
+        if type(layer) in MODULES:
+            return self._dropout(layer.p, layer.training, MODULES[type(layer)], node), "sample", False  # type: ignore[arg-type]
+        parameters = dict(layer.named_parameters())
+        own = {key: self.layout.numbers.get(f"{name}.{key}") for key in parameters}
+        if isinstance(layer, BATCH_NORMS):
+            buffers = {
+                key: self.buffers[f"{name}.{key}"]
+                for key in dict(layer.named_buffers())
+                if f"{name}.{key}" in self.buffers
+            }
+            return batch_norm(layer, self._claim(name, own), buffers), "sample", False
+        if any(b.is_floating_point() for b in layer.buffers()):
+            raise CannotLower(f"{name} has buffers")
+        if not any(parameter.requires_grad for parameter in parameters.values()):
+            return _AsWritten(node, layer), "sample", bool(parameters)
+        if type(layer) not in TABLE:
+            raise CannotLower(f"{name} is a {type(layer).__name__}")
+        op = TABLE[type(layer)](layer, self._claim(name, own), lambda slot: self.layout.slots[slot].transposed)
+        return (op if _has_one_input(node) else _Called(node, op)), "sample", False
+
+    def _claim(self, name: str, own: dict[str, int | None]) -> dict[str, int]:
+        """Return the slots of a layer's parameters, which nobody else may have."""
+        slots = {key: slot for key, slot in own.items() if slot is not None}
+        if len(slots) < len(own) or self.used & set(slots.values()) or self._is_elsewhere(name):
+            raise CannotLower(f"{name} has a parameter that is frozen, or used elsewhere, too")
+        self.used |= set(slots.values())
+        return slots
+
+    def _is_elsewhere(self, name: str) -> bool:
+        return any(each.op == "get_attr" and str(each.target).startswith(f"{name}.") for each in self.graph.nodes)
+
+    def _dropout_function(self, node: fx.Node) -> Op:
+        def bound(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> tuple[float, bool]:
+            return p, training
+
+        p, training = bound(*node.args, **node.kwargs)  # type: ignore[arg-type]
+        return self._dropout(p, training, BY_ENTRY[node.target], node)  # type: ignore[index]
+
+    def _dropout(self, p: float, training: bool, by_entry: bool, node: fx.Node) -> Op:
+        if not training or p == 0:
+            return lambda run, h: h
+        if not isinstance(p, float | int) or len(node.all_input_nodes) != 1:
+            raise CannotLower("dropout with a rate that is computed")
+        self.dropouts += 1
+        return DropoutOp(Dropout(p, by_entry, self.dropouts - 1))
+
+    def _with_parameters(self, node: fx.Node, kinds: set[str]) -> tuple[Op, str]:
+        """Return the operation of a function of parameters that are used by hand."""
+        target, inputs = node.target, node.all_input_nodes
+        if "sample" not in kinds:
+            if target in (*BROADCAST, operator.neg, *PRODUCTS) and not node.kwargs:
+                return _AsCalled(node), "row"
+            is_transposed = target in ("t", torch.t) or (target is getattr and node.args[1] == "T")
+            if is_transposed:
+                return lambda run, p: p.transpose(1, 2), "row"
+        elif len(inputs) == 2 and not node.kwargs and len(node.args) == 2:
+            sample_first = self.kinds[inputs[0]] == "sample"
+            if target in BROADCAST and node.args == tuple(inputs):
+                return _broadcast(target, sample_first), "sample"
+            if target in PRODUCTS and sample_first:
+                return self._product(node, inputs[1], True), "sample"
+        if target is F.linear and len(inputs) == len(node.args) and not node.kwargs:
+            return self._product(node, inputs[1], False), "sample"
+        raise CannotLower(f"the function {target} of a parameter")
+
+    def _product(self, node: fx.Node, weight: fx.Node, is_plain: bool) -> Op:
+        """Return samples times a parameter, or its transpose, plus a bias where there is one."""
+        if [self.kinds[each] for each in node.all_input_nodes] not in (["sample", "row"], ["sample", "row", "row"]):
+            raise CannotLower("a linear function of other things than samples and parameters")
+
+        def product(run: Pass, h: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+            if w.dim() != 3:
+                raise CannotLower("a product with a parameter that is no matrix")
+            out = torch.bmm(h.reshape(run.rows, -1, h.shape[-1]), w if is_plain else w.transpose(1, 2))
+            out = out if b is None else out + b.unsqueeze(1)
+            return out.view(*h.shape[:-1], out.shape[2])
+
+        return product
 
 
-def _relu_after(node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:
-    """Return the ReLU that alone follows a linear layer: the two are run as one."""
-    if node.op != "call_module" or type(modules[str(node.target)]) is not nn.Linear or len(node.users) != 1:
-        return None
-    after = next(iter(node.users))
-    if after.op == "call_module" and type(modules[str(after.target)]) is nn.ReLU:
-        return after
-    return after if after.op == "call_function" and after.target in (torch.relu, F.relu) else None
+def _broadcast(target: Any, sample_first: bool) -> Op:
+    """Return a function of samples and a parameter that has the shape of a sample, or broadcasts to it."""
+
+    def apply(run: Pass, a: Tensor, b: Tensor) -> Tensor:
+        h, p = (a, b) if sample_first else (b, a)
+        shape, dims = p.shape[1:], h.dim() - 1
+        if len(shape) == dims + 1 and shape[0] == 1:  # a batch of one, for all samples
+            shape = shape[1:]
+        if len(shape) > dims:
+            raise CannotLower("a parameter of more dimensions than a sample")
+        p = p.reshape(run.rows, 1, *[1] * (dims - len(shape)), *shape)
+        out: Tensor = target(run.by_row(h), p) if sample_first else target(p, run.by_row(h))
+        return out.flatten(0, 1)
+
+    return apply
 
 
-def _lower_node(
-    node: fx.Node, modules: dict[str, nn.Module], layout: Layout, used: set[str], rectify: bool
-) -> tuple[Op, list[fx.Node]]:
-    if node.op == "call_module":
-        name = str(node.target)
-        child = modules[name]
-        if name in used and any(True for _ in child.parameters()):
-            raise CannotLower(f"{name} is used twice")
-        used.add(name)
-        _check_use(node, child)
-        if type(child) is nn.Linear:
-            return linear(linear_of(name, child, layout, rectify)), list(node.all_input_nodes)
-        return _other(name, child, layout), list(node.all_input_nodes)
-    if node.op in ("call_function", "call_method"):
-        return _function(node), list(node.all_input_nodes)
-    raise CannotLower(f"{node.op} {node.target}")
+def _has_one_input(node: fx.Node) -> bool:
+    return len(node.args) == 1 and isinstance(node.args[0], fx.Node) and not node.kwargs
 
 
-def _check_use(node: fx.Node, layer: nn.Module) -> None:
-    """Raise unless the layer is used as it is lowered: one input, and of an LSTM the outputs alone."""
-    if len(node.all_input_nodes) != 1:
-        raise CannotLower(f"{node.target} has more than one input")
-    if type(layer) is nn.LSTM and not all(
-        user.target is operator.getitem and (user.args[1] == 0 or not user.users) for user in node.users
-    ):
-        raise CannotLower(f"the last state of {node.target} is used")
-    if getattr(layer, "inplace", False):
-        _check_in_place(node)
+class _AsCalled:
+    """Calls a function or method with the arguments that the graph has, constants and nested ones included."""
+
+    def __init__(self, node: fx.Node) -> None:
+        self.args, self.kwargs, self.nodes = node.args, node.kwargs, node.all_input_nodes
+        self.target: Any = node.target
+        self.is_method = node.op == "call_method"
+        self.is_simple = list(node.args) == self.nodes and not node.kwargs
+
+    def __call__(self, run: Pass | None, *values: Any) -> Any:
+        """Return what it returns."""
+        args, kwargs = values, {}
+        if not self.is_simple:
+            given = dict(zip(self.nodes, values, strict=True))
+            args, kwargs = fx.node.map_arg((self.args, self.kwargs), lambda node: given[node])
+        if self.is_method:
+            return getattr(args[0], self.target)(*args[1:], **kwargs)
+        return self.target(*args, **kwargs)
 
 
-def _check_in_place(node: fx.Node) -> None:
-    """Raise where an operation in place changes what others use, too: lowered, it would not."""
-    if any(len(given.users) > 1 for given in node.all_input_nodes):
-        raise CannotLower(f"{node.target} works in place on what is used elsewhere, too")
+class _AsWritten(_AsCalled):
+    """A function, method or layer without trained parameters, run on all rows' samples at once as it is written."""
+
+    def __init__(self, node: fx.Node, layer: nn.Module | None) -> None:
+        super().__init__(node)
+        if layer is not None:
+            self.target = layer
 
 
-def _function(node: fx.Node) -> Op:
-    target = node.target
-    if target in (torch.relu, F.relu, "relu"):
-        if node.kwargs.get("inplace") or len(node.args) > 1:
-            _check_in_place(node)
-        return lambda run, h: F.relu(h)
-    if target in (torch.tanh, "tanh"):
-        return lambda run, h: torch.tanh(h)
-    if target in (torch.flatten, "flatten") and node.args[1:] == (1,) and not node.kwargs:
-        return lambda run, h: h.flatten(2)
-    if target in (operator.add, torch.add) and len(node.all_input_nodes) == 2 and not node.kwargs:
-        return lambda run, a, b: a + b
-    if target is operator.getitem:
-        index: Any = node.args[1]
-        if isinstance(index, int):
-            return lambda run, h: h[index] if isinstance(h, tuple) else h[:, index]
-        if isinstance(index, tuple) and all(isinstance(i, int | slice) for i in index):
-            return lambda run, h: h[(slice(None), *index)]
-    raise CannotLower(f"the function {target}")
+class _Constant(_AsWritten):
+    """A frozen parameter, or a buffer that is not averaged."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, run: Pass | None, *values: Any) -> Any:
+        """Return the value."""
+        return self.value
+
+
+class _Called(_AsCalled):
+    """A lowered layer with more arguments than its inputs."""
+
+    def __init__(self, node: fx.Node, op: Op) -> None:
+        super().__init__(node)
+        self.target = op
+
+    def __call__(self, run: Pass | None, *values: Any) -> Any:
+        """Return what it returns."""
+        given = dict(zip(self.nodes, values, strict=True))
+        args, kwargs = fx.node.map_arg((self.args, self.kwargs), lambda node: given[node])
+        return self.target(run, *args, **kwargs)
