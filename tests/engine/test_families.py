@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.support.engine_requests import LOCAL, answered, by_hand, request
-from tests.support.tasks import seeded
+from tests.support.tasks import seeded, train_of
 from turnout import losses
 from turnout.data.federation import Federation, from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.dropout import LEVELS, Dropout, KeyedDropout, keep
 from turnout.engine.vectorised.mlp import Dense
+from turnout.errors import ConfigError
 from turnout.local import SGD, Adam
 from turnout.protocols import Local
 from turnout.requests import Trained
@@ -348,6 +349,34 @@ class TimeFirst(nn.Module):
 def test_engine_what_would_be_stacked_wrongly_is_found_out_and_runs_in_another_way() -> None:
     task = task_of(TimeFirst(), texts())
     check(task, LOCALS[0], "mapped")
+
+
+class Shifting(nn.Module):
+    """Changes its inputs in place, before a frozen layer: samples must stay as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fixed, self.head = nn.Linear(WIDTH, 8).requires_grad_(False), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(torch.relu(self.fixed(x.sub_(1.0))))
+        return out
+
+
+@pytest.mark.filterwarnings("ignore:.*cannot be stacked")
+def test_engine_samples_are_never_changed() -> None:
+    task = task_of(Shifting(), vectors())
+    before = train_of(task.federation).x.clone()
+    check(task, LOCALS[0])
+    assert torch.equal(train_of(task.federation).x, before)
+
+
+def test_error_a_batch_of_one_names_the_client_whatever_the_kernel() -> None:
+    task = task_of(nn.Sequential(nn.Linear(WIDTH, 40), nn.BatchNorm1d(40), nn.Linear(40, 3)), vectors())
+    local = SGD(lr=0.1, batch_size=4, steps=(2, 4))  # clients of 5 and 9 have one sample left over
+    for engine in (Sequential(), Vectorised("cpu", block=5)):
+        with pytest.raises(ConfigError, match=r"needs batches it can be trained on; round 1 gave client \d one of 1"):
+            trained(engine, task, local)
 
 
 def test_engine_a_chain_of_known_layers_needs_no_autograd() -> None:

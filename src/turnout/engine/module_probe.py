@@ -109,6 +109,17 @@ def agrees(program: Program, task: Task) -> bool:
     return bool(((found.grads(task) - expected).abs() <= tolerance * largest + 1e-12).all())
 
 
+def changes_samples(lowered: Lowered, task: Task) -> bool:
+    """Whether a lowered module writes to its inputs, which may be the store of samples itself."""
+    x = _trial_samples(task)[0].flatten(0, 1)
+    before = x.clone()
+    try:
+        lowered.inputs(x)
+    except Exception:  # a trial: what the module cannot do is said where it is asked to
+        return True
+    return not torch.equal(x, before)
+
+
 def gives_same_outputs(lowered: Lowered, task: Task, module: nn.Module) -> bool:
     """Whether a lowered module gives the outputs of the module as it is, for rows with parameters of their own."""
     try:

@@ -6,11 +6,12 @@ made of a module is tried out against the module before it is used.
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnout.engine.module_probe import agrees, draws_globally, draws_masks, mixes_samples, try_out
+from turnout.engine.module_probe import agrees, changes_samples, draws_globally, draws_masks, mixes_samples, try_out
 from turnout.engine.single_client import untrainable
 from turnout.engine.task import Task
 from turnout.engine.vectorised.jobs import Jobs
@@ -54,11 +55,8 @@ class Stacked:
 
     def run(self, block: Jobs, scratch: Scratch, outputs: OutputBuffers, watch: Watch) -> BlockResult:
         """Train the rows."""
-        try:
+        with _naming_clients(self.task, block):
             return train_block(self.program, self.task.layout, block, scratch, outputs, watch, None)
-        except BatchOfOne as error:
-            request, place = block.requests[block.owner[error.row]], int(block.place[error.row])
-            raise untrainable(self.task.module, request, place, 1, ValueError(str(error))) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,18 @@ class LazyFirstLayer:
     def run(self, block: Jobs, scratch: Scratch, outputs: OutputBuffers, watch: Watch) -> BlockResult:
         """Train the rows."""
         slot = lazy_slot(self.program, self.task.layout, block)
-        return train_block(self.program, self.task.layout, block, scratch, outputs, watch, slot)
+        with _naming_clients(self.task, block):
+            return train_block(self.program, self.task.layout, block, scratch, outputs, watch, slot)
+
+
+@contextmanager
+def _naming_clients(task: Task, block: Jobs) -> Iterator[None]:
+    """Say whose batch it is that batch normalisation cannot take."""
+    try:
+        yield
+    except BatchOfOne as error:
+        request, place = block.requests[block.owner[error.row]], int(block.place[error.row])
+        raise untrainable(task.module, request, place, 1, ValueError(str(error))) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +103,25 @@ def kernels_of(task: Task) -> Kernels:
         return Kernels(())  # a sample feels the others of its batch, or masks come from one generator for all
     try:
         lowered = Lowered(copy.deepcopy(task.module).train(), task.layout, task.loss)
+        on_samples = _running(_tried(lowered, task), task)
         stored = stored_inputs(lowered, task)
-        on_stored = () if stored is None else _running(_program(stored.program, task, tried=False), task)
-        return Kernels(_running(_program(lowered, task), task), stored, on_stored)
+        return Kernels(on_samples, stored, () if stored is None else _running(_by_hand(stored.program), task))
     except CannotLower as reason:
         return Kernels(_mapped(task, reason))
 
 
-def _program(lowered: Lowered, task: Task, tried: bool = True) -> Lowered | Dense:
-    """Return how to run a lowered module; raises CannotLower where it is tried and does not agree with the module."""
-    if is_plain(lowered) and (not tried or agrees(Dense(lowered), task)):
-        return Dense(lowered)
-    if tried and not agrees(lowered, task):
+def _by_hand(lowered: Lowered) -> Lowered | Dense:
+    """Return a plain network written out, and anything else as it is."""
+    return Dense(lowered) if is_plain(lowered) else lowered
+
+
+def _tried(lowered: Lowered, task: Task) -> Lowered | Dense:
+    """Return how to run a lowered module; raises CannotLower where it does not agree with the module."""
+    if changes_samples(lowered, task):
+        raise CannotLower("it changes its inputs in place")
+    if not agrees(_by_hand(lowered), task):
         raise CannotLower("stacked, it gives other gradients")
-    return lowered
+    return _by_hand(lowered)
 
 
 def _running(program: Lowered | Dense, task: Task) -> Sequence[Kernel]:
