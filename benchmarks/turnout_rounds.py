@@ -43,7 +43,8 @@ class TurnoutRounds:
         self.ids = [self.journal.begin(info) for info in infos]
         population = Population.of(task.federation.sizes)
         start = task.layout.flatten(task.module)
-        self.states = [State.start(start.clone(), population) for _ in seeds]
+        buffers = task.layout.flatten_buffers(task.module) if task.layout.buffers else None
+        self.states = [State.start(start.clone(), population, buffers) for _ in seeds]
         self.steps = [
             simulate(plan, population, state, Streams(seed)) for state, seed in zip(self.states, seeds, strict=True)
         ]

@@ -23,7 +23,7 @@ from turnout.engine.vectorised.jobs import LITTLE, Jobs, block_bounds, collect_j
 from turnout.engine.vectorised.kernels import Stacked
 from turnout.engine.vectorised.loss_accumulator import MOST_PENDING, LossAccumulator
 from turnout.engine.vectorised.lowering import Lowered
-from turnout.engine.vectorised.mlp import Dense, dense_layers
+from turnout.engine.vectorised.mlp import Dense, is_plain
 from turnout.engine.vectorised.stacked_training import BlockResult, train_block
 from turnout.local import SGD
 from turnout.models.layout import Layout
@@ -77,9 +77,10 @@ def test_golden_one_large_client_gets_a_block_of_its_own() -> None:
         ([nn.Linear(4, 5), nn.Linear(5, 3)], True),
         ([nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 17, bias=False), nn.ReLU(), nn.Linear(17, 3)], True),
         ([nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 3), nn.ReLU(), nn.Linear(3, 18)], True),
-        ([nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)], False),
+        ([nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)], True),
+        ([nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 3)], False),
         ([nn.Linear(4, 3), nn.ReLU()], False),
-        ([nn.ReLU(), nn.Linear(4, 3)], False),
+        ([nn.ReLU(), nn.Linear(4, 3)], True),
     ],
 )
 def test_engine_plain_networks_by_hand_give_autograds_numbers(layers: list[Any], is_dense: bool) -> None:
@@ -88,12 +89,11 @@ def test_engine_plain_networks_by_hand_give_autograds_numbers(layers: list[Any],
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5, generator=generator)
     task = Task(federation=blob_federation(6), module=module, loss=losses.cross_entropy)
-    found = dense_layers(module, task.layout, task.loss)
-    assert (found is not None) is is_dense
-    assert dense_layers(module, task.layout, losses.squared_error) is None
+    assert is_plain(Lowered(module, task.layout, task.loss)) is is_dense
+    assert not is_plain(Lowered(module, task.layout, losses.squared_error))
     by_hand, by_autograd = Vectorised("cpu", block=4), Vectorised("cpu", block=4)
     prepared = by_autograd._prepare(task)
-    prepared.kernels = (Stacked("lowered", Lowered(module, task.layout, task.loss), task.layout),)
+    prepared.kernels = (Stacked("lowered", Lowered(module, task.layout, task.loss), task),)
     mine = answered(by_hand, task, request(task, None))
     theirs = answered(by_autograd, task, request(task, None))
     assert ("dense" in names_of(by_hand, task)) is is_dense
@@ -141,7 +141,7 @@ def test_engine_full_batches_take_the_mean_as_the_reference_does() -> None:
     assert torch.allclose(mine.delta, reference.delta, rtol=0, atol=1e-12)
     assert np.allclose(mine.loss, reference.loss, rtol=0, atol=1e-12)
     lowered = Vectorised("cpu", block=4)
-    lowered._prepare(task).kernels = (Stacked("lowered", Lowered(task.module, task.layout, task.loss), task.layout),)
+    lowered._prepare(task).kernels = (Stacked("lowered", Lowered(task.module, task.layout, task.loss), task),)
     theirs = answered(lowered, task, request(task, None))
     assert torch.allclose(theirs.delta, reference.delta, rtol=0, atol=1e-12)
     assert np.allclose(theirs.loss, reference.loss, rtol=0, atol=1e-12)

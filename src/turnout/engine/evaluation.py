@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.data.federation import Held, Samples, Slab, positions
+from turnout.engine.module_probe import for_rows, gives_same_outputs
 from turnout.engine.task import Task, client_samples
-from turnout.engine.vectorised.layers import CannotLower, Linear, Pass
+from turnout.engine.vectorised.layers import CannotLower, Nowhere, Pass
 from turnout.engine.vectorised.lowering import Lowered
 from turnout.engine.watch import Watch
 from turnout.errors import ConfigError
@@ -41,10 +43,11 @@ class Evaluator:
     def __init__(self, task: Task, watch: Watch) -> None:
         self.task, self.watch = task, watch
         self.module = copy.deepcopy(task.module).eval()
-        try:
-            self.stack: Lowered | None = Lowered(self.module, task.layout, task.loss)
-        except CannotLower:
-            self.stack = None
+        self.stack: Lowered | None = None
+        if not task.layout.buffers:
+            with suppress(CannotLower):
+                lowered = Lowered(self.module, task.layout, task.loss)
+                self.stack = lowered if gives_same_outputs(lowered, task, self.module) else None
 
     def evaluate(self, tasks: Sequence[Task], requests: Sequence[Evaluate]) -> list[Evaluated]:
         """Measure several models; those that share a test set are measured in one pass where the module allows."""
@@ -174,8 +177,8 @@ class Evaluator:
                 self.watch.check()
                 now, then = x[where], y[where]
                 with torch.no_grad():
-                    run = Pass(params, Nowhere(), torch.zeros(()))
-                    out = self.stack.forward(run, now.expand(len(stack), *now.shape)).flatten(0, 1)
+                    run = Pass(params, Nowhere(), torch.zeros(()), len(stack))
+                    out = self.stack.forward(run, [for_rows(each, len(stack)) for each in self.stack.inputs(now)])
                     target = then.expand(len(stack), *then.shape).flatten(0, 1)
                     loss += self.task.loss(out, target).view(len(stack), -1).double().sum(1).cpu()
                     has_accuracy = "accuracy" in measurable(out, target, classes)
@@ -272,16 +275,6 @@ def evaluation_samples(task: Task, request: Evaluate) -> Samples | None:
 def _holdout_of(task: Task, request: Score) -> Samples | None:
     holdout = task.federation.at(request.round).holdout
     return None if holdout is None or request.client is None else holdout.of(request.client)
-
-
-class Nowhere:
-    """A sink for passes whose gradients nobody wants."""
-
-    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
-        """Take nothing."""
-
-    def plain(self, slot: int, grad: Tensor) -> None:
-        """Take nothing."""
 
 
 def _sizes(count: int, group: int) -> list[int]:

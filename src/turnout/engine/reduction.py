@@ -133,6 +133,9 @@ class Part:
         self._sum(block, owners)
         for owner in owners:
             mine = np.flatnonzero(jobs.owner == owner)
+            if block.buffers is not None:
+                weights = torch.as_tensor(gather.requests[owner].buffer_weights[jobs.place[mine]]).to(block.buffers)
+                self.buffers[int(owner)] = weights @ block.buffers[torch.from_numpy(mine)]
             self._keep(block, int(owner), mine)
 
     def _sum(self, block: BlockResult, owners: np.ndarray) -> None:

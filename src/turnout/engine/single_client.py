@@ -11,7 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from turnout.array_types import Bits
 from turnout.data.federation import Slab
+from turnout.engine.dropout import KeyedDropout
+from turnout.engine.module_probe import draws_masks
 from turnout.engine.reduction import Row
 from turnout.engine.task import Task
 from turnout.engine.vectorised.optimizers import clip_rows, restore
@@ -24,25 +27,6 @@ from turnout.protocols import Memory, SlotUpdate
 from turnout.requests import Fit
 
 Mover = Callable[[int, Sequence[Tensor]], None]  # (step, gradients): move the parameters
-DROPOUTS: tuple[type[nn.Module], ...] = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-
-
-class KeyedDropout(nn.Module):
-    """Dropout that draws from a generator of its own, so that a client's masks depend on nothing else."""
-
-    def __init__(self, layer: nn.Module, generator: torch.Generator) -> None:
-        super().__init__()
-        self.p = float(layer.p)  # type: ignore[arg-type]
-        self.by_channel = type(layer) is not nn.Dropout
-        self.generator = generator
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Zero entries (or whole channels) with probability p and scale the rest."""
-        if not self.training or self.p == 0:
-            return x
-        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.by_channel else x.shape
-        keep = torch.empty(shape).bernoulli_(1 - self.p, generator=self.generator).to(x)
-        return x * keep / (1 - self.p) if self.p < 1 else x * 0
 
 
 class Worker:
@@ -57,8 +41,8 @@ class Worker:
         self.watch = watch or Watch()
         self.layout, self.loss, self.pixels_last, self.draws = task.layout, task.loss, pixels_last, draws
         self.module = copy.deepcopy(task.module)
-        self.generator = torch.Generator()
-        self.is_random = key_dropout(self.module, self.generator)
+        self.masks = KeyedDropout()
+        self.is_random = draws_masks(task)
         named = dict(self.module.named_parameters())
         self.params = [named[slot.name] for slot in self.layout.slots]
         self.flat = self.layout.flatten(self.module)
@@ -96,8 +80,7 @@ class Worker:
         for counter, first in self.counters:
             counter.copy_(first)
         key = request.streams.keys(request.purpose, request.round, request.clients[place])
-        if self.is_random:
-            self.generator.manual_seed(_dropout_seed(request, place))
+        mask_key = request.streams.keys("dropout", request.round, request.clients[place])
         local, one = request.local, slice(place, place + 1)
         how = (local.batch_size, local.batches, local.cycle, request.first_step)
         drawn = draw_batches(key, slab.sizes[one], request.steps[one], *how)
@@ -112,10 +95,10 @@ class Worker:
             if self.pixels_last and x.dim() == 4:
                 x = x.to(memory_format=torch.channels_last)
             try:
-                value = self.loss(self.module(x), y).mean()
+                value = self.loss(self._outputs(x, mask_key, step), y).mean()
                 grads = torch.autograd.grad(value, self.params, allow_unused=True)
             except Exception as error:
-                raise _untrainable(self.module, request, place, len(x), error) from error
+                raise untrainable(self.module, request, place, len(x), error) from error
             move(step, [_dense(g, p) for g, p in zip(grads, self.params, strict=True)])
             total, done = total + float(value.detach()), step + 1
             if is_over():
@@ -134,6 +117,16 @@ class Worker:
         if state is not None:
             next_row = _next_row(request, place, change)
         return Row(change, loss, buffers, extra, next_row, kept, done, ends)
+
+    def _outputs(self, x: Tensor, mask_key: Bits, step: int) -> Tensor:
+        """Return the module's outputs; dropout draws this client's masks of this step."""
+        if not self.is_random:
+            out: Tensor = self.module(x)
+            return out
+        self.masks.begin(mask_key, step)
+        with self.masks:
+            masked: Tensor = self.module(x)
+        return masked
 
     def _begin(self, request: Fit, start: Tensor) -> None:
         """Hand the module the parameters that the client starts from."""
@@ -201,7 +194,7 @@ def _dropout_seed(request: Fit, place: int) -> int:
     return int(request.streams.keys(purpose, request.round, request.clients[place])[0] >> np.uint64(1))
 
 
-def _untrainable(module: nn.Module, request: Fit, place: int, samples: int, error: Exception) -> ConfigError:
+def untrainable(module: nn.Module, request: Fit, place: int, samples: int, error: Exception) -> ConfigError:
     """Return what to say of a batch that the module or the loss cannot take."""
     advice = "Look at what the model or the loss makes of such a batch, or at the client's data."
     if samples == 1:
@@ -242,14 +235,3 @@ def _offset(request: Fit, place: int) -> Tensor:
 
 def _stored(value: Tensor, slot: Slot) -> Tensor:
     return (value.t() if slot.transposed else value).reshape(-1)
-
-
-def key_dropout(module: nn.Module, generator: torch.Generator) -> bool:
-    """Give every dropout layer the generator; return whether the module is random at all."""
-    has_dropout = False
-    for parent in list(module.modules()):
-        for name, child in list(parent._modules.items()):  # named_children leaves out a layer that stands there twice
-            if isinstance(child, DROPOUTS):
-                setattr(parent, name, KeyedDropout(child, generator))
-                has_dropout = True
-    return has_dropout

@@ -62,7 +62,7 @@ class Adam(Adaptive):
         """Move one parameter of every row by one step."""
         beta1, beta2 = slot.settings["beta1"], slot.settings["beta2"]
         mean = slot.state["mean"][: len(slot.param)].lerp_(slot.grad, 1 - beta1)  # m
-        square = squares(slot).lerp_(slot.grad.square(), 1 - beta2)  # v
+        square = squares(slot).lerp_(slot.grad.square_(), 1 - beta2)  # v
         if not self.bias_correction:
             return preconditioned_step(slot, mean, square, beta1)
         unbias = 1 / (1 - beta1 ** (slot.step + 1))

@@ -43,8 +43,12 @@ def preconditioned_step(
     """
     settings, rows = slot.settings, len(slot.param)
     inverse = square.sqrt().add_(settings["adaptivity"]).reciprocal_()  # P_k
-    slot.param.sub_(direction * inverse * settings["lr"])
-    if "scale" in slot.state:
+    has_scale = "scale" in slot.state
+    moved = (
+        direction * inverse if has_scale else inverse.mul_(direction)
+    )  # in place: these passes over memory are the cost
+    slot.param.sub_(moved.mul_(settings["lr"]))
+    if has_scale:
         smoothed = slot.state["smoothed"][:rows]
         smoothed.mul_(momentum).add_(inverse * (1 - momentum))  # a
         slot.state["scale"][:rows].add_(smoothed * unbias)  # C

@@ -79,7 +79,8 @@ class Layout:
         transposed = {
             f"{prefix}.{name}" if prefix else name
             for prefix, child in module.named_modules()
-            if isinstance(child, nn.LSTM) or (isinstance(child, nn.Linear) and child.out_features >= NARROW)
+            if isinstance(child, nn.RNNBase | nn.MultiheadAttention)
+            or (isinstance(child, nn.Linear) and child.out_features >= NARROW)
             for name, parameter in child.named_parameters(recurse=False)
             if parameter.dim() == 2
         }

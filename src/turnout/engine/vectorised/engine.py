@@ -35,7 +35,7 @@ from turnout.engine.vectorised.autotune import (
     tuning_key,
 )
 from turnout.engine.vectorised.jobs import Jobs, block_bounds, collect_jobs
-from turnout.engine.vectorised.kernels import kernels_of
+from turnout.engine.vectorised.kernels import Kernel, kernels_of
 from turnout.engine.vectorised.malloc_tuning import keep_freed_memory
 from turnout.engine.vectorised.scratch import Scratch
 from turnout.engine.vectorised.timing_trials import Rehearsal
@@ -51,7 +51,8 @@ class Prepared:
     def __init__(self, task: Task, watch: Watch) -> None:
         self.task, self.watch = task, watch
         self.evaluator = Evaluator(task, watch)
-        self.kernels = kernels_of(task)
+        kernels = kernels_of(task)
+        self.kernels, self.stored, self.on_stored = kernels.on_samples, kernels.stored, kernels.on_stored
         self.draws = not self.kernels and draws_globally(task)  # from one generator: not side by side
         self.idle: dict[bool, list[Worker]] = {False: [], True: []}  # by whether they take pixels last
 
@@ -153,12 +154,15 @@ class Vectorised:
             execution = replace(execution, workers=1)
         with operation_threads(execution.threads):
             if execution.stacked:
-                self._run_blocks(prepared, collect_jobs(requests, slabs), execution, gather)
+                kernels = prepared.kernels
+                if prepared.stored is not None and all(map(prepared.stored.fits, slabs)):
+                    kernels, slabs = prepared.on_stored, [prepared.stored.of(slab) for slab in slabs]
+                self._run_blocks(kernels, collect_jobs(requests, slabs), execution, gather)
             else:
                 self._run_alone(prepared, requests, slabs, execution, gather)
         return gather.answers()
 
-    def _run_blocks(self, prepared: Prepared, jobs: Jobs, execution: Execution, gather: Gather) -> None:
+    def _run_blocks(self, kernels: Sequence[Kernel], jobs: Jobs, execution: Execution, gather: Gather) -> None:
         bounds = block_bounds(jobs, evenly(len(jobs), execution))
         parts = [gather.part() for _ in bounds]
         self.watch.expect(sum(int(jobs.steps[low:high].max()) for low, high in bounds))
@@ -166,7 +170,7 @@ class Vectorised:
         def run(number: int) -> None:
             low, high = bounds[number]
             block = jobs if (low, high) == (0, len(jobs)) else jobs.take(np.arange(low, high))
-            part, kernel = parts[number], next(each for each in prepared.kernels if each.supports(block))
+            part, kernel = parts[number], next(each for each in kernels if each.supports(block))
             part.add_block(kernel.run(block, self._scratch(), part.output_buffers(block), self.watch))
 
         self._side_by_side(run, len(bounds), execution.workers)
@@ -253,7 +257,8 @@ def group_key(task: Task, request: EngineRequest) -> tuple[object, ...]:
     returns_next_rows = None if request.offset is None else request.offset.scale is not None
     own_rows = (request.starts is None, request.own_models, request.first_step, tuple(sorted(request.kept)))
     parameters = (request.frozen, request.private, request.wants_ends)
-    return (*base, *what, local.cycle, returns_next_rows, *own_rows, *parameters, request.buffers is None)
+    buffers = None if request.buffers is None else id(request.buffers)  # rows of a block start from the same
+    return (*base, *what, local.cycle, returns_next_rows, *own_rows, *parameters, buffers)
 
 
 def pick_device(name: str) -> torch.device:

@@ -37,6 +37,15 @@ class Jobs:
         batch_size = self.requests[0].local.batch_size
         return self.sizes if batch_size is None else np.minimum(self.sizes, batch_size)
 
+    def mask_keys(self) -> Bits:
+        """Return the key of each row's dropout masks."""
+        of_requests = [r.streams.keys("dropout", r.round, r.clients) for r in self.requests]
+        keys = np.zeros(len(self), dtype=np.uint64)
+        for owner in np.unique(self.owner):
+            mine = self.owner == owner
+            keys[mine] = of_requests[owner][self.place[mine]]
+        return keys
+
     def rows_of(self, tables: Sequence[RowSource | None]) -> Tensor:
         """Return each client's row in the table of its request; there is one table per request."""
         model = self.requests[0].model

@@ -1,30 +1,37 @@
-"""Layers as batched operations: every activation carries the rows in front, (rows, batch, …).
+"""Layers over a stack of clients: every activation carries rows and samples in front, as (rows · batch, …).
 
-A linear layer hands its gradient to a sink as the two factors h and d of hᵀ·d, so that a plain solver never writes it
-to memory. Convolutions are grouped, embeddings are offset lookups, LSTMs are step-wise bmm. A layer of one's own is an
-entry in `LAYERS`: a function of the layer and the slots of its parameters that returns an operation.
+What has no parameters of its own then runs as it is. A layer with parameters has one set of them per row. A linear
+layer hands its gradient to a sink as the two factors h and d of hᵀ·d, so that a plain solver never writes it to memory;
+an embedding hands over the rows it used. A layer of one's own is an entry in `LAYERS`: a function of the layer and the
+slots of its parameters that returns an operation.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from turnout.array_types import Bits
+from turnout.engine.dropout import Dropout
+from turnout.engine.vectorised.activations import Activation
+from turnout.engine.vectorised.lazy_first_layer import FirstLayer
+
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """One linear layer over a stack of rows: the slots of its parameters, and whether a ReLU follows.
+    """One linear layer over a stack of rows: the slots of its parameters, and the activation that follows.
 
     Activations h are (rows, batch, in) and errors d (rows, batch, out), whichever way the weights lie.
     """
 
     weight: int
     bias: int | None
-    rectify: bool
     transposed: bool  # whether the weights lie (in, out); else (out, in)
+    activation: Activation | None = None
 
     def outputs(self, params: Sequence[Tensor], h: Tensor) -> Tensor:
         """Return h·W + b."""
@@ -52,13 +59,48 @@ class Sink(Protocol):
         """Take the gradient inputsᵀ·errors of a linear layer's weights, and that of its bias."""
         ...
 
+    def lookup(self, slot: int, where: Tensor, grads: Tensor) -> None:
+        """Take the gradients of entries of a table that were looked up: `where` counts through all rows' tables."""
+        ...
+
     def plain(self, slot: int, grad: Tensor) -> None:
         """Take the gradient of one parameter."""
         ...
 
 
+class Nowhere:
+    """A sink for passes whose gradients nobody wants."""
+
+    def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
+        """Take nothing."""
+
+    def lookup(self, slot: int, where: Tensor, grads: Tensor) -> None:
+        """Take nothing."""
+
+    def plain(self, slot: int, grad: Tensor) -> None:
+        """Take nothing."""
+
+
 class CannotLower(Exception):  # noqa: N818 - a signal between engine parts, never shown
     """The module has something that is not lowered."""
+
+
+class BatchOfOne(Exception):  # noqa: N818 - a signal between engine parts: who knows the client says it
+    """A batch that batch normalisation cannot take."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__("Expected more than 1 value per channel when training")
+        self.row = row
+
+
+@dataclass(slots=True)
+class Step:
+    """What rows bring to a step beside parameters and samples."""
+
+    number: int = 0
+    keys: Bits = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))  # of each row, for dropout
+    buffers: Sequence[Tensor] = ()  # the module's buffers, (rows, …) each, which the step may change
+    first: FirstLayer | None = None  # in place of the first layer
 
 
 @dataclass(slots=True)
@@ -68,6 +110,9 @@ class Pass:
     params: Sequence[Tensor]
     sink: Sink
     token: Tensor  # makes linear layers part of the graph though their weights are updated by hand
+    rows: int
+    weights: Tensor | None = None  # (rows, batch): 0 for padding; None where there is none
+    step: Step = field(default_factory=Step)
     leaves: dict[int, Tensor] = field(default_factory=dict)
 
     def leaf(self, slot: int) -> Tensor:
@@ -76,161 +121,190 @@ class Pass:
             self.leaves[slot] = self.params[slot].detach().requires_grad_()
         return self.leaves[slot]
 
-
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, token: Tensor, run: Pass, layer: Linear) -> Tensor:
-        h3 = h.reshape(len(h), -1, h.shape[-1])
-        out = layer.outputs(run.params, h3)
-        if layer.rectify:
-            out.relu_()
-        ctx.kept = (h3, out, run, layer, h.shape)
-        return out.view(*h.shape[:-1], out.shape[2])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        h3, out, run, layer, shape = ctx.kept
-        d = grads[0].reshape(out.shape)
-        if layer.rectify:
-            d = torch.ops.aten.threshold_backward(d, out, 0)
-        below = layer.below(run.params, d).view(shape) if ctx.needs_input_grad[0] else None
-        run.sink.linear(layer, h3, d)
-        return below, None, None, None
+    def by_row(self, h: Tensor) -> Tensor:
+        """Return (rows · batch, …) as (rows, batch, …)."""
+        return h.reshape(self.rows, -1, *h.shape[1:])
 
 
 Op = Callable[..., Any]  # (run: Pass, *inputs) -> output
 
 
-def linear(layer: Linear) -> Op:
-    """Return a linear layer, with the ReLU after it where there is one."""
-    return lambda run, h: _Linear.apply(h, run.token, run, layer)  # type: ignore[no-untyped-call]
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, token: Tensor, run: Pass, layer: Linear, first: FirstLayer | None) -> Tensor:
+        h3 = h.reshape(run.rows, -1, h.shape[-1])
+        if first is None:
+            out = layer.outputs(run.params, h3)
+        else:
+            out = first.outputs(run.rows, None if layer.bias is None else run.params[layer.bias])
+        kept = out
+        if layer.activation is not None:
+            out, kept = layer.activation.apply(out)
+        ctx.kept = (h3, kept, run, layer, first, h.shape)
+        return out.reshape(*h.shape[:-1], out.shape[2])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        h3, kept, run, layer, first, shape = ctx.kept
+        d = grads[0].reshape(kept.shape)
+        if layer.activation is not None:
+            d = layer.activation.backward(d, kept)
+        if first is not None:
+            first.take(d)
+            if layer.bias is not None:
+                run.sink.plain(layer.bias, d.sum(1))
+            return None, None, None, None, None
+        below = layer.below(run.params, d).view(shape) if ctx.needs_input_grad[0] else None
+        run.sink.linear(layer, h3, d)
+        return below, None, None, None, None
 
 
-def _elementwise(function: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, dict[str, int]], Op]:
-    return lambda layer, own: lambda run, h: function(h)
+@dataclass(frozen=True, slots=True)
+class LinearOp:
+    """A linear layer, with the activation after it where there is one."""
+
+    layer: Linear
+    is_first: bool = False  # whether its inputs are data and nobody else has its weights
+
+    def __call__(self, run: Pass, h: Tensor) -> Tensor:
+        """Return the layer's outputs."""
+        first = run.step.first if self.is_first else None
+        out: Tensor = _Linear.apply(h, run.token, run, self.layer, first)  # type: ignore[no-untyped-call]
+        return out
+
+    def followed_by(self, activation: Activation) -> "LinearOp":
+        """Return the layer with this activation after it."""
+        return replace(self, layer=replace(self.layer, activation=activation))
 
 
-def _flatten(layer: nn.Module, own: dict[str, int]) -> Op:
-    if not isinstance(layer, nn.Flatten) or (layer.start_dim, layer.end_dim) != (1, -1):
-        raise CannotLower("a Flatten of other dimensions")
-    return lambda run, h: h.flatten(2)
+@dataclass(frozen=True, slots=True)
+class DropoutOp:
+    """Dropout with each row's own masks."""
+
+    dropout: Dropout
+
+    def __call__(self, run: Pass, h: Tensor) -> Tensor:
+        """Return the entries that are kept, scaled."""
+        return h * self.mask(run, h)
+
+    def mask(self, run: Pass, h: Tensor) -> Tensor:
+        """Return the factors of h, (rows · batch, …)."""
+        return self.dropout.mask(run.step.keys[: run.rows], run.step.number, h)
 
 
-def _dropout(layer: nn.Module, own: dict[str, int]) -> Op:
-    raise CannotLower("dropout: each client draws its own, so clients run one by one")
+def _linear(layer: nn.Linear, own: dict[str, int], stored: "Stored") -> Op:
+    return LinearOp(Linear(own["weight"], own.get("bias"), stored(own["weight"])))
 
 
-def _pool(function: Callable[..., Tensor]) -> Callable[[nn.Module, dict[str, int]], Op]:
-    def make(layer: nn.Module, own: dict[str, int]) -> Op:
-        def pool(run: Pass, h: Tensor) -> Tensor:
-            rows, batch = h.shape[:2]
-            folded = h.transpose(0, 1).reshape(batch, rows * h.shape[2], *h.shape[3:])
-            out = function(layer, folded)
-            return out.view(batch, rows, h.shape[2], *out.shape[2:]).transpose(0, 1)
-
-        return pool
-
-    return make
+Stored = Callable[[int], bool]  # whether the weights of a slot lie transposed
 
 
-def _conv2d(layer: nn.Module, own: dict[str, int]) -> Op:
-    if not isinstance(layer, nn.Conv2d) or layer.padding_mode != "zeros":
+def _conv2d(layer: nn.Conv2d, own: dict[str, int], stored: Stored) -> Op:
+    if layer.padding_mode != "zeros":
         raise CannotLower("a convolution with another padding")
     weight, bias = own["weight"], own.get("bias")
     stride, padding, dilation, groups = layer.stride, layer.padding, layer.dilation, layer.groups
 
     def conv(run: Pass, h: Tensor) -> Tensor:
+        h = run.by_row(h)
         rows, batch, channels = h.shape[:3]
         folded = h.transpose(0, 1).reshape(batch, rows * channels, *h.shape[3:])
         kernels = run.leaf(weight).flatten(0, 1)
         offsets = None if bias is None else run.leaf(bias).flatten()
         out = F.conv2d(folded, kernels, offsets, stride, padding, dilation, groups * rows)
-        return out.view(batch, rows, -1, *out.shape[2:]).transpose(0, 1)
+        return out.view(batch, rows, -1, *out.shape[2:]).transpose(0, 1).flatten(0, 1)
 
     return conv
 
 
-def _norm(layer: nn.Module, own: dict[str, int]) -> Op:
-    """Group and layer normalisation: normalise without weights, then scale each row by its own."""
-
+def _group_norm(layer: nn.GroupNorm, own: dict[str, int], stored: Stored) -> Op:
     def norm(run: Pass, h: Tensor) -> Tensor:
-        flat = h.flatten(0, 1)
-        if isinstance(layer, nn.GroupNorm):
-            out = F.group_norm(flat, layer.num_groups, eps=layer.eps).view(h.shape)
-            shape = (h.shape[0], 1, h.shape[2], *[1] * (h.dim() - 3))
-        else:
-            assert isinstance(layer, nn.LayerNorm)
-            out = F.layer_norm(flat, layer.normalized_shape, eps=layer.eps).view(h.shape)
-            shape = (h.shape[0], *[1] * (h.dim() - 1 - len(layer.normalized_shape)), *layer.normalized_shape)
-        if "weight" in own:
-            out = out * run.leaf(own["weight"]).view(shape)
-        return out + run.leaf(own["bias"]).view(shape) if "bias" in own else out
+        out = F.group_norm(h, layer.num_groups, eps=layer.eps)
+        return _scaled(run, out, own, (h.shape[1], *[1] * (h.dim() - 2)))
 
     return norm
 
 
-def _embedding(layer: nn.Module, own: dict[str, int]) -> Op:
-    if not isinstance(layer, nn.Embedding) or layer.max_norm is not None or layer.padding_idx is not None:
-        raise CannotLower("an Embedding with max_norm or padding_idx")
-    weight = own["weight"]
+def _layer_norm(layer: nn.LayerNorm, own: dict[str, int], stored: Stored) -> Op:
+    def norm(run: Pass, h: Tensor) -> Tensor:
+        out = F.layer_norm(h, layer.normalized_shape, eps=layer.eps)
+        return _scaled(run, out, own, (*[1] * (h.dim() - 1 - len(layer.normalized_shape)), *layer.normalized_shape))
+
+    return norm
+
+
+def _scaled(run: Pass, h: Tensor, own: dict[str, int], shape: tuple[int, ...]) -> Tensor:
+    """Return h times each row's weight plus its bias, which have this shape beside a sample."""
+    if not own:
+        return h
+    out = run.by_row(h)
+    if "weight" in own:
+        out = out * run.leaf(own["weight"]).view(run.rows, 1, *shape)
+    if "bias" in own:
+        out = out + run.leaf(own["bias"]).view(run.rows, 1, *shape)
+    return out.flatten(0, 1)
+
+
+class _Lookup(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, token: Tensor, run: Pass, slot: int, where: Tensor, unmoved: Tensor | None) -> Tensor:
+        table = run.params[slot]
+        ctx.kept = (run, slot, where, unmoved)
+        return F.embedding(where, table.flatten(0, 1))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        run, slot, where, unmoved = ctx.kept
+        grad = grads[0] if unmoved is None else grads[0].masked_fill(unmoved.unsqueeze(-1), 0.0)
+        run.sink.lookup(slot, where.reshape(-1), grad.reshape(-1, grad.shape[-1]))
+        return None, None, None, None, None
+
+
+def _embedding(layer: nn.Embedding, own: dict[str, int], stored: Stored) -> Op:
+    if layer.max_norm is not None or layer.scale_grad_by_freq:
+        raise CannotLower("an embedding with max_norm or scale_grad_by_freq")
+    weight, padding = own["weight"], layer.padding_idx
 
     def lookup(run: Pass, h: Tensor) -> Tensor:
-        table = run.leaf(weight)
-        offset = torch.arange(len(table), device=h.device).view(-1, *[1] * (h.dim() - 1)) * table.shape[1]
-        return F.embedding(h + offset, table.flatten(0, 1))
+        where = _of_all_tables(run, weight, h)
+        unmoved = None if padding is None else h == padding
+        out: Tensor = _Lookup.apply(run.token, run, weight, where, unmoved)  # type: ignore[no-untyped-call]
+        return out
 
     return lookup
 
 
-def _lstm(layer: nn.Module, own: dict[str, int]) -> Op:
-    if (
-        not isinstance(layer, nn.LSTM)
-        or layer.bidirectional
-        or layer.proj_size
-        or layer.dropout
-        or not layer.batch_first
-    ):
-        raise CannotLower("an LSTM that is bidirectional, projected, with dropout or not batch-first")
+def _embedding_bag(layer: nn.EmbeddingBag, own: dict[str, int], stored: Stored) -> Op:
+    if layer.max_norm is not None or layer.scale_grad_by_freq or layer.mode == "max":
+        raise CannotLower("an embedding bag with max_norm, scale_grad_by_freq or mode max")
+    weight, padding, is_mean = own["weight"], layer.padding_idx, layer.mode == "mean"
 
-    def lstm(run: Pass, h: Tensor) -> tuple[Tensor, None]:
-        for level in range(layer.num_layers):
-            w_in, w_rec = run.leaf(own[f"weight_ih_l{level}"]), run.leaf(own[f"weight_hh_l{level}"])
-            gates = torch.bmm(h.flatten(1, 2), w_in).view(*h.shape[:3], -1)
-            if layer.bias:
-                offset = run.leaf(own[f"bias_ih_l{level}"]) + run.leaf(own[f"bias_hh_l{level}"])
-                gates = gates + offset[:, None, None, :]
-            h = _lstm_level(gates, w_rec)
-        return h, None
+    def lookup(run: Pass, h: Tensor) -> Tensor:
+        if h.dim() != 2:
+            raise CannotLower("bags of unequal size")
+        where = _of_all_tables(run, weight, h)
+        unmoved = None if padding is None else h == padding
+        out: Tensor = _Lookup.apply(run.token, run, weight, where, unmoved)  # type: ignore[no-untyped-call]
+        if unmoved is None:
+            return out.mean(1) if is_mean else out.sum(1)
+        total = out.masked_fill(unmoved.unsqueeze(2), 0.0).sum(1)
+        return total / (~unmoved).sum(1, keepdim=True).clamp_min(1) if is_mean else total
 
-    return lstm
+    return lookup
 
 
-def _lstm_level(gates: Tensor, w_rec: Tensor) -> Tensor:
-    """Run one layer over time; gates (rows, batch, time, 4·hidden) hold the inputs' share."""
-    hidden = gates.new_zeros(*gates.shape[:2], gates.shape[3] // 4)
-    cell, outputs = hidden, []
-    for t in range(gates.shape[2]):
-        i, f, g, o = (gates[:, :, t] + torch.bmm(hidden, w_rec)).chunk(4, dim=-1)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-        hidden = torch.sigmoid(o) * torch.tanh(cell)
-        outputs.append(hidden)
-    return torch.stack(outputs, dim=2)
+def _of_all_tables(run: Pass, slot: int, h: Tensor) -> Tensor:
+    """Return places in each row's own table as places in all tables, one after another."""
+    entries = run.params[slot].shape[1]
+    offset = torch.arange(run.rows, device=h.device) * entries
+    return (run.by_row(h) + offset.view(-1, *[1] * h.dim())).flatten(0, 1)
 
 
-LAYERS: dict[type[nn.Module], Callable[[Any, dict[str, int]], Op]] = {
-    nn.ReLU: _elementwise(F.relu),
-    nn.Tanh: _elementwise(torch.tanh),
-    nn.Sigmoid: _elementwise(torch.sigmoid),
-    nn.GELU: lambda layer, own: lambda run, h: F.gelu(h, approximate=layer.approximate),
-    nn.Identity: _elementwise(lambda h: h),
-    nn.Flatten: _flatten,
-    nn.Dropout: _dropout,
-    nn.MaxPool2d: _pool(lambda layer, h: layer(h)),
-    nn.AvgPool2d: _pool(lambda layer, h: layer(h)),
-    nn.AdaptiveAvgPool2d: _pool(lambda layer, h: layer(h)),
+LAYERS: dict[type[nn.Module], Callable[[Any, dict[str, int], Stored], Op]] = {
+    nn.Linear: _linear,
     nn.Conv2d: _conv2d,
-    nn.GroupNorm: _norm,
-    nn.LayerNorm: _norm,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
     nn.Embedding: _embedding,
-    nn.LSTM: _lstm,
+    nn.EmbeddingBag: _embedding_bag,
 }

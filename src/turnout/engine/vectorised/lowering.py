@@ -1,23 +1,24 @@
-"""Lowering: a module as batched operations over a stack of clients.
+"""Lowering: a module as a list of operations over a stack of clients.
 
-Known layers become batched operations (see `layers`), and one backward pass over the summed loss then gives every
-row its own gradient. A module with a layer not known there is mapped by `torch.func.vmap` instead.
+The module is traced (`tracing`). The part that depends on data alone, and on what is frozen, is split off: it is the
+same for all clients. One backward pass over the summed loss then gives every row its own gradient. Whether a lowered
+module agrees with the module itself is tried out before it is used (`kernels`); a module that cannot be lowered is
+mapped by `torch.func.vmap` instead.
 """
 
 import copy
-import operator
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
-from turnout.engine.vectorised.layers import LAYERS, CannotLower, Linear, Op, Pass, Sink, linear
+from turnout.engine.vectorised.layers import DropoutOp, Linear, LinearOp, Pass, Sink, Step
 from turnout.engine.vectorised.loss_accumulator import LossAccumulator
-from turnout.losses import Loss
+from turnout.engine.vectorised.tracing import Compiler, Instruction
+from turnout.losses import Loss, cross_entropy
 from turnout.models.layout import Layout
 
 
@@ -32,50 +33,100 @@ class Batch(NamedTuple):
 class Program(Protocol):
     """A forward and backward pass over a stack of rows."""
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
-        """Give every row's gradients to the sink and its loss to the tally."""
+    @property
+    def own_buffers(self) -> Tensor:
+        """The module's own buffers, as one vector: rows start from them where they are sent none."""
         ...
 
+    @property
+    def is_random(self) -> bool:
+        """Whether it draws masks, for which it needs the rows' keys."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One operation: where its inputs and output live."""
+    @property
+    def first_layer(self) -> Linear | None:
+        """The linear layer whose inputs are samples, for which `Step.first` may stand in; None: there is none."""
+        ...
 
-    out: int
-    op: Op
-    inputs: tuple[int, ...]
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
+        """Give every row's gradients to the sink and its loss to the tally."""
+        ...
 
 
 class Lowered:
     """A module as a list of batched operations."""
 
     def __init__(self, module: nn.Module, layout: Layout, loss: Loss) -> None:
-        self.loss = loss
-        self.instructions, self.result = _compile(module, layout)
+        self.loss, self.own_buffers = loss, layout.flatten_buffers(module)
+        compiler = Compiler(module, layout)
+        instructions, self.result = compiler.compile()
+        self.constants = compiler.constants
+        self.shapes: list[torch.Size] | None = None  # of what is stored in place of samples
+        self.before = [each for each in instructions if each.of_data]  # the same for all clients
+        self.instructions = [each for each in instructions if not each.of_data]
+        used = {at for each in self.instructions for at in each.inputs} | {self.result}
+        self.given = sorted(used & {0, *(each.out for each in self.before)})  # what the rest needs of the data
+        self.is_random = any(isinstance(each.op, DropoutOp) for each in self.instructions)
+        self.worth_storing = any(each.has_frozen for each in self.before)
+        self.first_layer = self._mark_first_layer()
 
-    def forward(self, run: Pass, x: Tensor) -> Tensor:
-        """Return the outputs of every row, (rows, batch, …)."""
-        values: dict[int, Any] = {0: x}
-        for step in self.instructions:
-            values[step.out] = step.op(run, *(values[i] for i in step.inputs))
+    def _mark_first_layer(self) -> Linear | None:
+        """Return the one linear layer whose inputs are data, if nothing else has its weights."""
+        places = [at for at, each in enumerate(self.instructions) if _is_first(each, self.given)]
+        if len(places) != 1:
+            return None
+        one = self.instructions[places[0]]
+        assert isinstance(one.op, LinearOp)
+        self.instructions[places[0]] = replace(one, op=replace(one.op, is_first=True))
+        return one.op.layer
+
+    def inputs(self, x: Tensor) -> list[Tensor]:
+        """Return what the trained part needs of samples, (samples, …) each."""
+        if self.shapes is not None:
+            parts = x.split([shape.numel() for shape in self.shapes], dim=1)
+            return [part.view(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        if not self.before:
+            return [x]
+        values: dict[int, Any] = {**self.constants, 0: x}
+        with torch.no_grad():
+            for each in self.before:
+                values[each.out] = each.op(None, *(values[i] for i in each.inputs))
+        return [values[at] for at in self.given]
+
+    def forward(self, run: Pass, given: Sequence[Tensor]) -> Tensor:
+        """Return the outputs of every row's samples, (rows · batch, …)."""
+        values: dict[int, Any] = {**self.constants, **dict(zip(self.given, given, strict=True))}
+        for each in self.instructions:
+            values[each.out] = each.op(run, *(values[i] for i in each.inputs))
         out: Tensor = values[self.result]
         return out
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         x, y, weights = batch
-        token = torch.zeros((), device=x.device, requires_grad=True)
-        run = Pass(params, sink, token)
-        rows = row_losses(self.loss, self.forward(run, x), y, weights)
-        torch.autograd.backward(rows, torch.ones_like(rows))
+        token = torch.zeros((), dtype=params[0].dtype, device=x.device, requires_grad=True)
+        run = Pass(params, sink, token, len(y), weights, step)
+        out = self.forward(run, self.inputs(x.flatten(0, 1)))
+        if self.loss is cross_entropy and out.dim() == 2:
+            errors = cross_entropy_errors(out.detach().reshape(*y.shape, -1).clone(), y, weights, loss_sums)
+            torch.autograd.backward(out, errors.view_as(out))
+        else:
+            losses = row_losses(self.loss, out, y, weights)
+            torch.autograd.backward(losses, torch.ones_like(losses))
+            loss_sums.add(losses.detach())
         for slot, leaf in run.leaves.items():
             if leaf.grad is not None:
                 sink.plain(slot, leaf.grad)
-        loss_sums.add(rows.detach())
+
+
+def _is_first(each: Instruction, given: Sequence[int]) -> bool:
+    return isinstance(each.op, LinearOp) and len(given) == 1 and each.inputs == (given[0],)
 
 
 class Mapped:
     """A module mapped over rows by vmap: slower than lowered, but any functional module will do."""
+
+    is_random, first_layer, own_buffers = False, None, torch.zeros(0)  # a module with buffers is not mapped
 
     def __init__(self, module: nn.Module, layout: Layout, loss: Loss) -> None:
         self.module, self.layout, self.loss = module, layout, loss
@@ -94,7 +145,7 @@ class Mapped:
         mapped: Callable[..., tuple[tuple[Tensor, ...], Tensor]] = self.own.mapped
         return mapped
 
-    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator) -> None:
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         x, y, weights = batch
         if weights is None:
@@ -107,160 +158,20 @@ class Mapped:
 
 def row_losses(loss: Loss, out: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
     """Return the mean loss of every row's batch; `weights` (rows, batch) replaces the mean where batches differ."""
-    rows, batch = y.shape[:2]
-    each = loss(out.reshape(rows * batch, *out.shape[2:]), y.reshape(rows * batch, *y.shape[2:])).view(rows, batch)
+    each = loss(out, y.flatten(0, 1)).view(y.shape[:2])
     return each.mean(1) if weights is None else (each * weights).sum(1)
 
 
-def _compile(module: nn.Module, layout: Layout) -> tuple[list[Instruction], int]:
-    chain = sequential_layers(module)
-    if chain is not None:  # no tracing, and no import of what tracing needs
-        return _compile_chain(chain, layout)
-    try:
-        graph = fx.Tracer().trace(module)
-    except Exception as error:  # whatever tracing trips over, the module is not lowered
-        raise CannotLower(str(error)) from error
-    modules = dict(module.named_modules())
-    used: set[str] = set()
-    numbers: dict[fx.Node, int] = {}
-    program: list[Instruction] = []
-    fused: dict[fx.Node, fx.Node] = {}
-    result = 0
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            if numbers:
-                raise CannotLower("more than one input")
-            numbers[node] = 0
-        elif node.op == "output":
-            if not isinstance(node.args[0], fx.Node):
-                raise CannotLower("more than one output")
-            result = numbers[node.args[0]]
-        elif node in fused:
-            numbers[node] = numbers[fused[node]]
-        else:
-            follower = _relu_after(node, modules)
-            op, inputs = _lower_node(node, modules, layout, used, follower is not None)
-            if follower is not None:
-                fused[follower] = node
-            numbers[node] = len(numbers)
-            program.append(Instruction(numbers[node], op, tuple(numbers[i] for i in inputs)))
-    return program, result
+def cross_entropy_errors(out: Tensor, y: Tensor, weights: Tensor | None, loss_sums: LossAccumulator) -> Tensor:
+    """Return softmax(out) − onehot(y), scaled by 1/batch or by the weights, in place; the losses go to the tally.
 
-
-def sequential_layers(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]] | None:
-    """Return the layers of a plain nn.Sequential, nested or not, with their names; None for anything else."""
-    if type(module) is not nn.Sequential:
-        return None
-    layers: list[tuple[str, nn.Module]] = []
-    for name, child in module._modules.items():  # named_children leaves out a layer that stands there twice
-        path = f"{prefix}{name}"
-        inner = None if child is None else sequential_layers(child, f"{path}.")
-        if child is None or (inner is None and type(child) not in LAYERS and type(child) is not nn.Linear):
-            return None
-        layers += [(path, child)] if inner is None else inner
-    names = {id(child) for _, child in layers}
-    return layers if len(names) == len(layers) else None
-
-
-def linear_of(name: str, layer: nn.Module, layout: Layout, rectify: bool) -> Linear:
-    """Return the linear layer of that name; raises CannotLower where its parameters are not its own."""
-    own = _own(name, layer, layout)
-    return Linear(own["weight"], own.get("bias"), rectify, layout.slots[own["weight"]].transposed)
-
-
-def _other(name: str, layer: nn.Module, layout: Layout) -> Op:
-    """Return the operation of a layer that is not linear."""
-    maker = LAYERS.get(type(layer))
-    if maker is None:
-        raise CannotLower(f"{name} is a {type(layer).__name__}")
-    return maker(layer, _own(name, layer, layout))
-
-
-def _own(name: str, layer: nn.Module, layout: Layout) -> dict[str, int]:
-    """Return the slots of a layer's parameters, by their names in the layer."""
-    own = {key: layout.numbers.get(f"{name}.{key}") for key, _ in layer.named_parameters(recurse=False)}
-    if None in own.values():
-        raise CannotLower(f"{name} has a parameter that is frozen, or another layer's, too")
-    return {key: number for key, number in own.items() if number is not None}
-
-
-def _compile_chain(layers: list[tuple[str, nn.Module]], layout: Layout) -> tuple[list[Instruction], int]:
-    program: list[Instruction] = []
-    at, number = 0, 0
-    while at < len(layers):
-        name, layer = layers[at]
-        if type(layer) is nn.Linear:
-            rectify = at + 1 < len(layers) and type(layers[at + 1][1]) is nn.ReLU
-            op, at = linear(linear_of(name, layer, layout, rectify)), at + 1 + rectify
-        else:
-            op, at = _other(name, layer, layout), at + 1
-        program.append(Instruction(number + 1, op, (number,)))
-        number += 1
-    return program, number
-
-
-def _relu_after(node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:
-    """Return the ReLU that alone follows a linear layer: the two are run as one."""
-    if node.op != "call_module" or type(modules[str(node.target)]) is not nn.Linear or len(node.users) != 1:
-        return None
-    after = next(iter(node.users))
-    if after.op == "call_module" and type(modules[str(after.target)]) is nn.ReLU:
-        return after
-    return after if after.op == "call_function" and after.target in (torch.relu, F.relu) else None
-
-
-def _lower_node(
-    node: fx.Node, modules: dict[str, nn.Module], layout: Layout, used: set[str], rectify: bool
-) -> tuple[Op, list[fx.Node]]:
-    if node.op == "call_module":
-        name = str(node.target)
-        child = modules[name]
-        if name in used and any(True for _ in child.parameters()):
-            raise CannotLower(f"{name} is used twice")
-        used.add(name)
-        _check_use(node, child)
-        if type(child) is nn.Linear:
-            return linear(linear_of(name, child, layout, rectify)), list(node.all_input_nodes)
-        return _other(name, child, layout), list(node.all_input_nodes)
-    if node.op in ("call_function", "call_method"):
-        return _function(node), list(node.all_input_nodes)
-    raise CannotLower(f"{node.op} {node.target}")
-
-
-def _check_use(node: fx.Node, layer: nn.Module) -> None:
-    """Raise unless the layer is used as it is lowered: one input, and of an LSTM the outputs alone."""
-    if len(node.all_input_nodes) != 1:
-        raise CannotLower(f"{node.target} has more than one input")
-    if type(layer) is nn.LSTM and not all(
-        user.target is operator.getitem and (user.args[1] == 0 or not user.users) for user in node.users
-    ):
-        raise CannotLower(f"the last state of {node.target} is used")
-    if getattr(layer, "inplace", False):
-        _check_in_place(node)
-
-
-def _check_in_place(node: fx.Node) -> None:
-    """Raise where an operation in place changes what others use, too: lowered, it would not."""
-    if any(len(given.users) > 1 for given in node.all_input_nodes):
-        raise CannotLower(f"{node.target} works in place on what is used elsewhere, too")
-
-
-def _function(node: fx.Node) -> Op:
-    target = node.target
-    if target in (torch.relu, F.relu, "relu"):
-        if node.kwargs.get("inplace") or len(node.args) > 1:
-            _check_in_place(node)
-        return lambda run, h: F.relu(h)
-    if target in (torch.tanh, "tanh"):
-        return lambda run, h: torch.tanh(h)
-    if target in (torch.flatten, "flatten") and node.args[1:] == (1,) and not node.kwargs:
-        return lambda run, h: h.flatten(2)
-    if target in (operator.add, torch.add) and len(node.all_input_nodes) == 2 and not node.kwargs:
-        return lambda run, a, b: a + b
-    if target is operator.getitem:
-        index: Any = node.args[1]
-        if isinstance(index, int):
-            return lambda run, h: h[index] if isinstance(h, tuple) else h[:, index]
-        if isinstance(index, tuple) and all(isinstance(i, int | slice) for i in index):
-            return lambda run, h: h[(slice(None), *index)]
-    raise CannotLower(f"the function {target}")
+    Written out, because with few classes torch's own softmax and cross-entropy take several times as long.
+    """
+    out -= out.amax(2, keepdim=True)
+    right = out.gather(2, y.unsqueeze(2))
+    errors = out.exp_()
+    total = errors.sum(2, keepdim=True)
+    loss_sums.add_samples(total, right, weights)
+    errors.div_(total)
+    errors.scatter_add_(2, y.unsqueeze(2), errors.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
+    return errors.div_(y.shape[1]) if weights is None else errors.mul_(weights.unsqueeze(2))

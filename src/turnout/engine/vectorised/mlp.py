@@ -1,4 +1,4 @@
-"""Plain networks by hand: flatten, linear layers with or without ReLU, cross-entropy at the end.
+"""Plain networks by hand: linear layers with activations and dropout in a row, cross-entropy at the end.
 
 The commonest small models need no autograd at all: one forward and one backward pass written out, with nothing
 between the matrix products but what they need. Anything else is lowered or mapped.
@@ -7,90 +7,84 @@ between the matrix products but what they need. Anything else is lowered or mapp
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from turnout.engine.vectorised.layers import CannotLower, Linear, Sink
-from turnout.engine.vectorised.lazy_first_layer import FirstLayer
+from turnout.engine.vectorised.layers import DropoutOp, Linear, LinearOp, Pass, Sink, Step
 from turnout.engine.vectorised.loss_accumulator import LossAccumulator
-from turnout.engine.vectorised.lowering import Batch, linear_of, sequential_layers
-from turnout.losses import Loss, cross_entropy
-from turnout.models.layout import Layout
+from turnout.engine.vectorised.lowering import Batch, Lowered, cross_entropy_errors
+from turnout.losses import cross_entropy
 
 
-def dense_layers(module: nn.Module, layout: Layout, loss: Loss) -> list[Linear] | None:
-    """Return the linear layers of a plain network that ends in cross-entropy; None for any other module."""
-    chain = sequential_layers(module)
-    if loss is not cross_entropy or chain is None:
-        return None
-    layers: list[Linear] = []
-    for place, (name, layer) in enumerate(chain):
-        if type(layer) is nn.Flatten and place == 0 and (layer.start_dim, layer.end_dim) == (1, -1):
-            continue
-        if type(layer) is nn.Linear:
-            after = chain[place + 1][1] if place + 1 < len(chain) else None
-            try:
-                layers.append(linear_of(name, layer, layout, type(after) is nn.ReLU))
-            except CannotLower:
-                return None
-        elif type(layer) is not nn.ReLU or type(chain[place - 1][1]) is not nn.Linear or place == 0:
-            return None
-    return layers if layers and not layers[-1].rectify else None
+def is_plain(program: Lowered) -> bool:
+    """Whether a lowered module is a row of linear layers and dropout that ends in cross-entropy."""
+    chain = program.instructions
+    if program.loss is not cross_entropy or not chain or len(program.given) != 1:
+        return False
+    places = [program.given[0], *(each.out for each in chain)]
+    last = chain[-1].op
+    return (
+        all(isinstance(each.op, LinearOp | DropoutOp) for each in chain)
+        and all(each.inputs == (before,) for each, before in zip(chain, places[:-1], strict=True))
+        and program.result == places[-1]
+        and isinstance(last, LinearOp)
+        and last.layer.activation is None
+    )
 
 
 class Dense:
     """A plain network over a stack of rows."""
 
-    def __init__(self, layers: Sequence[Linear]) -> None:
-        self.layers = layers
-        self.minus_one = torch.full((1, 1, 1), -1.0)
+    def __init__(self, program: Lowered) -> None:
+        self.lowered, self.is_random, self.first_layer = program, program.is_random, program.first_layer
+        self.own_buffers = program.own_buffers
+        self.ops = [each.op for each in program.instructions]
+
+    def inputs(self, x: Tensor) -> list[Tensor]:
+        """Return what the first layer takes of samples."""
+        return self.lowered.inputs(x)
 
     @torch.no_grad()
-    def run(
-        self,
-        params: Sequence[Tensor],
-        batch: Batch,
-        sink: Sink,
-        loss_sums: LossAccumulator,
-        first: FirstLayer | None = None,
-    ) -> None:
-        """Give every row's gradients to the sink and its loss to the tally; `first` stands in for the first layer."""
+    def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
+        """Give every row's gradients to the sink and its loss to the tally."""
         x, y, weights = batch
-        h = x.flatten(2) if x.dim() > 3 else x
-        seen = []
-        for place, layer in enumerate(self.layers):
-            seen.append(h)
-            if first is not None and place == 0:
-                h = first.outputs(len(y), None if layer.bias is None else params[layer.bias])
-            else:
-                h = layer.outputs(params, h)
-            if layer.rectify:
-                h.relu_()
-        errors = self._errors(h, y, weights, loss_sums)
-        for place in range(len(self.layers) - 1, -1, -1):
-            layer, inputs = self.layers[place], seen[place]
-            below = layer.below(params, errors) if place else None
-            if first is not None and place == 0:
-                first.take(errors)
+        run = Pass(params, sink, x, len(y), weights, step)
+        h = self.inputs(x.flatten(0, 1))[0]
+        h = h.view(*y.shape, h.shape[-1])
+        kept: list[tuple[Tensor, Tensor]] = []  # a layer's inputs and what its activation needs, or a mask
+        for op in self.ops:
+            if isinstance(op, DropoutOp):
+                mask = op.mask(run, h.flatten(0, 1)).view(h.shape)
+                kept.append((mask, mask))
+                h = h * mask
+                continue
+            inputs, layer = h, op.layer
+            h = self._outputs(run, op, h)
+            of_activation = h
+            if layer.activation is not None:
+                h, of_activation = layer.activation.apply(h)
+            kept.append((inputs, of_activation))
+        self._backward(run, cross_entropy_errors(h, y, weights, loss_sums), kept)
+
+    def _outputs(self, run: Pass, op: LinearOp, h: Tensor) -> Tensor:
+        layer = op.layer
+        if run.step.first is None or not op.is_first:
+            return layer.outputs(run.params, h)
+        return run.step.first.outputs(run.rows, None if layer.bias is None else run.params[layer.bias])
+
+    def _backward(self, run: Pass, errors: Tensor, kept: Sequence[tuple[Tensor, Tensor]]) -> None:
+        for place in range(len(self.ops) - 1, -1, -1):
+            op, (inputs, of_activation) = self.ops[place], kept[place]
+            if isinstance(op, DropoutOp):
+                errors = errors * inputs
+                continue
+            layer: Linear = op.layer
+            if layer.activation is not None:
+                errors = layer.activation.backward(errors, of_activation)
+            below = layer.below(run.params, errors) if place else errors
+            if run.step.first is not None and op.is_first:
+                run.step.first.take(errors)
                 if layer.bias is not None:
-                    sink.plain(layer.bias, errors.sum(1))
+                    run.sink.plain(layer.bias, errors.sum(1))
                 return
-            sink.linear(layer, inputs, errors)
-            if below is not None:
-                rectified = self.layers[place - 1].rectify
-                errors = torch.ops.aten.threshold_backward(below, inputs, 0) if rectified else below
-
-    def _errors(self, out: Tensor, y: Tensor, weights: Tensor | None, loss_sums: LossAccumulator) -> Tensor:
-        """Return softmax(out) − onehot(y), scaled by 1/batch or by the weights; the losses go to the tally.
-
-        Written out, because with few classes torch's own softmax and cross-entropy take several times as long.
-        """
-        if self.minus_one.dtype != out.dtype or self.minus_one.device != out.device:
-            self.minus_one = self.minus_one.to(out)
-        out -= out.amax(2, keepdim=True)
-        right = out.gather(2, y.unsqueeze(2))
-        errors = out.exp_()
-        total = errors.sum(2, keepdim=True)
-        loss_sums.add_samples(total, right, weights)
-        errors.div_(total)
-        errors.scatter_add_(2, y.unsqueeze(2), self.minus_one.expand(*y.shape, 1))
-        return errors.div_(y.shape[1]) if weights is None else errors.mul_(weights.unsqueeze(2))
+            run.sink.linear(layer, inputs, errors)
+            errors = below

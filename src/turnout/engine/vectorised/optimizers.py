@@ -75,6 +75,10 @@ class FusedSGD:
         """Begin a block; the slot `unwritten` is moved by someone else, `frozen` ones stay, offsets are by slot."""
         self.settings, self.anchors, self.offsets, self.frozen = settings, anchors, offsets, frozen
         names = {*settings.same, *settings.varied}
+        acts_alone = offsets is not None or bool(names & {"momentum", "weight_decay", "prox_strength"})
+        movable = set(range(len(params))) - {unwritten} - frozen if acts_alone else set()
+        self.movable = frozenset(movable)  # slots that move even where the loss does not depend on them
+        self.missing = movable
         self.velocity: dict[int, Tensor] | None = None
         if "momentum" in names:
             self.velocity = {
@@ -123,6 +127,7 @@ class FusedSGD:
     def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
         """Take hᵀd straight into the parameters, or into the velocity."""
         now, weight = self.by_dim[3], layer.weight
+        self.missing.discard(weight)
         if weight in self.frozen:
             pass
         elif self.velocity is not None:
@@ -142,10 +147,24 @@ class FusedSGD:
         if layer.bias is not None:
             self.plain(layer.bias, errors.sum(1))
 
+    def lookup(self, slot: int, where: Tensor, grads: Tensor) -> None:
+        """Move the entries that were looked up, and no others where nothing else acts on them."""
+        if slot in self.frozen:
+            return
+        param = self.params[slot]
+        now = self.by_dim[param.dim()]
+        rate, keep = now["lr"], now["keep"]
+        alone = self.velocity is None and self.offsets is None and "pull" not in now
+        if alone and isinstance(rate, float) and keep == 1.0:
+            param.view(-1, param.shape[2]).index_add_(0, where, grads, alpha=-rate)
+        else:
+            self.plain(slot, table_gradient(param, where, grads))
+
     def plain(self, slot: int, grad: Tensor) -> None:
         """Take a gradient that is already there."""
         if slot in self.frozen:
             return
+        self.missing.discard(slot)
         now = self.by_dim[self.params[slot].dim()]
         if self.velocity is not None:
             velocity = self.velocity[slot][: len(grad)]
@@ -193,7 +212,10 @@ class FusedSGD:
         return anchor if len(anchor) == 1 else anchor[: len(self.params[slot])]
 
     def leave(self) -> None:
-        """End the step: everything has moved already."""
+        """End the step: everything has moved already, but for what the loss does not depend on."""
+        for slot in sorted(self.missing):
+            self.plain(slot, torch.zeros_like(self.params[slot]))
+        self.missing = set(self.movable)
 
 
 class Collected:
@@ -229,6 +251,10 @@ class Collected:
         if layer.bias is not None:
             torch.sum(errors, 1, out=self.grads[layer.bias])
 
+    def lookup(self, slot: int, where: Tensor, grads: Tensor) -> None:
+        """Keep the gradient of a whole table."""
+        self.plain(slot, table_gradient(self.params[slot], where, grads))
+
     def plain(self, slot: int, grad: Tensor) -> None:
         """Keep the gradient."""
         self.missing.discard(slot)
@@ -261,6 +287,12 @@ class Collected:
                     offset=None if self.offsets is None else self.offsets[i][:rows],
                 )
             )
+
+
+def table_gradient(param: Tensor, where: Tensor, grads: Tensor) -> Tensor:
+    """Return the gradient of all rows' tables from that of the entries that were looked up."""
+    table = torch.zeros_like(param).view(-1, param.shape[2])
+    return table.index_add_(0, where, grads).view_as(param)
 
 
 def restore(local: Local, state: Sequence[Memory], name: str, kept: Sequence[Tensor]) -> None:

@@ -17,9 +17,10 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.engine.vectorised.gradient_offsets import GradientOffsets
 from turnout.engine.vectorised.jobs import Jobs
+from turnout.engine.vectorised.layers import Step
 from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
 from turnout.engine.vectorised.loss_accumulator import LossAccumulator
-from turnout.engine.vectorised.lowering import Batch, Program
+from turnout.engine.vectorised.lowering import Batch, Lowered, Program
 from turnout.engine.vectorised.mlp import Dense
 from turnout.engine.vectorised.optimizers import Collected, FusedSGD, RowSettings, is_fused, restore
 from turnout.engine.vectorised.scratch import Scratch
@@ -28,7 +29,6 @@ from turnout.local.batches import Batches, draw_batches
 from turnout.models.layout import Layout
 
 GATHER_BYTES = 16 << 20  # samples of as many steps as fit are gathered in one go
-Run = Callable[[Sequence[Tensor], Batch, FusedSGD | Collected, LossAccumulator], None]  # a step's pass over a stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class BlockResult:
     losses: Floats
     offsets: GradientOffsets | None  # where the next rows are wanted
     kept: dict[str, list[Tensor]]  # solver state that clients keep, by entry: per slot, (rows, size)
+    buffers: Tensor | None  # the module's buffers after the last step, (rows, size)
     ends: Tensor | None = None  # values after the last step, of the parameters for which they are wanted
 
     def finite_indicators(self) -> list[Tensor]:
@@ -108,16 +109,16 @@ def train_block(
             kept_rows = jobs.rows_of([request.kept[name] for request in jobs.requests])
             restore(local, sink.state, name, _split(layout, kept_rows))
     loss_sums, now = LossAccumulator(rows, params[0].device), params
-    run: Run = program.run
-    batches = _batches(jobs, scratch)
-    if deferred is not None:
-        run, batches = deferred.run, iter(deferred.batches)
-    for step, batch in enumerate(batches):
+    step = Step(buffers=_buffers(program, layout, jobs), first=None if deferred is None else deferred.first)
+    if program.is_random:
+        step.keys = jobs.mask_keys()
+    for number, batch in enumerate(_batches(jobs, scratch) if deferred is None else deferred.batches):
         watch.check()
         if len(batch.y) != len(now[0]):
             now = [p[: len(batch.y)] for p in params]
-        sink.enter(now, step)
-        run(now, batch, sink, loss_sums)
+        sink.enter(now, number)
+        step.number = number
+        program.run(now, batch, sink, loss_sums, step)
         sink.leave()
     ends = [params[at].flatten(1) for at in sorted(layout.places(first.wants_ends))]
     after = torch.cat(ends, dim=1) if ends else None  # before the changes are written over the parameters
@@ -143,7 +144,9 @@ def train_block(
         if not _wants_rows(jobs):
             deltas = [None] * len(deltas)  # a sum of next rows tells of them, too, if they are finite
     next_rows = None if scale is None else offsets
-    return BlockResult(jobs, deltas, extras, loss_sums.sums() / np.maximum(jobs.steps, 1), next_rows, kept, after)
+    losses = loss_sums.sums() / np.maximum(jobs.steps, 1)
+    buffers = torch.cat([each.reshape(rows, -1) for each in step.buffers], dim=1) if step.buffers else None
+    return BlockResult(jobs, deltas, extras, losses, next_rows, kept, buffers, after)
 
 
 def _stacks(layout: Layout, rows: int, given: Tensor | None, name: str, scratch: Scratch, like: Tensor) -> list[Tensor]:
@@ -165,21 +168,23 @@ class Deferred:
     slot: int  # of its weights
     first: FirstLayer
     batches: Sequence[Batch]
-    run: Run
 
 
-def lazy_slot(program: Dense, layout: Layout, jobs: Jobs) -> int | None:
+def lazy_slot(program: Lowered | Dense, layout: Layout, jobs: Jobs) -> int | None:
     """Return the slot of a first layer that is better not written at every step; None where there is none."""
     first = jobs.requests[0]
-    if not program.layers[0].transposed or not is_fused(first.local):
+    layer = program.first_layer
+    if layer is None or not layer.transposed or not is_fused(first.local):
         return None
     if first.starts is not None or first.frozen or first.private or first.wants_ends:
         return None
-    slot, longest = program.layers[0].weight, int(jobs.steps.max())
+    slot, longest = layer.weight, int(jobs.steps.max())
     inputs, outputs = layout.slots[slot].stored_shape
     visits = longest * int(jobs.widths().max())
     is_even = 4 * int(jobs.steps.sum()) >= 3 * longest * len(jobs)  # rows that end early keep their room to the end
-    return slot if visits and is_even and pays(inputs, outputs, visits) else None
+    if not visits or not is_even or not pays(inputs, outputs, visits):
+        return None
+    return slot if program.inputs(jobs.slabs[0].x[:1])[0].dim() == 2 else None  # one vector per sample
 
 
 def _deferred(
@@ -191,13 +196,20 @@ def _deferred(
     slot: int | None,
 ) -> Deferred | None:
     """Return how to train without writing this slot, the first layer's weights, at every step."""
-    if slot is None or not isinstance(program, Dense):
+    if slot is None or not isinstance(program, Dense | Lowered):
         return None
-    x, batches = _at_once(jobs, scratch)
+    x, batches = _at_once(program, jobs, scratch)
     mixed = mixes(jobs.settings, int(jobs.steps.max()), offsets is not None)
     offset = None if offsets is None else partial(offsets.pieces, slot)
     first = FirstLayer(x, bases[slot], offset, mixed, jobs.steps, scratch)
-    return Deferred(slot, first, batches, partial(program.run, first=first))
+    return Deferred(slot, first, batches)
+
+
+def _buffers(program: Program, layout: Layout, jobs: Jobs) -> list[Tensor]:
+    """Return the buffers each row starts from, (rows, …) each; all rows of a block start from the same."""
+    sent = jobs.requests[0].buffers
+    buffers = program.own_buffers if sent is None else sent
+    return [slot.view(buffers).expand(len(jobs), *slot.shape).clone() for slot in layout.buffers]
 
 
 def _starts(layout: Layout, jobs: Jobs) -> list[Tensor]:
@@ -221,17 +233,18 @@ def _models(layout: Layout, jobs: Jobs) -> list[Tensor]:
     return [stack[:, s.start : s.stop].index_select(0, which).view(-1, *s.stored_shape) for s in layout.slots]
 
 
-def _at_once(jobs: Jobs, scratch: Scratch) -> tuple[Tensor, list[Batch]]:
+def _at_once(program: Lowered | Dense, jobs: Jobs, scratch: Scratch) -> tuple[Tensor, list[Batch]]:
     """Return the inputs of all visits, (rows, visits, inputs), and the batches of each step."""
     drawn, where = _drawn(jobs)
     rows, num_steps, width = where.shape
     x, y = _fetch(jobs, where.reshape(-1), lambda: np.repeat(np.arange(rows), num_steps * width), scratch)
-    x, y = x.view(rows, num_steps, width, -1), y.view(rows, num_steps, width)
+    features = program.inputs(x)[0]
+    x, y = x.view(rows, num_steps, width, *x.shape[1:]), y.view(rows, num_steps, width)
     batches = []
     for step, active in enumerate((jobs.steps[:, None] > np.arange(num_steps)).sum(0)):
         weights = _weights(drawn, slice(0, active), step, jobs.requests[0].model)
         batches.append(Batch(x[:active, step], y[:active, step], weights))
-    return x.view(rows, num_steps * width, -1), batches
+    return features.reshape(rows, num_steps * width, -1), batches
 
 
 def _batches(jobs: Jobs, scratch: Scratch) -> Iterator[Batch]:
