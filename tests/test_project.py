@@ -47,6 +47,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "own_rules",
             "orders",
             "requests",
+            "requirement",
             "generators",
             "ids",
             "learned",

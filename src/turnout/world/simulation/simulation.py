@@ -30,7 +30,6 @@ from turnout.requests import (
     Fit,
     Offset,
     Present,
-    Probed,
     Recall,
     Recalled,
     Record,
@@ -38,10 +37,9 @@ from turnout.requests import (
     Settle,
     Settled,
     Steps,
-    TrainAlone,
     Trained,
 )
-from turnout.requirement import Requirement
+from turnout.requirement import LossesAlone, Requirement, TrainAlone
 from turnout.rows import Facts
 from turnout.streams import Streams
 from turnout.world.answering import Answers, serve
@@ -124,7 +122,7 @@ class Simulation:
         up = NOBODY if request.round == 0 else self.plan.fleet.availability.up(view)
         return Present(members=members, up=up, sim_seconds=self.seconds)
 
-    def train_alone(self, request: TrainAlone) -> Steps[Probed]:
+    def train_alone(self, request: TrainAlone) -> Steps[LossesAlone]:
         """Have clients train a model alone, whatever the fleet allows, and measure it."""
         return (yield from losses_alone(request, self.population.sizes))
 
