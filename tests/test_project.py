@@ -50,6 +50,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "own_rules",
             "orders",
             "requests",
+            "requirement",
             "generators",
             "ids",
             "learned",

@@ -13,8 +13,8 @@ from turnout.rows import Facts, Rows, Step
 from turnout.streams import Streams
 
 if TYPE_CHECKING:
-    from turnout.requests import Expect, Probe, Score, Steps, Train, TrainAlone
-    from turnout.requirement import Requirement
+    from turnout.requests import Expect, Probe, Score, Steps, Train
+    from turnout.requirement import Appeal, Requirement, TrainAlone
 
 Memory = dict[str, Any]  # what a rule remembers between rounds, all finite: tensors, arrays, row tables, plain numbers
 Batching = Literal["shuffled", "replaced", "full"]
@@ -51,15 +51,6 @@ class Population:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Appeal:
-    """What the round's model is worth to each client; entries by client id, 0 for clients that do not belong."""
-
-    losses: Floats  # F_k(x) on the client's training samples
-    required: Floats  # ρ_k, the loss below which a model serves the client
-    unserved_rounds: Ids  # consecutive rounds, up to this one, with F_k(x) >= ρ_k
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What a rule may look at in a round; read-only."""
 
@@ -75,7 +66,7 @@ class View:
     sim_seconds: float = 0.0  # simulated time at the start of the round
     table_budget: int = DEFAULT_BUDGET  # bytes of RAM one table of rows may take
     devices: Any = None  # a submodels.Devices, where clients train models of different widths
-    appeal: Appeal | None = None  # for an availability rule that needs it; None: no model was measured
+    appeal: "Appeal | None" = None  # for an availability rule that needs it; None: no model was measured
 
     @property
     def weights(self) -> Floats:
@@ -354,39 +345,30 @@ class Ask(Protocol):
 
     def learning_rates(self, clients: Ids) -> Floats:
         """Return η_l of each of these clients in this round; asks nobody."""
-        ...
 
     def expected(self, clients: Ids) -> "Expect":
         """Ask the world how far these clients would get with this round's work, and how long it would take them."""
-        ...
 
     def train(self, clients: Ids, uploads: bool = True) -> "Train":
         """Ask these clients to train from the round's model; without `uploads` not all of them send their rows."""
-        ...
 
     def train_alone(self, client: int) -> "Train":
         """Ask a client for the whole local work of a run's first round, at its rate, whatever the fleet allows."""
-        ...
 
     def train_on_server(self) -> "Train":
         """Ask for the same local procedure on the server's own samples; the answer has one row."""
-        ...
 
     def losses(self, clients: Ids, batch_size: int | None = None, model: Tensor | None = None) -> "Probe":
         """Ask clients for their loss at a model; None is the round's model."""
-        ...
 
     def gradients(self, clients: Ids) -> "Probe":
         """Ask clients for their full gradient at the round's model."""
-        ...
 
     def losses_alone(self, clients: Ids, requirement: "Requirement", start: Tensor) -> "TrainAlone":
         """Ask clients to train a model alone from `start`, and for its loss on the samples it was trained on."""
-        ...
 
     def score(self, models: Tensor, on: str = "server", client: int | None = None) -> "Score":
         """Ask for the loss of each of these models on the server's samples or on one client's hold-out."""
-        ...
 
 
 Aggregation = Linear | Rowwise

@@ -1,8 +1,7 @@
 """What the round asks of the world, what the world asks of an engine, and what comes back. Plain values: no I/O.
 
-    round → world     Census · Train = Dispatch + Collect · TrainAlone · Settle · Expect · Probe · Score · Evaluate
-                      Record
-    world → engine    Fit · Probe · Score · Evaluate
+    round → world   Census · Train: Dispatch, Collect · TrainAlone · Settle · Expect · Probe · Score · Evaluate · Record
+    world → engine  Fit · Probe · Score · Evaluate
 
 The world decides who is a member, who is up, how far each client gets and when it returns. The engine does arithmetic
 only: these clients, this start, exactly so many steps.
@@ -24,13 +23,13 @@ from turnout.metrics import EVALUATED
 from turnout.orders import Order
 from turnout.progress import Progress
 from turnout.protocols import Local
+from turnout.requirement import TrainAlone
 from turnout.row_table import RowSource, RowTable
 from turnout.rows import Facts
 from turnout.streams import Streams
 
 T = TypeVar("T")
 NOBODY: Ids = np.zeros(0, dtype=np.int64)
-ALONE = "alone"  # purpose of the random stream of batches with which clients train alone
 
 
 class Outcome(IntEnum):
@@ -281,7 +280,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """The answer to Probe and to TrainAlone, in the order of `clients`."""
+    """The answer to Probe, in the order of `clients`."""
 
     clients: Ids
     loss: Floats | None = None
@@ -289,23 +288,6 @@ class Probed:
     samples: int = 0  # samples looked at, for the cost ledger
     accuracy: Floats | None = None  # where blocks are asked for and the labels allow it
     unusable: Any = None  # bool per client: it gave no number, and the least that others gave stands for it
-    gradients: int = 0  # per-sample gradients of what clients trained alone
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainAlone:
-    """Ask clients to train a model alone, and for its loss on the samples it was trained on.
-
-    Batches are keyed by (seed, ALONE, 0, client), so that the loss does not depend on the round of the request.
-    """
-
-    round: int
-    streams: Streams
-    model: Tensor  # where each starts
-    clients: Ids  # ascending
-    steps: Ids  # how many each does, whatever the fleet would allow
-    local: Local
-    settings: Mapping[str, Floats]  # the solver's settings, one value per client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

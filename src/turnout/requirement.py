@@ -4,15 +4,19 @@
 samples on which it was trained. F_k(x) is measured on the same samples, so that the two can be compared.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from torch import Tensor
 
-from turnout.array_types import Floats
+from turnout.array_types import Bools, Floats, Ids
 from turnout.errors import Problem
-from turnout.protocols import Population
+from turnout.protocols import Local, Population
+from turnout.streams import Streams
+
+ALONE = "alone"  # purpose of the random stream of batches with which clients train alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,11 @@ class Requirement:
         """Whether clients train a model alone."""
         return self.loss is None
 
+    @property
+    def uses_local_solver(self) -> bool:
+        """Whether clients train alone with the run's own local solver."""
+        return self.loss is None and self.lr is None
+
     def given(self, num_clients: int) -> Floats:
         """Return ρ_k of every client, where it is given."""
         return np.array(np.broadcast_to(np.asarray(self.loss, dtype=np.float64), num_clients))
@@ -47,6 +56,41 @@ class Requirement:
             )
 
 
-def is_served(losses: Floats, required: Floats) -> np.ndarray:
+def is_served(losses: Floats, required: Floats) -> Bools:
     """Return whether the model serves each client: F_k(x) < ρ_k."""
     return np.asarray(losses < required)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appeal:
+    """What the round's model is worth to each client; entries by client id, 0 for clients that do not belong."""
+
+    losses: Floats  # F_k(x) on the client's training samples
+    required: Floats  # ρ_k, the loss below which a model serves the client
+    unserved_rounds: Ids  # consecutive rounds, up to this one, with F_k(x) >= ρ_k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainAlone:
+    """Ask clients to train a model alone, and for its loss on the samples it was trained on.
+
+    Batches are keyed by (seed, ALONE, 0, client), so that the loss does not depend on the round of the request.
+    """
+
+    round: int
+    streams: Streams
+    model: Tensor  # where each starts
+    clients: Ids  # ascending
+    steps: Ids  # how many each does, whatever the fleet would allow
+    local: Local
+    settings: Mapping[str, Floats]  # the solver's settings, one value per client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossesAlone:
+    """The answer to TrainAlone, in the order of `clients`."""
+
+    clients: Ids
+    loss: Floats  # of each client's own model
+    samples: int  # samples looked at, for the cost ledger
+    gradients: int  # per-sample gradients of the training

@@ -72,7 +72,8 @@ OBJECTIVES: dict[str, tuple[Any, Callable[[Any], float]]] = {
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_convergence_each_rule_reaches_the_minimiser_of_its_objective(name: str) -> None:
     rule, objective = OBJECTIVES[name]
-    x, lr, memory = 0.0, 0.1, {}
+    x, lr = 0.0, 0.1
+    memory: dict[str, Any] = {}
     for _ in range(1000):
         gradients = CURVATURES * (x - CENTRES)
         step = combined(rule, rows_of(lr * gradients[:, None], sizes=SIZES), memory, losses=losses_at(x))

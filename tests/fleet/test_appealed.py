@@ -21,8 +21,8 @@ from turnout.engine import Engine, Sequential, Vectorised
 from turnout.errors import ConfigError
 from turnout.fleet import Always, Appealed, Bernoulli, Deadline, Fleet, Never, Scheduled
 from turnout.local import SGD
-from turnout.protocols import Appeal as Measured
 from turnout.protocols import Population
+from turnout.requirement import Appeal as Measured
 from turnout.selection import Uniform
 
 LOCAL = SGD(lr=0.1, epochs=1, batch_size=4)

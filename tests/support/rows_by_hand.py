@@ -15,7 +15,7 @@ from turnout.data.federation import from_clients
 from turnout.engine import Task
 from turnout.protocols import Combined, Population, View
 from turnout.requests import Probed, Trained
-from turnout.requirement import Requirement
+from turnout.requirement import LossesAlone, Requirement
 from turnout.rows import Facts, Rows
 from turnout.streams import SERVER, Streams
 from turnout.traits import AggregationTraits, traits_of
@@ -91,7 +91,10 @@ def combined(
             return result
         if what in ("losses", "alone"):
             by_client = np.broadcast_to(np.asarray(losses if what == "losses" else alone, dtype=float), len(rows.delta))
-            answer = Probed(clients=clients, loss=by_client[clients])
+            loss = by_client[clients]
+            answer = Probed(clients=clients, loss=loss)
+            if what == "alone":
+                answer = LossesAlone(clients=clients, loss=loss, samples=0, gradients=0)
             continue
         assert what == "train on server"
         own = rows.delta.mean(0) if root is None else torch.as_tensor(root, dtype=rows.delta.dtype)

@@ -34,8 +34,8 @@ from turnout.aggregation.loss_weights import base_weights, cohort_losses, weight
 from turnout.array_types import Floats, Ids
 from turnout.errors import Problem
 from turnout.protocols import Ask, Combined, Memory, Population, View
-from turnout.requests import Probed, Steps
-from turnout.requirement import Requirement, is_served
+from turnout.requests import Steps
+from turnout.requirement import LossesAlone, Requirement, is_served
 from turnout.rows import Rows
 from turnout.settings import Count, NonNegative, Number, Positive, When, rule
 
@@ -109,7 +109,7 @@ class Appeal:
         start = memory.get("first_model", view.model)
         new = clients[~is_known[clients]]
         if len(new):
-            alone: Probed = yield ask.losses_alone(new, self.requires, start)
+            alone: LossesAlone = yield ask.losses_alone(new, self.requires, start)
             required, is_known = required.copy(), is_known.copy()
             required[new], is_known[new] = alone.loss, True
         return required[clients], {"required": required, "is_known": is_known, "first_model": start}

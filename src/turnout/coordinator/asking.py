@@ -15,8 +15,8 @@ from turnout.errors import ConfigError
 from turnout.generators import relay
 from turnout.local.batches import samples_used
 from turnout.protocols import View
-from turnout.requests import Expect, Probe, Probed, Reply, Score, Scored, Steps, Train, TrainAlone, Trained
-from turnout.requirement import Requirement
+from turnout.requests import Expect, Probe, Probed, Reply, Score, Scored, Steps, Train, Trained
+from turnout.requirement import LossesAlone, Requirement, TrainAlone
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Meter:
             self.down += len(request.clients)
             self.up += len(request.clients) if request.what == "gradient" else 0
             self.samples += answer.samples
-        elif isinstance(request, TrainAlone) and isinstance(answer, Probed):
+        elif isinstance(request, TrainAlone) and isinstance(answer, LossesAlone):
             self.down += len(request.clients)  # the model to start from
             self.samples += answer.samples
             self.gradients += answer.gradients

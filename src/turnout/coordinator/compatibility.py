@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from turnout.coordinator.plan import Plan, State
 from turnout.coordinator.predicates import PREDICATES, called
+from turnout.coordinator.requirements import REQUIREMENTS, trains_alone
 from turnout.coordinator.several_predicates import SEVERAL_MODELS
 from turnout.errors import ConfigError, Problem
 from turnout.protocols import Population
-from turnout.traits import AggregationTraits, AvailabilityTraits
 
 
 def problems(plan: Plan) -> Iterator[Problem]:
     """Yield what is wrong with a plan, whatever the data."""
-    for predicate in (*PREDICATES, *SEVERAL_MODELS):
+    for predicate in (*PREDICATES, *REQUIREMENTS, *SEVERAL_MODELS):
         if predicate.is_wrong(plan, plan.traits):
             yield Problem(predicate.message(plan), predicate.setting)
 
@@ -88,13 +88,9 @@ def check(plan: Plan, population: Population) -> None:
         raise ConfigError.of(found)
 
 
-def _is_alone(traits: AggregationTraits | AvailabilityTraits) -> bool:
-    return traits.requires is not None and traits.requires.is_alone
-
-
 def check_buffers(plan: Plan, has_buffers: bool) -> None:
     """Raise if a model has running statistics that a server that does not wait cannot average."""
-    if has_buffers and any(_is_alone(rule) for rule in (plan.traits.aggregation, plan.traits.availability)):
+    if has_buffers and trains_alone(plan):
         raise ConfigError(
             'requirement = "alone" cannot keep running statistics for the model that each client trains alone; this '
             "model has some. Use one without, with GroupNorm in place of BatchNorm for example, or set a number.",

@@ -14,8 +14,7 @@ from turnout.local import SGD
 from turnout.local.batches import steps_per_epoch
 from turnout.orders import Order, Weighing
 from turnout.protocols import Population, View
-from turnout.requests import TrainAlone
-from turnout.requirement import Requirement
+from turnout.requirement import Requirement, TrainAlone
 from turnout.rows import Facts
 from turnout.streams import SERVER
 

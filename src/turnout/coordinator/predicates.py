@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from turnout.coordinator.plan import Plan
 from turnout.coordinator.width_refusals import WIDTH_REFUSALS
-from turnout.requirement import Requirement
 from turnout.traits import Traits
 
 HORVITZ_THOMPSON = ("ht", "ht-fleet")  # weightings by inclusion probability
@@ -393,33 +392,4 @@ PRIVACY = (
         "attackers that see others' updates reveal them, each up to C. Leave attack out, or set another.",
     ),
 )
-
-
-def _trains_alone_divided(traits: Traits, requires: Requirement | None) -> bool:
-    is_own = requires is not None and requires.is_alone and requires.lr is None
-    return is_own and traits.local.correction != "none"
-
-
-REQUIREMENTS = tuple(
-    Predicate(
-        axis,
-        f"{section}.lr",
-        is_wrong,
-        'requirement = "alone" trains with {local}, whose correction = "{traits.local.correction}" sends updates that '
-        f"are divided by the preconditioner and do not lead to the client's own model. Set {section}.lr, with which "
-        'clients train alone by plain SGD, or local.correction = "none".',
-    )
-    for axis, section, is_wrong in (
-        (
-            "aggregation",
-            "aggregation",
-            lambda plan, traits: _trains_alone_divided(traits, traits.aggregation.requires),
-        ),
-        (
-            "availability",
-            "fleet.availability",
-            lambda plan, traits: _trains_alone_divided(traits, traits.availability.requires),
-        ),
-    )
-)
-PREDICATES = (*WEIGHTS, *LOCAL_WORK, *PERSONAL, *WIDTH, *ASYNCHRONY, *PRIVACY, *REQUIREMENTS)
+PREDICATES = (*WEIGHTS, *LOCAL_WORK, *PERSONAL, *WIDTH, *ASYNCHRONY, *PRIVACY)

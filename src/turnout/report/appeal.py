@@ -39,7 +39,11 @@ def _rows(arm: Arm) -> list[dict[str, object]]:
     rounds = rounds_of(arm)
     rounds = rounds[rounds["round"] > 0]
     known = [name for name in LABELS if name in rounds and rounds[name].notna().any()]
-    return [_figures(arm.name, int(seed), run, known) for seed, run in rounds.groupby("seed")] if known else []
+    if not known:
+        return []
+    return [
+        _figures(arm.name, seed, rounds[rounds["seed"] == seed], known) for seed in rounds["seed"].unique().tolist()
+    ]
 
 
 def _figures(arm: str, seed: int, run: pd.DataFrame, known: Sequence[str]) -> dict[str, object]:

@@ -21,7 +21,8 @@ from turnout.attacks.attack import Seen
 from turnout.coordinator.plan import Plan
 from turnout.generators import relay
 from turnout.protocols import Population
-from turnout.requests import ALONE, Fit, Record, Reply, Steps, Trained
+from turnout.requests import Fit, Record, Reply, Steps, Trained
+from turnout.requirement import ALONE
 from turnout.streams import Streams
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from turnout.coordinator.orders import train_alone
 from turnout.coordinator.trust import Findings, fitting
 from turnout.costs import Costs
 from turnout.local.batches import samples_used
-from turnout.protocols import Appeal, Memory, View
-from turnout.requests import ALONE, Fit, Probe, Probed, Steps, TrainAlone, Trained
-from turnout.requirement import Requirement, is_served
+from turnout.protocols import Memory, View
+from turnout.requests import Fit, Probe, Probed, Steps, Trained
+from turnout.requirement import ALONE, Appeal, LossesAlone, Requirement, TrainAlone, is_served
 
 ROWS_BYTES = 256 << 20  # of models trained alone that are in memory at once
 SAVED: dict[str, Any] = {
@@ -28,7 +28,7 @@ SAVED: dict[str, Any] = {
 }  # by client
 
 
-def losses_alone(request: TrainAlone, sizes: Ids) -> Steps[Probed]:
+def losses_alone(request: TrainAlone, sizes: Ids) -> Steps[LossesAlone]:
     """Have clients train alone, and return the loss of each one's model on the samples it was trained on.
 
     A client whose training diverges has the model that it started from.
@@ -48,7 +48,7 @@ def losses_alone(request: TrainAlone, sizes: Ids) -> Steps[Probed]:
         first = fitting(probe, (yield probe), Findings())
         losses[diverged], samples = first.loss, samples + first.samples
     used = samples_used(sizes[clients], request.steps, local.batch_size, local.batches, local.cycle)
-    return Probed(clients=clients, loss=losses, samples=samples, gradients=int(used.sum()))
+    return LossesAlone(clients=clients, loss=losses, samples=samples, gradients=int(used.sum()))
 
 
 def _fit(request: TrainAlone, part: slice) -> Fit:
@@ -104,14 +104,16 @@ class Appeals:
         if not requirement.is_alone:
             required = requirement.given(len(sizes))
         elif len(new := members[~is_known[members]]):
-            alone: Probed = yield from losses_alone(train_alone(plan, view, new, requirement, start), sizes)
+            alone = yield from losses_alone(train_alone(plan, view, new, requirement, start), sizes)
             required, is_known = required.copy(), is_known.copy()
             required[new], is_known[new] = alone.loss, True
-            self._bill(plan, view, alone)
+            self._bill(
+                plan, view, len(new), Costs(probe_evaluations=alone.samples, gradient_evaluations=alone.gradients)
+            )
         probe = Probe(round=view.round, streams=view.streams, model=view.model, buffers=view.buffers,
                       clients=members, what="loss")  # fmt: skip
         probed: Probed = fitting(probe, (yield probe), Findings()) if len(members) else Probed(clients=members)
-        self._bill(plan, view, probed)
+        self._bill(plan, view, len(members), Costs(probe_evaluations=probed.samples))
         losses, served = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=bool)
         losses[members] = 0.0 if probed.loss is None else probed.loss
         served[members] = is_served(losses[members], required[members])
@@ -126,6 +128,5 @@ class Appeals:
         self.costs, self.share = Costs(), None
         return closed
 
-    def _bill(self, plan: Plan, view: View, probed: Probed) -> None:
-        down = len(probed.clients) * plan.sent_bytes(view.model)
-        self.costs += Costs(bytes_down=down, probe_evaluations=probed.samples, gradient_evaluations=probed.gradients)
+    def _bill(self, plan: Plan, view: View, num_models: int, computed: Costs) -> None:
+        self.costs += Costs(bytes_down=num_models * plan.sent_bytes(view.model)) + computed

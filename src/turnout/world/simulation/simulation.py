@@ -32,7 +32,6 @@ from turnout.requests import (
     Fit,
     Offset,
     Present,
-    Probed,
     Recall,
     Recalled,
     Record,
@@ -40,10 +39,9 @@ from turnout.requests import (
     Settle,
     Settled,
     Steps,
-    TrainAlone,
     Trained,
 )
-from turnout.requirement import Requirement
+from turnout.requirement import LossesAlone, Requirement, TrainAlone
 from turnout.rows import Facts
 from turnout.streams import Streams
 from turnout.submodels import Devices, Parts
@@ -139,7 +137,7 @@ class Simulation:
             members=members, up=up, sim_seconds=self.seconds, seconds_per_step=seconds_per_step(self.plan, view)
         )
 
-    def train_alone(self, request: TrainAlone) -> Steps[Probed]:
+    def train_alone(self, request: TrainAlone) -> Steps[LossesAlone]:
         """Have clients train a model alone, whatever the fleet allows, and measure it."""
         return (yield from losses_alone(request, self.population.sizes))
 
