@@ -31,7 +31,7 @@ from turnout.data.federation import from_clients
 from turnout.engine import Task
 from turnout.local import SGD
 
-REPETITIONS, LONGEST = 7, 8.0  # rounds of each, and seconds of a family
+REPETITIONS, LONGEST = 5, 6.0  # rounds of each, and seconds of a family
 CLASSES = 10
 
 

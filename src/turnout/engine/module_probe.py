@@ -37,7 +37,8 @@ def draws_masks(task: Task) -> bool:
     """Whether the module calls dropout that is drawn by key; tried on one sample."""
     module, x = copy.deepcopy(task.module).train(), first_sample(task).x
     try:
-        with torch.no_grad(), torch.random.fork_rng(), KeyedDropout() as masks:
+        masks = KeyedDropout()
+        with torch.no_grad(), torch.random.fork_rng(), masks:
             module(x.expand(2, *x.shape[1:]))
             return masks.calls > 0
     except Exception:  # what the module cannot do is told where it is asked to
@@ -59,12 +60,12 @@ def mixes_samples(task: Task) -> bool:
     x = first_sample(task).x
     other = x + 1 if x.is_floating_point() else torch.zeros_like(x)
     try:
-        with torch.no_grad(), torch.random.fork_rng(), KeyedDropout() as masks:
-            outputs = []
+        masks, outputs = KeyedDropout(), []
+        with torch.no_grad(), torch.random.fork_rng(), masks:
             for each in (x, other):
                 masks.begin(np.zeros(1, dtype=np.uint64), 0)
                 outputs.append(module(torch.cat([x, each]))[0])
-            return not torch.allclose(*outputs, rtol=1e-3, atol=1e-6)
+            return not torch.allclose(outputs[0], outputs[1], rtol=1e-3, atol=1e-6)
     except Exception:  # what the module cannot do is told where it is asked to
         return True
 
@@ -206,8 +207,9 @@ def _gradient(task: Task, model: Tensor, samples: Sequence[Tensor], weights: Ten
     module = task.layout.load(copy.deepcopy(task.module).train(), model)
     count = int((weights[row] > 0).sum())
     x, y = (each[row, :count] for each in samples)
-    with KeyedDropout() as masks:
-        masks.begin(np.array([row], dtype=np.uint64), 0)
+    masks = KeyedDropout()
+    masks.begin(np.array([row], dtype=np.uint64), 0)
+    with masks:
         value = task.loss(module(x), y).mean()
     named = dict(module.named_parameters())
     params = [named[slot.name] for slot in task.layout.slots]

@@ -68,9 +68,15 @@ ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Activation]] = {
     nn.Softplus: _softplus,
 }
 FUNCTIONS: dict[Any, type[nn.Module]] = {  # the layer that does the same as a function or method
-    **dict.fromkeys((torch.relu, F.relu, "relu"), nn.ReLU),
-    **dict.fromkeys((torch.tanh, F.tanh, "tanh"), nn.Tanh),
-    **dict.fromkeys((torch.sigmoid, F.sigmoid, "sigmoid"), nn.Sigmoid),
+    torch.relu: nn.ReLU,
+    F.relu: nn.ReLU,
+    "relu": nn.ReLU,
+    torch.tanh: nn.Tanh,
+    F.tanh: nn.Tanh,
+    "tanh": nn.Tanh,
+    torch.sigmoid: nn.Sigmoid,
+    F.sigmoid: nn.Sigmoid,
+    "sigmoid": nn.Sigmoid,
     F.leaky_relu: nn.LeakyReLU,
     F.elu: nn.ELU,
     F.gelu: nn.GELU,

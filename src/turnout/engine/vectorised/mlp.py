@@ -37,7 +37,7 @@ class Dense:
     def __init__(self, program: Lowered) -> None:
         self.lowered, self.is_random, self.first_layer = program, program.is_random, program.first_layer
         self.own_buffers = program.own_buffers
-        self.ops = [each.op for each in program.instructions]
+        self.ops = [each.op for each in program.instructions if isinstance(each.op, LinearOp | DropoutOp)]
 
     def inputs(self, x: Tensor) -> list[Tensor]:
         """Return what the first layer takes of samples."""

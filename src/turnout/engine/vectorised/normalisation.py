@@ -60,10 +60,12 @@ class BatchNormOp:
             n = counts[:, :, 0, 0]
             run.step.buffers[self.mean][: run.rows].lerp_(mean[:, 0, :, 0], share)
             run.step.buffers[self.var][: run.rows].lerp_(var[:, 0, :, 0] * (n / (n - 1)), share)
-        for slot, apply in ((self.weight, torch.mul), (self.bias, torch.add)):
-            if slot is not None:
-                out = apply(out, run.leaf(slot)[:, None, :, None])
-        return out.reshape(h.shape)
+        if self.weight is not None:
+            out = out * run.leaf(self.weight)[:, None, :, None]
+        if self.bias is not None:
+            out = out + run.leaf(self.bias)[:, None, :, None]
+        result: Tensor = out.reshape(h.shape)
+        return result
 
     def _counts(self, run: Pass, stack: Tensor) -> tuple[Tensor | None, Tensor]:
         """Return the mask of samples that are not padding, and how many values each channel of a row has."""

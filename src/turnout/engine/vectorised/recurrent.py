@@ -19,7 +19,10 @@ aten = torch.ops.aten
 class Cell(Protocol):
     """One time step and its derivative; `gates` has the inputs' share and keeps what the derivative needs."""
 
-    gates: int  # blocks of columns
+    @property
+    def gates(self) -> int:
+        """How many blocks of columns the gates have."""
+        ...
 
     def forward(self, gates: Tensor, recurrent: Tensor, before: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the hidden state, the cell state and one more value for the derivative."""

@@ -5,6 +5,7 @@ trained parameters runs as it is written; layers with parameters come from the t
 """
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -272,13 +273,16 @@ class _AsCalled:
 
     def __call__(self, run: Pass | None, *values: Any) -> Any:
         """Return what it returns."""
-        args, kwargs = values, {}
-        if not self.is_simple:
-            given = dict(zip(self.nodes, values, strict=True))
-            args, kwargs = fx.node.map_arg((self.args, self.kwargs), lambda node: given[node])
+        args, kwargs = (values, {}) if self.is_simple else self._filled(values)
         if self.is_method:
             return getattr(args[0], self.target)(*args[1:], **kwargs)
         return self.target(*args, **kwargs)
+
+    def _filled(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return the arguments with values in place of nodes."""
+        given = dict(zip(self.nodes, values, strict=True))
+        filled: Any = fx.node.map_arg((self.args, self.kwargs), lambda node: given[node])
+        return filled[0], filled[1]
 
 
 class _AsWritten(_AsCalled):
@@ -310,6 +314,5 @@ class _Called(_AsCalled):
 
     def __call__(self, run: Pass | None, *values: Any) -> Any:
         """Return what it returns."""
-        given = dict(zip(self.nodes, values, strict=True))
-        args, kwargs = fx.node.map_arg((self.args, self.kwargs), lambda node: given[node])
+        args, kwargs = self._filled(values)
         return self.target(run, *args, **kwargs)
