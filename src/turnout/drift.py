@@ -25,7 +25,7 @@ class Drift:
     @property
     def num_steps(self) -> int:
         """Number of time steps in which models are trained."""
-        return self.sizes.shape[1] - 1
+        return int(self.sizes.shape[1]) - 1
 
     @property
     def most_rounds(self) -> int:

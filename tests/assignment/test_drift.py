@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.saved_states import again
-from tests.support.several_runs import models_of, network, several_run
+from tests.support.several_runs import model_of, models_of, network, several_run
 from turnout import losses
 from turnout.assignment import Concept, Drift, LowestLoss
 from turnout.assignment.drift import Found, distances
@@ -118,13 +118,13 @@ def test_staggered_changes_of_two_concepts_end_in_two_models_and_the_truth(
     rule = Drift(num_models=4, threshold=0.2, eager=rule.eager, compare=compare)
     state, records = several_run(task, rule, models=_alike(task, 4), rounds=20, local=LOCAL)
     oracle, truth = several_run(task, Concept(num_models=2), models=_alike(task, 2), rounds=20, local=LOCAL)
-    used = records[-1].assignment
+    used = model_of(records[-1])
 
     assert len(np.unique(used)) == 2
     assert (used[1:] == used[1]).all()  # clients 1 to 3 have changed, client 0 has not
     assert used[0] == 0
     assert used[1] != 0
-    assert truth[-1].assignment.tolist() == [0, 1, 1, 1]
+    assert model_of(truth[-1]).tolist() == [0, 1, 1, 1]
     assert records[-1].metrics["accuracy"] == pytest.approx(truth[-1].metrics["accuracy"], abs=0.05)
     assert len(models_of(oracle)) == 2
     assert state.assignment["blocks"].min() >= 0
@@ -151,7 +151,7 @@ def test_engine_both_agree(tmp_path: Path) -> None:
     )
 
     assert torch.allclose(models_of(one), models_of(two), rtol=0, atol=1e-4)
-    assert np.array_equal(first[-1].assignment, second[-1].assignment)
+    assert np.array_equal(model_of(first[-1]), model_of(second[-1]))
 
 
 def test_models_are_measured_on_the_next_time_step_and_trained_on_the_samples_so_far(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_oracle_trains_on_the_samples_of_its_concept_alone(tmp_path: Path) -
     _, records = several_run(task, Concept(num_models=2), rounds=8, local=LOCAL)
 
     assert records[5].costs.gradient_evaluations == 5 * (100 + 50)
-    assert records[5].assignment.tolist() == [0, 1]
+    assert model_of(records[5]).tolist() == [0, 1]
     _, plain = several_run(task, None, rounds=8, local=LOCAL)
     assert records[8].metrics["accuracy"] > plain[8].metrics["accuracy"]  # which is trained on both concepts
 

@@ -7,14 +7,25 @@ import pytest
 import torch
 
 from tests.support.saved_states import again
-from tests.support.several_runs import GROUPS, LOCAL, QUADRATICS, models_of, network, quadratics, several_run, starts
+from tests.support.several_runs import (
+    GROUPS,
+    LOCAL,
+    QUADRATICS,
+    model_of,
+    models_of,
+    network,
+    quadratics,
+    several_run,
+    starts,
+)
 from turnout.aggregation import MIFA, FedAvg, FedVARP, FLTrust, Krum, Median, NormClipping, SchemeB
+from turnout.array_types import Floats
 from turnout.assignment import Given, LowestLoss
 from turnout.assignment.assigned import Assigned
 from turnout.assignment.lowest_loss import lowest
 from turnout.assist import Safari
 from turnout.asynchrony import FedBuff
-from turnout.coordinator import Cadence, Plan, Trust
+from turnout.coordinator import Cadence, Plan, State, Trust
 from turnout.coordinator.compatibility import problems
 from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError
@@ -24,7 +35,8 @@ from turnout.fleet.membership import Random
 from turnout.local import SGD
 from turnout.local.effort import AdaComm
 from turnout.personal import Ditto
-from turnout.requests import Outcome
+from turnout.protocols import Choice, Moved, Population
+from turnout.requests import Outcome, Record
 from turnout.selection import DivFL, PowerOfChoice, Uniform
 from turnout.server import FedAdam, FedAvgM, FedExP
 
@@ -42,13 +54,14 @@ BESIDE: dict[str, dict[str, Any]] = {
     "a pull": {"local": SGD(lr=0.1, epochs=1, batch_size=4, prox_strength=0.3)},
     "norms": {"trust": Trust(max_norm=0.5), "aggregation": NormClipping(clip_norm=0.4)},
 }
-ENGINES = {"sequential": Sequential(), "vectorised": Vectorised(deterministic=True)}
+ENGINES: dict[str, Any] = {"sequential": Sequential(), "vectorised": Vectorised(deterministic=True)}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("beside", BESIDE)
 def test_identity_one_model_is_the_study_without_an_assignment(beside: str, engine: str) -> None:
-    task, more = network(), {**BESIDE[beside], "engine": ENGINES[engine]}
+    task = network()
+    more: dict[str, Any] = {**BESIDE[beside], "engine": ENGINES[engine]}
     plain, plain_records = several_run(task, None, **more)
     one, records = several_run(task, LowestLoss(num_models=1), **more)
 
@@ -72,7 +85,7 @@ def test_identity_relabelling_models_relabels_results(beside: str) -> None:
     assert torch.equal(models_of(one)[order], models_of(other))
     for before, after in zip(records[1:], relabelled[1:], strict=True):
         asked = before.asked
-        assert np.array_equal(np.array(order)[after.assignment[asked]], before.assignment[asked])
+        assert np.array_equal(np.array(order)[model_of(after)[asked]], model_of(before)[asked])
         assert after.metrics["own_loss"] == pytest.approx(before.metrics["own_loss"], rel=1e-12)
 
 
@@ -89,8 +102,6 @@ def test_identity_given_models_train_as_separate_studies(beside: str) -> None:
         group = 0
 
         def choose(self, pool: Any, view: Any, ask: Any) -> Any:
-            from turnout.protocols import Choice
-
             return Choice.of(np.array([client for client in pool if groups[client] == self.group], dtype=np.int64))
 
     for group in (0, 1):
@@ -106,7 +117,7 @@ def test_closed_form_quadratics_in_two_groups_are_told_apart_at_once() -> None:
     models = torch.tensor([[0.5, 0.0], [-0.5, 0.0]], dtype=torch.float64)
     state, records = several_run(task, LowestLoss(num_models=2), models=models, rounds=200, local=local)
 
-    assert all(np.array_equal(record.assignment, GROUPS) for record in records[1:])
+    assert all(np.array_equal(model_of(record), GROUPS) for record in records[1:])
     for group in (0, 1):
         weights = np.where(group == GROUPS, QUADRATICS.weights, 0.0)
         optimum = QUADRATICS.fedavg_fixed_point(weights / weights.sum(), 0.1, [3] * 4)
@@ -162,7 +173,7 @@ def test_equal_initial_models_are_noted_and_ties_go_to_the_first() -> None:
 
     assert any("models 0 and 1 start with the same weights" in event for event in records[0].events)
     assert torch.equal(models_of(state)[1], models[1])
-    assert (records[1].assignment == 0).all()
+    assert (model_of(records[1]) == 0).all()
 
 
 @pytest.mark.parametrize("server", [FedAdam(lr=0.05), FedExP()])
@@ -175,7 +186,7 @@ def test_contract_saved_half_way_and_restored_ends_the_same(server: Any) -> None
 
     assert torch.equal(models_of(final), models_of(whole))
     assert records[-1].metrics == whole_records[-1].metrics
-    assert np.array_equal(records[-1].assignment, whole_records[-1].assignment)
+    assert np.array_equal(model_of(records[-1]), model_of(whole_records[-1]))
 
 
 @pytest.mark.parametrize("beside", BESIDE)
@@ -185,16 +196,17 @@ def test_engine_both_agree(beside: str) -> None:
     two, second = several_run(task, LowestLoss(num_models=3), engine=Vectorised(deterministic=True), **BESIDE[beside])
 
     assert torch.allclose(models_of(one), models_of(two), rtol=0, atol=1e-12)
-    assert np.array_equal(first[-1].assignment, second[-1].assignment)
-    assert len(np.unique(np.concatenate([record.assignment[record.asked] for record in first[1:]]))) > 1
+    assert np.array_equal(model_of(first[-1]), model_of(second[-1]))
+    assert len(np.unique(np.concatenate([model_of(record)[record.asked] for record in first[1:]]))) > 1
 
 
 def test_costs_all_models_go_down_and_one_update_comes_up() -> None:
-    task, more = network(), {"selection": Uniform(cohort_size=4), "rounds": 1}
+    task, size = network(), network().layout.size * 8
+    more: dict[str, Any] = {"selection": Uniform(cohort_size=4), "rounds": 1}
     _, plain = several_run(task, None, **more)
     _, listed = several_run(task, Given(models=(0, 1, 0, 1, 0, 1)), **more)
     _, looked = several_run(task, LowestLoss(num_models=3), **more)
-    size, asked = task.layout.size * 8, looked[1].asked
+    asked = looked[1].asked
 
     assert plain[1].costs == listed[1].costs
     assert looked[1].costs.bytes_down == 3 * 4 * size
@@ -211,8 +223,8 @@ def test_every_job_has_one_outcome_and_bad_updates_are_left_out() -> None:
     assert 0 < (ended == Outcome.REJECTED).sum() < 6
     assert set(records[1].rejected) == set(records[1].asked[ended == Outcome.REJECTED].tolist())
     accepted = np.isin(records[1].asked, records[1].answered)
-    for model in np.unique(records[1].assignment[records[1].answered]):
-        here = accepted & (records[1].assignment == model)
+    for model in np.unique(model_of(records[1])[records[1].answered]):
+        here = accepted & (model_of(records[1]) == model)
         assert records[1].coefficients[here].sum() == pytest.approx(1.0)
 
 
@@ -221,8 +233,6 @@ def test_a_step_that_is_not_finite_is_dropped_for_its_own_model_alone() -> None:
 
     class Breaks:
         def advance(self, model: Any, step: Any, memory: Any) -> Any:
-            from turnout.protocols import Moved
-
             moved = model - step.direction
             return Moved(moved * (torch.inf if 3 in step.facts.clients else 1.0))
 
@@ -241,20 +251,23 @@ def test_metrics_are_those_of_each_clients_own_model() -> None:
         several_run(task, None, rounds=1, local=SGD(lr=1e-300, steps=1), models=None, state=_at(task, row))[1][-1]
         for row in models_of(state)
     ]
-    own = np.array([shared[group].client_loss[client] for client, group in enumerate(groups)])
+    own = np.array([_client_loss(shared[group])[client] for client, group in enumerate(groups)])
+    assert task.federation.holdout is not None
     sizes, weights = task.federation.holdout.sizes, task.federation.weights
     odd = np.array(groups) == 1
 
-    assert np.allclose(records[-1].client_loss, own, rtol=0, atol=1e-12)
+    assert np.allclose(_client_loss(records[-1]), own, rtol=0, atol=1e-12)
     assert records[-1].metrics["own_loss"] == pytest.approx((own * sizes).sum() / sizes.sum(), abs=1e-12)
     both = weights[~odd].sum() * shared[0].metrics["loss"] + weights[odd].sum() * shared[1].metrics["loss"]
     assert records[-1].metrics["loss"] == pytest.approx(both, abs=1e-12)
 
 
-def _at(task: Any, model: torch.Tensor) -> Any:
-    from turnout.coordinator import State
-    from turnout.protocols import Population
+def _client_loss(record: Record) -> Floats:
+    assert record.client_loss is not None
+    return record.client_loss
 
+
+def _at(task: Any, model: torch.Tensor) -> State:
     return State.start(model.clone(), Population.of(task.federation.sizes))
 
 

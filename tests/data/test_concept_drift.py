@@ -9,7 +9,7 @@ from turnout.data import ConceptDrift
 from turnout.data.change_points import PATTERNS, pattern_concepts, read_concepts
 from turnout.data.concept_drift import circle_labels, sea_labels, sine_labels
 from turnout.data.digest import federation_digest
-from turnout.data.federation import positions
+from turnout.data.federation import Held, positions
 from turnout.data.mnist_drift import swapped
 from turnout.drift import Drift
 from turnout.errors import ConfigError, DataError
@@ -52,20 +52,22 @@ def test_stages_have_the_samples_so_far_and_hold_out_the_next() -> None:
     federation = ConceptDrift(samples=5, rounds_per_step=2, time_steps=3).build(Streams(0))
     assert federation.drift is not None
     assert [federation.at(round).sizes[0] for round in range(7)] == [5, 5, 5, 10, 10, 15, 15]
-    x = federation.stages[0].train.x  # type: ignore[attr-defined]
+    assert isinstance(federation.train, Held)
     for round, step in ((0, 0), (1, 1), (2, 1), (3, 2), (6, 3)):
         stage = federation.at(round)
         assert stage.holdout is not None
         assert positions(stage.holdout.fetch(np.array([7]))).tolist() == list(range(140 + 5 * step, 145 + 5 * step))
-        assert stage.holdout.x is x
-    assert federation.at(6).test is not None
-    assert len(federation.at(6).test) == 50  # type: ignore[arg-type]
+        assert stage.holdout.x is federation.train.x
+    test = federation.at(6).test
+    assert test is not None
+    assert len(test) == 50
 
 
 def test_labels_follow_the_concepts() -> None:
     federation = ConceptDrift(samples=20).build(Streams(3))
     assert federation.drift is not None
-    x, y = (tensor.numpy().reshape(10, 11, 20, -1) for tensor in (federation.train.x, federation.train.y))  # type: ignore[attr-defined]
+    assert isinstance(federation.train, Held)
+    x, y = (tensor.numpy().reshape(10, 11, 20, -1) for tensor in (federation.train.x, federation.train.y))
     for (client, step), concept in np.ndenumerate(federation.drift.concepts):
         assert np.array_equal(y[client, step, :, 0], sine_labels(x[client, step].astype(np.float64), int(concept)))
 

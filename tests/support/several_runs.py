@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout import losses
+from turnout.array_types import Ids
 from turnout.coordinator import Plan, State
 from turnout.data import Quadratics
 from turnout.data.federation import from_clients
@@ -87,4 +88,7 @@ def models_of(state: State) -> Tensor:
     return state.models
 
 
-__all__ = ["GROUPS", "LOCAL", "QUADRATICS", "models_of", "network", "quadratics", "several_run", "starts"]
+def model_of(record: Record) -> Ids:
+    """Return the model that each client trained in a round, −1 for a client that was not asked."""
+    assert record.assignment is not None
+    return record.assignment

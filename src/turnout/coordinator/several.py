@@ -55,8 +55,8 @@ def several_models(
     people = with_blocks(view.population, choice.clients, assigned.blocks)
     view = replace(view, population=people)
     drawn = {"multiplicity": choice.multiplicity, "inclusion_prob": choice.inclusion_prob}
-    how = {"wants_norms": plan.server.wants_norms, "blocks": assigned.blocks}
-    whole = order_for(plan, view, choice.clients, drawn=drawn, **how)
+    norms, blocks = plan.server.wants_norms, assigned.blocks
+    whole = order_for(plan, view, choice.clients, drawn=drawn, wants_norms=norms, blocks=blocks)
     used = np.unique(assigned.model_of)
     orders = {int(m): whole.part(models[int(m)], assigned.model_of == m) for m in used} or {0: whole}
     yield Dispatch(order=replace(whole, by_model=tuple(orders.values())))

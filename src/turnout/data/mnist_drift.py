@@ -25,15 +25,13 @@ from turnout.errors import DataError
 from turnout.settings import Count, When, rule
 from turnout.streams import Streams
 
-SWAPS = ((), (1, 2), (3, 4), (5, 6))  # labels that each concept swaps
+SWAPS = ((0, 0), (1, 2), (3, 4), (5, 6))  # labels that each concept swaps
 
 
 def swapped(labels: Ids, concept: int) -> Ids:
     """Return labels with those that the concept swaps swapped."""
-    table = np.arange(10)
-    if SWAPS[concept]:
-        one, other = SWAPS[concept]
-        table[[one, other]] = other, one
+    table, (one, other) = np.arange(10), SWAPS[concept]
+    table[[one, other]] = other, one
     return np.asarray(table[labels])
 
 

@@ -17,7 +17,7 @@ def staged(name: str, samples: Samples, drift: Drift, num_classes: int) -> Feder
         return Held(samples.x, samples.y, offsets, torch.from_numpy(drift.rows(clients, blocks)))
 
     stages = []
-    for step in steps:
+    for step in steps.tolist():
         new = np.broadcast_to(steps == step, drift.sizes.shape)
         rows = torch.from_numpy(drift.rows(clients, new))
         stages.append(

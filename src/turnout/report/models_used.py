@@ -36,7 +36,9 @@ def models_markup(arms: Sequence[Arm]) -> str:
     """Return the maps of the first seed of each arm with several models; empty if there is none."""
     parts = []
     for arm in arms:
-        rounds, models = models_by_client(arm, arm.seeds[0]) if arm.seeds else (np.zeros(0), np.zeros((0, 0)))
+        if not arm.seeds:
+            continue
+        rounds, models = models_by_client(arm, arm.seeds[0])
         if models.size:
             counts = [len(np.unique(column[column >= 0])) for column in models.T]
             heading = f"<h3>{html.escape(arm.name)}</h3>"
