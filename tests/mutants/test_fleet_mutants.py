@@ -51,7 +51,7 @@ class IdlesInNoTime(Deadline):
 
     __slots__ = ()
 
-    def run(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Timing:
+    def run(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Timing:
         timing = Deadline.run(self, clients, steps, model_bytes, view)
         seconds = timing.round_seconds if len(clients) else 0.0
         return Timing(done=timing.done, late=timing.late, round_seconds=seconds)

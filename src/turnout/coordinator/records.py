@@ -126,10 +126,10 @@ def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected
     used = samples_used(sizes[clients], steps, plan.local.batch_size, plan.local.batches, plan.local.cycle)
     parts = collected.parts
     if parts is not None:  # a narrow model is fewer bytes and less work
-        number, sent = view.model.element_size(), np.union1d(facts.clients, np.array(list(collected.rejected), int))
+        number, senders = view.model.element_size(), np.union1d(facts.clients, np.array(list(collected.rejected), int))
         return collected.extra + Costs(
             bytes_down=int(parts.numbers(collected.asked).sum()) * number,
-            bytes_up=int(parts.numbers(sent).sum()) * number,
+            bytes_up=int(parts.numbers(senders).sum()) * number,
             gradient_evaluations=round(float(used @ parts.step_costs(clients))),
             sim_seconds=collected.round_seconds,
         )

@@ -213,7 +213,7 @@ def _replace(module: nn.Module, layer: Layer, outputs: Ids, inputs: Ids) -> None
     values, places = dict(old.named_parameters()), dict(new.named_parameters())
     with torch.no_grad():
         for key, axes in _axes(old, outputs, inputs).items():
-            kept = values[key]
+            kept: Tensor = values[key]
             for dim, keep in enumerate(axes):
                 kept = kept if keep is None else kept.index_select(dim, torch.from_numpy(keep).to(kept.device))
             places[key].copy_(kept)

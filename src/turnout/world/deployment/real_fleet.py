@@ -17,11 +17,11 @@ class WallClock:
         """Nothing is foreseen."""
         return 0.0
 
-    def run(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Timing:
+    def run(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Timing:
         """Return that all steps are done: how far a device gets is its own answer."""
         return Timing(done=steps, late=np.zeros(len(clients), dtype=bool), round_seconds=0.0)
 
-    def seconds(self, clients: Ids, steps: Ids, model_bytes: int, view: View) -> Floats:
+    def seconds(self, clients: Ids, steps: Ids, model_bytes: int | Ids, view: View) -> Floats:
         """Return zeros: nothing is foreseen."""
         return np.zeros(len(clients))
 
