@@ -25,6 +25,8 @@ ABOUT = About(
     what="With K̄ groups in turn a given loss takes no more rounds than with clients drawn from everyone.",
     primary=(("rounds-10 GD", "rounds-10 SGD", "rounds-10 shuffled SGD", "shrinks"),),
     most=20,
+    found="With ten groups in turn a given loss takes 3 % fewer rounds than with clients drawn from everyone, with "
+    "each of the three solvers; 20 seeds do not settle whether mini-batch noise eats part of the gain.",
     small="5 min",
     scales={"smoke": ("rounds=4", "seeds=2"), "small": (), "paper": ()},
     cells=dict(SOLVERS),
@@ -33,7 +35,7 @@ ABOUT = About(
         "digits, 60 clients of two labels each, six asked per round, five local steps at 0.05, groups drawn at random; "
         'with K̄ = 10 a whole group takes part. The loss to be reached is 90 % of the way that one group goes. "No '
         'more rounds" allows a tenth.',
-        "The gain is small, four rounds in a hundred with ten groups, and clear only there. Theory sets an order of "
+        "The gain is small, three rounds in a hundred with ten groups, and clear only there. Theory sets an order of "
         "1/T² against 1/T, but for small steps and many cycles; it says nothing about the first passes, which is what "
         "two hundred rounds are.",
     ),
