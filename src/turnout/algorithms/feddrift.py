@@ -27,13 +27,15 @@ from turnout.algorithms.algorithm import Sections, Work, algorithm, given
 from turnout.algorithms.example import Example
 from turnout.settings import Count, NonNegative, Positive
 
-SCENARIO = {
-    "data": {"use": "concept-drift", "time_steps": 3, "rounds_per_step": 10},
-    "model": {"use": "mlp", "hidden": [4]},
-    "selection": {"cohort_size": "none"},
-    "local": {"lr": 0.5},
-}
-EXAMPLE = Example("FedDrift", scenario=SCENARIO)
+EXAMPLE = Example(
+    "FedDrift",
+    scenario={
+        "data": {"use": "concept-drift", "time_steps": 3, "rounds_per_step": 10},
+        "model": {"use": "mlp", "hidden": [4]},
+        "selection": {"cohort_size": "none"},
+        "local": {"lr": 0.5},
+    },
+)
 
 
 @algorithm

@@ -24,10 +24,17 @@ from typing import Literal
 
 from turnout.algorithms.algorithm import Sections, Work, algorithm, given
 from turnout.algorithms.example import Example
-from turnout.algorithms.feddrift import SCENARIO
 from turnout.settings import Count, NonNegative, Positive
 
-EXAMPLE = Example("FedDrift-Eager", scenario=SCENARIO)
+EXAMPLE = Example(
+    "FedDrift-Eager",
+    scenario={
+        "data": {"use": "concept-drift", "time_steps": 3, "rounds_per_step": 10},
+        "model": {"use": "mlp", "hidden": [4]},
+        "selection": {"cohort_size": "none"},
+        "local": {"lr": 0.5},
+    },
+)
 
 
 @algorithm
