@@ -22,8 +22,10 @@ study = to.Study(
 )
 
 if __name__ == "__main__":
-    frame = study.run().loaded.personal
+    result = study.run()
+    print(result.table())  # of the shared models
+    frame = result.loaded.personal
     last = frame[(frame["round"] == study.rounds) & (frame["measure"] == "personal accuracy")]
     by_seed = last.groupby(["arm", "seed"])["value"].mean().unstack("seed")
-    print("Accuracy of clients' own models on their hold-outs, mean over clients")
+    print("\nAccuracy of clients' own models on their hold-outs, mean over clients")
     print((100 * by_seed).round(1).to_string())

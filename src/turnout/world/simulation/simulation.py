@@ -18,8 +18,7 @@ from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
 from turnout.metrics import means_of
 from turnout.orders import Order
-from turnout.progress import Progress
-from turnout.protocols import Local, Memory, Population, Timing, View
+from turnout.protocols import Local, Memory, Population, View
 from turnout.requests import (
     NOBODY,
     Census,
@@ -49,6 +48,7 @@ from turnout.world.answering import Answers, serve
 from turnout.world.simulation.adversaries import with_adversaries
 from turnout.world.simulation.appeal import Appeals, losses_alone
 from turnout.world.simulation.client_store import ClientStore
+from turnout.world.simulation.dispatched import Dispatched, progress_landed, progress_of
 from turnout.world.simulation.in_flight import InFlight
 from turnout.world.simulation.own_models import OwnModels
 from turnout.world.simulation.widths import evaluate_parts, loaded, seconds_per_step, train_parts
@@ -64,27 +64,6 @@ def simulate(plan: Plan, population: Population, state: State, streams: Streams)
         raise KeyError(kept.name)  # a state that was changed: going on would take every client's row for zeros
     steps = serve(world, ANSWERS, coordinate(plan, population, state, streams))
     return (yield from with_adversaries(plan, population, streams, steps))
-
-
-@dataclass(slots=True)
-class Dispatched:
-    """Work that was handed out, and what the fleet makes of it."""
-
-    order: Order
-    done: Ids  # steps that each client of the order gets done; 0 is a client that never returns
-    timing: Timing | None = None
-    progress: Progress | None = None  # of everyone asked, where the server waits
-    sequence: Ids | None = None
-    most_at_work: int = 0
-    is_counted: bool = False  # whether the time that the server waits was added to the round's
-
-    def of(self, order: Order) -> "Dispatched":
-        """Return the part of it that an order for one model is; the whole order is all of it."""
-        if order.clients is self.order.clients:
-            return replace(self, order=order)
-        here = is_among(self.order.clients, order.clients)
-        late = None if self.timing is None else replace(self.timing, late=self.timing.late[here])
-        return replace(self, order=order, done=self.done[here], timing=late)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,7 +148,7 @@ class Simulation:
             if clock is not None:
                 sent, its_view = self._load(order.parts, order, view)
                 work.timing = clock.run(order.clients, done, sent, its_view)
-            work.progress = _progress(order.clients, done, work.timing)
+            work.progress = progress_of(order.clients, done, work.timing)
         if work.timing is not None:
             work.done = np.where(work.timing.late, 0, np.minimum(work.timing.done, done))
 
@@ -313,7 +292,7 @@ class Simulation:
             sent=np.union1d(sent, lost),
             lost=lost,
             seconds=closed - self.seconds,
-            progress=_landed(landed),
+            progress=progress_landed(landed),
         )
 
     def settle(self, request: Settle) -> Steps[Settled]:
@@ -401,25 +380,3 @@ ANSWERS: Answers[Simulation] = {
     TrainAlone: Simulation.train_alone,
     Record: Simulation.close,
 }
-
-
-def _progress(clients: Ids, done: Ids, timing: Timing | None) -> Progress:
-    """Return how far clients got that would do so many steps if nobody stopped them."""
-    if timing is None:
-        steps, seconds = done, None
-    elif timing.progress is None:
-        steps, seconds = np.where(timing.late, 0, np.minimum(timing.done, done)), timing.seconds
-    else:
-        steps, seconds = timing.progress, timing.seconds
-    unknown = np.full(len(clients), np.nan)
-    return Progress(clients=clients, steps=steps, seconds=unknown if seconds is None else seconds, cut_off=steps < done)
-
-
-def _landed(flight: InFlight) -> Progress:
-    """Return the progress of clients whose work is back: nobody stopped them."""
-    return Progress(
-        clients=flight.clients,
-        steps=flight.steps,
-        seconds=flight.columns["seconds"],
-        cut_off=np.zeros(len(flight.clients), dtype=bool),
-    )
