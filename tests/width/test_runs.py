@@ -61,8 +61,8 @@ def test_golden_the_scaler_divides_hidden_outputs_in_training(engine: Any) -> No
     final, records = width_run(
         task, Nested(rates=(0.5,), scaler=True), rounds=1, local=local, fleet=fleet, engine=engine
     )
-    first, head = (task.module[at] for at in (1, 3))
-    whole = (first.weight[:4], first.bias[:4], head.weight[:, :4], head.bias)
+    at = dict(task.module.named_parameters())
+    whole = (at["1.weight"][:4], at["1.bias"][:4], at["3.weight"][:, :4], at["3.bias"])
     kept = [parameter.detach().clone().requires_grad_() for parameter in whole]
     slab = task.federation.train.fetch(np.array([2]))
     mine = slice(int(slab.starts[0]), int(slab.starts[0] + slab.sizes[0]))
