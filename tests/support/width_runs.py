@@ -94,7 +94,7 @@ def _forget(layer: nn.Module, inputs: Tensor, is_own: bool, chosen: Ids) -> None
         if isinstance(layer, nn.Linear | nn.Conv2d):
             layer.weight[:, inputs] = 0
         if isinstance(layer, nn.LSTM):
-            layer.weight_ih_l0[:, inputs] = 0
+            dict(layer.named_parameters())["weight_ih_l0"][:, inputs] = 0
             if is_own:
                 lost = torch.from_numpy(np.setdiff1d(np.arange(layer.hidden_size), chosen))
                 for name, weight in layer.named_parameters():

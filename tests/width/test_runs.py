@@ -15,12 +15,14 @@ from turnout.asynchrony import FedBuff
 from turnout.attacks import LabelFlip, SignFlip
 from turnout.coordinator import Trust
 from turnout.coordinator.saving import restored, saved
+from turnout.data import Digits
 from turnout.engine import Sequential
 from turnout.engine.vectorised.engine import Vectorised
 from turnout.errors import ConfigError, JournalError
 from turnout.filtering import Greedy
 from turnout.fleet import Bernoulli, Deadline, Fleet
 from turnout.local import SGD, Adam
+from turnout.models import MLP, Softmax
 from turnout.personal import Ditto
 from turnout.selection import Optimal, Uniform
 from turnout.server import FedAdam, FedExP
@@ -61,19 +63,18 @@ def test_golden_the_scaler_divides_hidden_outputs_in_training(engine: Any) -> No
     final, records = width_run(
         task, Nested(rates=(0.5,), scaler=True), rounds=1, local=local, fleet=fleet, engine=engine
     )
-    first, head = (task.module[at] for at in (1, 3))
-    whole = (first.weight[:4], first.bias[:4], head.weight[:, :4], head.bias)
+    at = dict(task.module.named_parameters())
+    whole = (at["1.weight"][:4], at["1.bias"][:4], at["3.weight"][:, :4], at["3.bias"])
     kept = [parameter.detach().clone().requires_grad_() for parameter in whole]
     slab = task.federation.train.fetch(np.array([2]))
     mine = slice(int(slab.starts[0]), int(slab.starts[0] + slab.sizes[0]))
     x, y = slab.x[mine], slab.y[mine]
     loss = torch.nn.functional.cross_entropy(torch.relu((x @ kept[0].T + kept[1]) / 0.5) @ kept[2].T + kept[3], y)
-    loss.backward()
+    gradients = torch.autograd.grad(loss, kept)
     moved = task.layout.views(final.model)
     after = (moved["1.weight"][:4], moved["1.bias"][:4], moved["3.weight"][:, :4], moved["3.bias"])
-    for before, now in zip(kept, after, strict=True):
-        assert before.grad is not None
-        torch.testing.assert_close(now, before.detach() - 0.1 * before.grad)
+    for before, gradient, now in zip(kept, gradients, after, strict=True):
+        torch.testing.assert_close(now, before.detach() - 0.1 * gradient)
     assert records[-1].losses == pytest.approx([float(loss.detach())])
 
 
@@ -238,12 +239,13 @@ def test_golden_narrow_parts_of_the_model_are_measured_by_themselves(rule: Any) 
 
 
 def test_error_an_audit_of_different_widths_says_why_there_is_none() -> None:
+    arms = (to.arm("whole"), to.arm("narrow", width=Nested(rates=(1.0, 0.5))))
     study = to.Study(
-        data={"use": "digits", "clients": 5},
-        model={"use": "mlp", "hidden": [8]},
-        local={"lr": 0.1, "steps": 2, "batch_size": 8},
+        data=Digits(clients=5),
+        model=MLP(hidden=(8,)),
+        local=SGD(lr=0.1, steps=2, batch_size=8),
         rounds=2,
-        arms=[to.arm("whole"), to.arm("narrow", width={"use": "nested", "rates": [1.0, 0.5]})],
+        arms=arms,
     )
     loaded = study.run(progress=False).loaded
     assert audit(loaded, "whole", 0).num_clients == 5
@@ -252,8 +254,8 @@ def test_error_an_audit_of_different_widths_says_why_there_is_none() -> None:
 
 
 def test_error_a_model_without_hidden_units_is_refused_before_the_first_round() -> None:
-    local, width = {"lr": 0.1, "steps": 2}, {"use": "nested", "rates": [0.5]}
-    study = to.Study(data={"use": "digits", "clients": 5}, model="softmax", local=local, rounds=1, width=width)
+    local, width = SGD(lr=0.1, steps=2), Nested(rates=(0.5,))
+    study = to.Study(data=Digits(clients=5), model=Softmax(), local=local, rounds=1, width=width)
     with pytest.raises(ConfigError, match="width needs a model that can be cut; Sequential cannot: it has no hidden"):
         study.run(progress=False)
 
