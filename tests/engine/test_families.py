@@ -41,7 +41,7 @@ class Part(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.linear(x)
-        kinds = {
+        kinds: dict[str, Callable[[], Tensor]] = {
             "layer": lambda: torch.relu(self.norm(h)),
             "batch": lambda: torch.relu(self.norm(h)),
             "group": lambda: self.group(h),
@@ -52,8 +52,7 @@ class Part(nn.Module):
             "by hand": lambda: (h @ self.matrix) * self.scale + F.linear(x, self.matrix),
             "reshape": lambda: h.view(h.size(0), 4, 4).transpose(1, 2).softmax(-1).flatten(1),
         }
-        out: Tensor = kinds[self.kind]()
-        return out
+        return kinds[self.kind]()
 
 
 PARTS = ("layer", "batch", "group", "dropout", "F.dropout", "residual", "concatenate", "by hand", "reshape")
