@@ -18,7 +18,7 @@ def _attention(layer: nn.MultiheadAttention, own: dict[str, int], stored: Stored
     outer = LinearOp(Linear(own["out_proj.weight"], own.get("out_proj.bias"), stored(own["out_proj.weight"])))
 
     def heads(h: Tensor) -> Tensor:
-        return h.unflatten(2, (layer.num_heads, -1)).transpose(1, 2)
+        return h.reshape(*h.shape[:2], layer.num_heads, -1).transpose(1, 2)
 
     def attention(
         run: Pass,

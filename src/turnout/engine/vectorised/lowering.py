@@ -83,7 +83,7 @@ class Lowered:
     def inputs(self, x: Tensor) -> list[Tensor]:
         """Return what the trained part needs of samples, (samples, …) each."""
         if self.shapes is not None:
-            parts = x.split([shape.numel() for shape in self.shapes], dim=1)
+            parts = torch.split(x, [shape.numel() for shape in self.shapes], dim=1)
             return [part.view(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True)]
         if not self.before:
             return [x]

@@ -6,6 +6,7 @@ trained on them.
 """
 
 import copy
+from collections.abc import MutableMapping
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ class StoredInputs:
 
     def __init__(self, lowered: Lowered, task: Task) -> None:
         self.lowered = lowered
-        self.tables = WeakTensorKeyDictionary()
+        self.tables: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
         given = lowered.inputs(first_sample(task).x)
         self.shapes = [each.shape[1:] for each in given]
         self.values = sum(shape.numel() for shape in self.shapes)
@@ -45,8 +46,8 @@ class StoredInputs:
 
     def _computed(self, x: Tensor) -> Tensor:
         size = max(1, CHUNK_VALUES // max(1, x[0].numel(), self.values))
-        parts = [torch.cat([each.flatten(1) for each in self.lowered.inputs(some)], dim=1) for some in x.split(size)]
-        return torch.cat(parts)
+        given = (self.lowered.inputs(some) for some in torch.split(x, size))
+        return torch.cat([torch.cat([each.flatten(1) for each in parts], dim=1) for parts in given])
 
 
 def stored_inputs(lowered: Lowered, task: Task) -> StoredInputs | None:

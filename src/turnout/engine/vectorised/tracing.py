@@ -162,7 +162,8 @@ class Compiler:
     def _layer(self, node: fx.Node, name: str) -> tuple[Op, str, bool]:
         layer = self.modules[name]
         if type(layer) in MODULES:
-            return self._dropout(layer.p, layer.training, MODULES[type(layer)], node), "sample", False  # type: ignore[arg-type]
+            rate: Any = layer.p
+            return self._dropout(rate, layer.training, MODULES[type(layer)], node), "sample", False
         parameters = dict(layer.named_parameters())
         own = {key: self.layout.numbers.get(f"{name}.{key}") for key in parameters}
         if isinstance(layer, BATCH_NORMS):
