@@ -27,7 +27,7 @@ def study(**changes: Any) -> to.Study:
             "holdout": 0.2,
             "partition": TWO_LABELS,
         },
-        "model": {"use": "softmax"},
+        "model": {"use": "softmax", "zero_init": False},  # else all models start at zero
         "local": {"use": "sgd", "lr": 0.1, "batch_size": 10, "epochs": 1},
         "assignment": {"use": "lowest-loss", "num_models": 3},
         "rounds": 4,

@@ -17,7 +17,8 @@ Choice per axis:
     aggregation  fedavg with weighting = "mean"
 
 Reduces to: FedAvg with weighting = "mean" when M = 1.
-When to use it: when clients fall into a few groups with different tasks. A round downloads M models instead of one.
+When to use it: when clients fall into a few groups with different tasks. A round downloads M models instead of one. The
+models must start differently: softmax regression needs zero_init = false.
 Reference: Ghosh, Chung, Yin, Ramchandran. NeurIPS 2020. arXiv:2006.04088.
 """
 
@@ -25,7 +26,9 @@ from turnout.algorithms.algorithm import Sections, Work, algorithm, given
 from turnout.algorithms.example import Example
 from turnout.settings import Count, Positive
 
-EXAMPLE = Example("IFCA", settings={"num_models": 2}, scenario={"data": {"holdout": 0.25}})
+EXAMPLE = Example(
+    "IFCA", settings={"num_models": 2}, scenario={"data": {"holdout": 0.25}, "model": {"zero_init": False}}
+)
 
 
 @algorithm

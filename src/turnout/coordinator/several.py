@@ -218,7 +218,8 @@ def equal_starts(plan: Plan, state: State) -> tuple[str, ...]:
     models = _models(state)
     twins = [(n, m) for m in range(1, len(models)) for n in range(m) if torch.equal(models[n], models[m])]
     return tuple(
-        f"models {n} and {m} start with the same weights: no client can tell them apart, and ties go to model {n}"
+        f"models {n} and {m} start with the same weights, so no client can tell them apart, and ties go to model {n}; "
+        "draw the weights of each, as the model rules do (softmax with zero_init = false)"
         for n, m in twins[:MOST_NAMED]
     )
 
