@@ -1,12 +1,18 @@
 """`turnout diagnose`: what will make a study hard, and which rules to try first, in words first."""
 
-import sys
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import typer
+from rich.console import Console
 
 from turnout import number_format
+from turnout.analysis.diagnosis.advice import RankedRule
 from turnout.analysis.diagnosis.diagnosis import Diagnosis
+from turnout.analysis.diagnosis.estimate import Estimate
+from turnout.analysis.diagnosis.rehearsal import BASELINE
 from turnout.analysis.diagnosis.terms import (
     DRIFT,
     MISMATCH,
@@ -20,6 +26,7 @@ from turnout.cli.json_output import json_text
 from turnout.cli.text_table import text_table
 from turnout.study import Study
 from turnout.study.diagnose import diagnose_study
+from turnout.study.rehearsal import Tell
 
 MEANINGS = {
     OPTIMISATION: "the run is too short for its step size to come to the optimum",
@@ -31,30 +38,76 @@ MEANINGS = {
 }
 BEST = 3  # rules that the words name
 SMALL_SHIFT = 0.005  # of the weight: a scheme whose mismatch is below it is said to converge to x*
+LINE_SECONDS = 2.0  # between two lines of progress
 
 
 def print_diagnosis(study: Study, arm: str | None, seed: int | None, *, as_json: bool = False) -> None:
-    """Print the diagnosis of one arm of a study."""
-    if not as_json:
-        typer.echo(f"{study.name}: a pilot of a few rounds, then losses and gradients of each client")
-        sys.stdout.flush()
-    found = diagnose_study(study, arm, seed)
+    """Print the diagnosis of one arm of a study; progress goes to standard error."""
+    name = arm or next(iter(study.versions()))
+    with _activity(f"{study.name}: diagnosing {name}") as tell:
+        found = diagnose_study(study, arm, seed, tell=tell)
     typer.echo(json_text(found.as_dict()) if as_json else printable("\n".join(lines(found))))
+
+
+@contextmanager
+def _activity(title: str) -> Iterator[Tell]:
+    """Show a title at once and then what is being done: in place at a terminal, else a line every two seconds."""
+    console, shown_at = Console(stderr=True), time.monotonic()
+    if console.is_terminal:
+        with console.status(printable(title)) as status:
+            yield lambda what: status.update(printable(f"{title}: {what}"))
+        return
+    console.print(printable(title), markup=False, highlight=False, soft_wrap=True)
+
+    def tell(what: str) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= LINE_SECONDS:
+            shown_at = time.monotonic()
+            console.print(printable(what), markup=False, highlight=False, soft_wrap=True)
+
+    yield tell
 
 
 def lines(found: Diagnosis) -> list[str]:
     """Return the diagnosis as text."""
-    said = [
-        f"The largest error term of {found.arm} is {found.dominant}: {MEANINGS[found.dominant]}.",
-        "Try, in this order:",
+    rules = found.advice.rules
+    said = [f"Try {rules[0].name} first: {_prediction(found, rules[0])}." if rules else "No rule could be rehearsed."]
+    said += [f"  {place}. {rule.name}: {rule.reason}" for place, rule in enumerate(rules[:BEST], start=1)]
+    said += [_trust(found)] if len(rules) > 1 else []
+    said.append(f"What holds {found.arm} back most, by theory, is {found.dominant}: {MEANINGS[found.dominant]}.")
+    said += [f"A setting to change: {text}." for text in found.advice.settings]
+    said += ["", text_table(*_rules(found))]
+    said += [f"{name} was not rehearsed: {reason}" for name, reason in found.advice.left_out.items()]
+    said += ["", text_table(*_terms(found)), "", text_table(*_measures(found)), "", *_flexible(found)]
+    return [*said, *_bill(found)]
+
+
+def _prediction(found: Diagnosis, rule: RankedRule) -> str:
+    """Return what is expected of a rule, beside FedAvg."""
+    here = f"its {found.error_name} is expected to be {_error_text(found, rule.predicted)} after all rounds"
+    plain = next((each for each in found.advice.rules if each.name == BASELINE), None)
+    if plain is None or plain is rule:
+        return here
+    return f"{here}, and {_error_text(found, plain.predicted)} with {BASELINE}"
+
+
+def _trust(found: Diagnosis) -> str:
+    """Return how far the first rule is ahead of the second, and whether that is more than chance."""
+    first, second = found.advice.rules[:2]
+    gap, error = second.predicted - first.predicted, math.hypot(first.rehearsed.error, second.rehearsed.error)
+    if math.isfinite(error) and gap > 2 * error:
+        return f"{first.name} is ahead of {second.name} by more than chance gives."
+    return f"{first.name} and {second.name} are too close to tell apart: run both, with several seeds."
+
+
+def _bill(found: Diagnosis) -> list[str]:
+    """Return what the diagnosis was made of, and what it cost."""
+    share = number_format.percent(found.rehearsed_rounds / max(found.study_rounds, 1), 0)
+    return [
+        f"{found.clients_measured} of {found.clients} clients measured; ± is the standard error.",
+        f"Cost: {found.pilot_rounds} rounds of pilot and {found.rehearsed_rounds} rounds of rehearsal, {share} of the "
+        f"{found.study_rounds} rounds that these rules take in this study.",
     ]
-    said += [f"  {place}. {rule.name}: {rule.reason}" for place, rule in enumerate(found.advice.rules[:BEST], start=1)]
-    said += [f"Settings: {text}." for text in found.advice.settings]
-    said += ["Bounds hold up to constants: read them as an order of magnitude, and the order of rules as a guess.", ""]
-    said += [text_table(*_terms(found)), "", text_table(*_rules(found)), "", text_table(*_measures(found)), ""]
-    said += _flexible(found)
-    measured = f"{found.clients_measured} of {found.clients} clients measured, {found.pilot_rounds} rounds of pilot"
-    return [*said, f"{measured}; ± is the standard error."]
 
 
 def _terms(found: Diagnosis) -> tuple[list[str], list[list[str]]]:
@@ -66,10 +119,31 @@ def _terms(found: Diagnosis) -> tuple[list[str], list[list[str]]]:
 
 def _rules(found: Diagnosis) -> tuple[list[str], list[list[str]]]:
     rows = [
-        [str(place), rule.name, number_format.number(rule.bound)]
+        [
+            str(place),
+            rule.name,
+            _error_text(found, rule.rehearsed.value),
+            _signed(found, rule.gain),
+            _error_text(found, rule.predicted),
+            number_format.number(rule.bound),
+        ]
         for place, rule in enumerate(found.advice.rules, start=1)
     ]
-    return ["rank", "rule", "what the bound leaves"], rows
+    measured = f"{found.error_name} in rehearsal"
+    return ["rank", "rule", measured, f"below {BASELINE}", "after all rounds", "what the bound leaves"], rows
+
+
+def _error_text(found: Diagnosis, value: float) -> str:
+    if not math.isfinite(value):
+        return "diverged"
+    return number_format.percent(value) if found.error_name == "error" else number_format.number(value)
+
+
+def _signed(found: Diagnosis, gain: Estimate) -> str:
+    if not math.isfinite(gain.value):
+        return ""
+    error = f" ± {_error_text(found, gain.error)}" if math.isfinite(gain.error) else ""
+    return f"{_error_text(found, gain.value)}{error}"
 
 
 def _measures(found: Diagnosis) -> tuple[list[str], list[list[str]]]:
