@@ -10,8 +10,8 @@ which are paired, is more than its standard error. The place of a rule is 1 + th
 The bars: the rule that the diagnosis ranks first has place 1 or 2 in three quarters of the scenarios, and in none is it
 beaten by all others. The strict place, by the mean alone, is in the table beside it.
 
-`--outcomes` keeps the accuracies in a file, so that the runs need not be repeated; `--run-only` fills it without the
-ranking, and prints no result. `--page` writes the table into a page of documentation, between its markers.
+`--outcomes` keeps accuracies and rankings in a file, so that a second call goes on where the first one stopped;
+`--run-only` leaves the ranking out. `--page` writes the table into a page of documentation, between its markers.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -91,39 +92,42 @@ def page_table(outcomes: list[Outcome]) -> str:
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """Return how often the first-ranked rule was good, beside two rules that are always the same."""
-    good, worst = sum(o.place <= BEST for o in outcomes), sum(o.place == len(CANDIDATES) for o in outcomes)
-    strict = sum(o.strict_place <= BEST for o in outcomes)
-    behind = np.mean([100 * (o.mean(o.best) - o.mean(o.first)) for o in outcomes])
+    """Return how often the first-ranked rule was good, beside the best rule that is always the same."""
     always = {rule: [replace(o, first=rule) for o in outcomes] for rule in CANDIDATES}
-    count = {rule: sum(o.place <= BEST for o in each) for rule, each in always.items()}
-    other = max(count, key=lambda rule: count[rule])
+    other = max(always, key=lambda rule: sum(o.place <= BEST for o in always[rule]))
+    strict = sum(o.strict_place <= BEST for o in outcomes)
+    plain = sum(o.place <= BEST for o in always["fedavg"])
     return (
-        f"The first-ranked rule is among the best two in {good} of {len(outcomes)} scenarios ({strict} by the mean "
-        f"alone), and the worst in {worst}; it is {behind:.1f} points behind the best rule on average. A rule that is "
-        f"always the same is among the best two in at most {count[other]} ({other}); FedAvg in {count['fedavg']}."
+        f"The first-ranked rule is {_record(outcomes)} ({strict} are among the best two by the mean alone). The best "
+        f"rule that is always the same, {other}, is {_record(always[other])}. FedAvg is among the best two in {plain}."
     )
+
+
+def _record(outcomes: list[Outcome]) -> str:
+    """Return how often a rule was among the best two and the worst, and how far it was behind the best."""
+    good, worst = sum(o.place <= BEST for o in outcomes), sum(o.strict_place == len(CANDIDATES) for o in outcomes)
+    behind = np.mean([100 * (o.mean(o.best) - o.mean(o.first)) for o in outcomes])
+    places = f"among the best two in {good} of {len(outcomes)} scenarios, the worst in {worst}"
+    return f"{places}, and {behind:.1f} points behind the best on average"
 
 
 def outcomes_of(development: bool, only: str, path: Path | None, run_only: bool) -> list[Outcome]:
     """Run the rules, and rank them, in the scenarios whose name has a text in it."""
-    known: dict[str, Accuracies] = json.loads(path.read_text("utf-8")) if path is not None and path.exists() else {}
+    known: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8")) if path is not None and path.exists() else {}
     found = []
     for name, study in scenarios(development=development):
         if only not in name:
             continue
-        if name not in known:
-            known[name] = accuracies_of(study)
-            if path is not None:
-                path.write_text(json.dumps(known), encoding="utf-8")
-        if run_only:
-            print(f"{name}: run", flush=True)
-            continue
-        first = rehearse(study, study.all_seeds[0], Vectorised(), _say_nothing).ranked(study.rounds)[0]
-        found.append(Outcome(scenario=name, first=first, accuracies=known[name]))
-        places = sorted(CANDIDATES, key=lambda rule: -found[-1].mean(rule))
-        print(f"{name}: first {first}, place {found[-1].place}", flush=True)
-        print("   ", ", ".join(f"{rule} {found[-1].mean(rule):.3f}" for rule in places), flush=True)
+        own = known.setdefault(name, {})
+        if "accuracies" not in own:
+            own["accuracies"] = accuracies_of(study)
+        if "ranked" not in own and not run_only:
+            own["ranked"] = rehearse(study, study.all_seeds[0], Vectorised(), _say_nothing).ranked(study.rounds)
+        if path is not None:
+            path.write_text(json.dumps(known), encoding="utf-8")
+        print(f"{name}: run", flush=True)
+        if not run_only:
+            found.append(Outcome(scenario=name, first=own["ranked"][0], accuracies=own["accuracies"]))
     return found
 
 
@@ -136,7 +140,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--development", action="store_true", help="the scenarios on which the advice was tuned")
     parser.add_argument("--only", default="", help="run the scenarios with this text in their name")
-    parser.add_argument("--outcomes", type=Path, help="read and keep the accuracies of the rules in this file")
+    parser.add_argument("--outcomes", type=Path, help="keep accuracies and rankings in this file")
     parser.add_argument("--run-only", action="store_true", help="run the rules without the ranking")
     parser.add_argument("--page", type=Path, help="write the table into this page")
     given = parser.parse_args()

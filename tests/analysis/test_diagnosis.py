@@ -391,6 +391,17 @@ def test_golden_terms_of_each_rule_by_hand() -> None:
         assert terms == pytest.approx(base | changed[rule]), rule
 
 
+def test_golden_rules_are_in_the_order_of_the_rehearsal_and_the_first_one_has_a_lead() -> None:
+    errors: dict[str, Floats] = {"fedavg": np.array([[3.0], [5.0]]), "mifa": np.array([[2.0], [1.0]])}
+    rehearsal = Rehearsal(rounds=(6,), error_name="loss", errors=errors, left_out={"scaffold": "it needs a server"})
+    found = rank_rules(ESTIMATES, rehearsal)
+    assert [rule.name for rule in found.rules] == ["mifa", "fedavg"]
+    assert found.lead is not None
+    assert (found.lead.value, found.lead.error) == (pytest.approx(2.5), pytest.approx(1.5))  # gaps of 1 and 4
+    assert found.left_out == {"scaffold": "it needs a server"}
+    assert found.rules[1].bound == pytest.approx(sum(rule_terms(ESTIMATES)["fedavg"].values()))
+
+
 def test_golden_the_setting_for_the_largest_term() -> None:
     rehearsal = Rehearsal(rounds=(1,), error_name="loss", errors={}, left_out={})
     calm = replace(CONSTANTS, participation_variance=0, mismatch=0, skew_bias=0, noise=0, dissimilarity=0)

@@ -71,7 +71,7 @@ def test_golden_a_diagnosis_prints_words_then_tables(turnout: Turnout) -> None:
     assert lines[1].startswith("  1. ")
     assert any(line.startswith("What holds FedAvg back most, by theory, is ") for line in lines)
     assert any(line.startswith("Cost: ") for line in lines)
-    assert any(line.startswith("Scheme C ") for line in lines)
+    assert any('aggregation = "scheme-c" would ' in line for line in lines)
     found = json.loads(turnout("diagnose", "small.toml", "--arm", "FedProx", "--json").out)
     assert len(found["rules"]) == 8
     assert found["dominant"] == max(found["terms"], key=found["terms"].get)

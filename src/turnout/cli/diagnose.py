@@ -93,11 +93,10 @@ def _prediction(found: Diagnosis, rule: RankedRule) -> str:
 
 def _trust(found: Diagnosis) -> str:
     """Return how far the first rule is ahead of the second, and whether that is more than chance."""
-    first, second = found.advice.rules[:2]
-    gap, error = second.predicted - first.predicted, math.hypot(first.rehearsed.error, second.rehearsed.error)
-    if math.isfinite(error) and gap > 2 * error:
-        return f"{first.name} is ahead of {second.name} by more than chance gives."
-    return f"{first.name} and {second.name} are too close to tell apart: run both, with several seeds."
+    (first, second), lead = found.advice.rules[:2], found.advice.lead
+    if lead is not None and lead.value > 2 * lead.error:
+        return f"{first.name} was ahead of {second.name} in the rehearsal by more than twice the standard error."
+    return f"The rehearsal does not tell {first.name} and {second.name} apart: run both, with several seeds."
 
 
 def _bill(found: Diagnosis) -> list[str]:
@@ -111,7 +110,7 @@ def _bill(found: Diagnosis) -> list[str]:
 
 
 def _terms(found: Diagnosis) -> tuple[list[str], list[list[str]]]:
-    total = sum(found.terms.values())
+    total = sum(found.terms.values()) or 1.0
     ordered = sorted(found.terms.items(), key=lambda entry: -entry[1])
     rows = [[name, number_format.number(value), number_format.percent(value / total, 0)] for name, value in ordered]
     return ["error term of the bound on ‖∇F‖²", "size", "share"], rows
@@ -122,15 +121,16 @@ def _rules(found: Diagnosis) -> tuple[list[str], list[list[str]]]:
         [
             str(place),
             rule.name,
+            str(rule.seeds),
             _error_text(found, rule.rehearsed.value),
-            _signed(found, rule.gain),
+            "" if rule.name == BASELINE else _signed(found, rule.gain),
             _error_text(found, rule.predicted),
             number_format.number(rule.bound),
         ]
         for place, rule in enumerate(found.advice.rules, start=1)
     ]
     measured = f"{found.error_name} in rehearsal"
-    return ["rank", "rule", measured, f"below {BASELINE}", "after all rounds", "what the bound leaves"], rows
+    return ["rank", "rule", "seeds", measured, f"below {BASELINE}", "after all rounds", "what the bound leaves"], rows
 
 
 def _error_text(found: Diagnosis, value: float) -> str:
@@ -169,12 +169,16 @@ def _flexible(found: Diagnosis) -> list[str]:
     """Return who converges under the schemes, and what an arrival or a departure does to the optimum."""
     said = []
     for scheme in found.schemes:
-        where = "converges to x*"
+        where = "would come to the optimum x*"
         if scheme.mismatch >= SMALL_SHIFT:
-            where = f"minimises another objective ({number_format.percent(scheme.mismatch)} of the weight is elsewhere)"
-        said.append(f"Scheme {scheme.name} {where}, with the participation of the pilot.")
+            share = number_format.percent(scheme.mismatch)
+            where = f"would put {share} of the weight at other clients than the samples are"
+        rule = f"scheme-{scheme.name.lower()}"
+        said.append(f'With the participation of the pilot, aggregation = "{rule}" {where}.')
     bounds = found.turnover
-    if bounds:
+    if bounds and bounds["shift"] == 0:
+        said.append("One model is best for every client (Γ = 0): arrivals and departures would not move the optimum.")
+    elif bounds:
         shift, median = number_format.number(bounds["shift"], 2), number_format.number(bounds["shift_median"], 2)
         said.append(
             f"If client {bounds['client']:.0f} left or came, the optimum would move by at most {shift} (the median "

@@ -55,7 +55,8 @@ class RankedRule:
 
     name: str  # as in `turnout ls algorithms`
     predicted: float  # error after all rounds
-    rehearsed: Estimate  # error after the rehearsal
+    seeds: int  # of its rehearsal
+    rehearsed: Estimate  # error after the rehearsal, mean over them
     gain: Estimate  # by how much it is lower than that of FedAvg
     bound: float
     terms: dict[str, float]
@@ -67,6 +68,7 @@ class Advice:
     """Rules in order, best first; rules that do not go with the arm; and settings to change."""
 
     rules: tuple[RankedRule, ...]
+    lead: Estimate | None  # by how much the error of the first is below that of the second; None: there is no second
     left_out: dict[str, str]
     settings: tuple[str, ...]
 
@@ -90,6 +92,7 @@ def rank_rules(at: Estimates, rehearsal: Rehearsal) -> Advice:
         RankedRule(
             name=name,
             predicted=rehearsal.predicted(name, rounds),
+            seeds=len(rehearsal.errors[name]),
             rehearsed=rehearsal.error(name),
             gain=rehearsal.gain(name),
             bound=sum(terms[name].values()),
@@ -98,8 +101,12 @@ def rank_rules(at: Estimates, rehearsal: Rehearsal) -> Advice:
         )
         for name in rehearsal.ranked(rounds)
     ]
-    settings = _settings(error_terms(at.constants), at.constants)
-    return Advice(rules=tuple(rules), left_out=dict(rehearsal.left_out), settings=settings)
+    return Advice(
+        rules=tuple(rules),
+        lead=rehearsal.gain(rules[0].name, over=rules[1].name) if len(rules) > 1 else None,
+        left_out=dict(rehearsal.left_out),
+        settings=_settings(error_terms(at.constants), at.constants),
+    )
 
 
 def rule_terms(at: Estimates) -> dict[str, dict[str, float]]:

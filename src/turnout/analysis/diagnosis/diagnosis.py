@@ -76,6 +76,7 @@ class Diagnosis:
             "terms": self.terms,
             "dominant": self.dominant,
             "rules": [asdict(rule) for rule in self.advice.rules],
+            "lead": None if self.advice.lead is None else asdict(self.advice.lead),
             "left_out": self.advice.left_out,
             "settings": list(self.advice.settings),
             "schemes": [asdict(scheme) for scheme in self.schemes],

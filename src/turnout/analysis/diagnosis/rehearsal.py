@@ -1,4 +1,4 @@
-"""What a rehearsal showed: the error on training samples after half the rounds of each rule, with the same draws.
+"""What a rehearsal showed: the error on training samples after part of the rounds, each rule with the same draws.
 
 The error is 1 − accuracy, or the loss where there are no class labels. With e(t) the mean over seeds of the error in
 the measured rounds up to t, R rounds of rehearsal and T rounds of the study, the error is taken to fall as a power of
@@ -18,7 +18,7 @@ import numpy as np
 from turnout.analysis.diagnosis.estimate import Estimate, mean_of
 from turnout.array_types import Floats
 
-SHARE = 0.5  # R / T
+SHARE = 0.6  # R / T
 POINTS = 12  # rounds of the rehearsal that are measured, or fewer
 WINDOW = 2  # measured rounds that are averaged
 FINALISTS = 3  # rules that are rehearsed with a second seed, and FedAvg
@@ -54,30 +54,36 @@ class Rehearsal:
 
     def error(self, rule: str) -> Estimate:
         """Return the error of a rule after R rounds, mean over seeds."""
-        return mean_of(self._at(rule, len(self.rounds)))
+        return mean_of(self._at(self.errors[rule], len(self.rounds)))
 
     def gain(self, rule: str, over: str = BASELINE) -> Estimate:
         """Return how much lower the error of a rule is than that of another, over the seeds that both have."""
-        one, other = self._at(rule, len(self.rounds)), self._at(over, len(self.rounds))
+        one, other = (self._at(self.errors[name], len(self.rounds)) for name in (rule, over))
         both = min(len(one), len(other))
         if not np.isfinite([*one, *other]).all():
             return Estimate(-math.inf if np.isfinite(other).all() else math.nan, math.nan)
         return mean_of(other[:both] - one[:both])
 
-    def predicted(self, rule: str, rounds: int) -> float:
-        """Return the error of a rule after so many rounds."""
+    def predicted(self, rule: str, rounds: int, seeds: int | None = None) -> float:
+        """Return the error of a rule after so many rounds, from all its seeds or the first few."""
         half = max(1, sum(round <= self.length / 2 for round in self.rounds))
-        then, now = (float(self._at(rule, count).mean()) for count in (half, len(self.rounds)))
+        own = self.errors[rule][:seeds]
+        then, now = (float(self._at(own, count).mean()) for count in (half, len(self.rounds)))
         if not 0 < now < then:
             return now
-        exponent = math.log(then / now) / math.log(self.length / self.rounds[half - 1])
-        return now * (rounds / self.length) ** (-SLOWING * exponent)
+        exponent = SLOWING * math.log(then / now) / math.log(self.length / self.rounds[half - 1])
+        return now * math.pow(self.length / rounds, exponent)
 
     def ranked(self, rounds: int) -> list[str]:
-        """Return the rules by their predicted error after so many rounds, lowest first."""
-        return sorted(self.errors, key=lambda rule: self.predicted(rule, rounds))
+        """Return the rules by their predicted error after so many rounds, lowest first.
 
-    def _at(self, rule: str, count: int) -> Floats:
+        The first seed, which all rules have, says which rules are the best three; all seeds give the order of these.
+        """
+        order = sorted(self.errors, key=lambda rule: self.predicted(rule, rounds, 1))
+        best = sorted(order[:FINALISTS], key=lambda rule: self.predicted(rule, rounds))
+        return [*best, *order[FINALISTS:]]
+
+    def _at(self, errors: Floats, count: int) -> Floats:
         """Return the error of each seed in the last of the first `count` measured rounds."""
-        found: Floats = self.errors[rule][:, max(0, count - WINDOW) : count].mean(1)
+        found: Floats = errors[:, max(0, count - WINDOW) : count].mean(1)
         return found
