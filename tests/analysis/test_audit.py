@@ -172,7 +172,7 @@ def test_identity_full_participation_equal_work_and_data_weights_have_no_mismatc
     assert found.total_variation == found.chi_square == 0
     assert [(cause.adds, cause.moves) for cause in found.causes] == [(0, 0)] * len(CAUSES)
     assert found.most_changed()[0].size == found.most_changed()[1].size == found.unseen.size == 0
-    assert sentences(summarise([found])) == ["study minimised exactly the objective that was asked for."]
+    assert sentences(summarise([found])) == ["study minimised exactly the mean loss over all samples."]
 
 
 def test_golden_a_journal_is_read_back(out: Journal) -> None:
@@ -219,11 +219,15 @@ def test_golden_the_words_name_the_heaviest_and_those_without_weight() -> None:
     found = Audit(arm="FedAvg", seed=0, weights=replace_errors(weights, 0.0), groups=(), client_names=None)
     said = sentences(summarise([found]))
     assert said[0] == (
-        "FedAvg minimised an objective in which 1 of 3 clients carry 50 % of the weight, where 25 % was asked for, and "
-        "1 carries none (25 % was asked for)."
+        "FedAvg did not minimise the mean loss over all samples: 1 of 3 clients carries 50 % of the weight and holds "
+        "25 % of the samples; 1 client carries none, with 25 % of the samples."
     )
-    assert said[1] == "25.0 % of the weight is at other clients than asked for; chance alone gives about 0.0 %."
-    assert said[2].startswith("Causes: selection 16.7 %, local work 8.3 %. The selection prefers some clients;")
+    assert said[1] == (
+        "25.0 % of the weight is at other clients than the samples are; in a run of this length, chance alone gives "
+        "about 0.0 %."
+    )
+    assert said[2] == "Causes: selection 16.7 %, local work 8.3 %."
+    assert said[3].startswith("What to do: the selection prefers some clients; ")
 
 
 def replace_errors(weights: Weights, value: float) -> Weights:

@@ -11,7 +11,7 @@ import turnout as to
 from tests.support.audited_runs import PROBLEM
 from tests.support.tasks import PointModel, quadratic_task
 from turnout import losses
-from turnout.analysis.diagnosis.advice import rank_rules
+from turnout.analysis.diagnosis.advice import Estimates, rank_rules, rule_terms
 from turnout.analysis.diagnosis.curvature import curvature
 from turnout.analysis.diagnosis.data_measures import (
     availability_shift,
@@ -25,12 +25,15 @@ from turnout.analysis.diagnosis.heterogeneity import (
     average_drift,
     dissimilarity,
     drift_after,
+    drift_curve,
+    extrapolation,
     gradient_noise,
     retention,
 )
 from turnout.analysis.diagnosis.optimum import client_gaps, minimise
-from turnout.analysis.diagnosis.participation import participation_variance
+from turnout.analysis.diagnosis.participation import bias_by_cause, participation_variance
 from turnout.analysis.diagnosis.prober import Prober
+from turnout.analysis.diagnosis.rehearsal import Rehearsal
 from turnout.analysis.diagnosis.terms import (
     DRIFT,
     MISMATCH,
@@ -265,22 +268,145 @@ def test_convergence_a_whole_diagnosis_of_quadratics(uneven: Any) -> None:
     assert values["bias by local work"] == pytest.approx(values["bias by all causes"], rel=1e-6)
 
 
-def test_property_fednova_and_scaffold_are_advised_against_unequal_work(uneven: Any) -> None:
+def test_golden_the_constants_of_a_whole_diagnosis(uneven: Any) -> None:
+    values = {measure.name: measure.estimate.value for measure in uneven.measures}
+    h, e, p = np.array(PROBLEM.curvatures), np.array(PROBLEM.targets), PROBLEM.weights
+    at, optimum = uneven.constants, PROBLEM.optimum()
+    assert (at.rounds, at.steps, at.cohort) == (40, 4, 6)
+    assert at.lr == pytest.approx(0.02)
+    assert at.step == pytest.approx(0.02 * p @ [4, 1, 2, 4, 3, 1])  # Σ p_i η τ_i of the steps that were done
+    assert at.start_gap == pytest.approx(0.5 * (p @ h) * optimum @ optimum, rel=1e-6)  # from x⁰ = 0
+    assert values["growth"] == pytest.approx(p @ h, rel=1e-6)
+    ratio = values["selection skew at optimum"] / values["selection skew, lowest"]
+    assert at.skew_bias == pytest.approx(ratio - 1)
+    drift = max(values["drift of the mean update"], values["average drift at optimum"])
+    fedavg = next(rule for rule in uneven.advice.rules if rule.name == "fedavg")
+    assert fedavg.terms[DRIFT] == pytest.approx(drift**2)
+    gaps = 0.5 * h * ((optimum - e / h[:, None]) ** 2).sum(1)
+    shifts = [optimum_shift(p @ h, p @ h, *pair) for pair in zip(p, gaps, strict=True)]
+    worst = int(np.argmax(shifts))
+    bound = max(float(np.linalg.norm(p @ e)), p @ h)  # W: ‖∇F(0)‖ or L
+    assert uneven.turnover == pytest.approx(
+        {
+            "client": worst,
+            "shift": shifts[worst],
+            "shift_median": np.median(shifts),
+            "reboot_radius": gaps[worst] / ((shifts[worst] + 1) * bound),
+            "departs_at": 20,
+            "rounds_to_exclude": np.ceil((20 * gaps[worst]) ** 0.5),
+        },
+        rel=1e-4,
+    )
+
+
+def test_golden_lost_updates_are_not_in_the_cohort() -> None:
+    fleet = to.Fleet(work=to.fleet.Fraction(fraction=(1.0, 0.0, 1.0, 1.0, 0.0, 1.0)))
+    pilot = pilot_of(study(fleet=fleet).run(progress=False).loaded, "study", 0)
+    assert (pilot.mean_cohort, pilot.mean_steps) == (4, 4)
+
+
+def test_golden_bias_of_unequal_weights_is_less_what_chance_gives() -> None:
+    plan = study(selection=to.selection.Uniform(cohort_size=2))
+    pilot = pilot_of(plan.run(progress=False).loaded, "study", 0)
+    sizes = [1, 2, 3, 1, 2, 3]
+    made = prober_of(quadratic_task(list(PROBLEM.curvatures or ()), [list(e) for e in PROBLEM.targets or ()], sizes))
+    rows = made.gradients(at(np.array([0.5, 0.5])))
+    found = bias_by_cause(pilot, made, rows)
+    gaps, errors = np.diff(pilot.weights.stages, axis=0), pilot.weights.standard_errors
+    noise = errors**2 @ (rows.numpy() ** 2).sum(1)
+    assert found["selection"].value == pytest.approx((((gaps[3]) @ rows.numpy()) ** 2).sum())
+    whole = ((gaps.sum(0) @ rows.numpy()) ** 2).sum()
+    assert found["all causes"].value == pytest.approx(max(whole - noise, 0))
+    assert found["all causes"].error == pytest.approx(noise)
+    assert noise > 0
+    cohorts = [facts.fresh / facts.fresh.sum() for facts in pilot.rounds]
+    steps = np.array(cohorts) @ rows.numpy()
+    assert participation_variance(pilot, made, rows).value == pytest.approx(steps.var(axis=0, ddof=1).sum())
+
+
+def test_golden_extrapolation_by_hand() -> None:
+    rows, shares = torch.tensor([[3.0, 0.0], [-1.0, 2.0]]), np.array([0.5, 0.5])
+    assert extrapolation(shares, rows) == pytest.approx((0.5 * 9 + 0.5 * 5) / (2 * 2))
+    assert extrapolation(shares, torch.ones(2, 2)) == 1  # equal updates: FedAvg
+    assert extrapolation(shares, torch.zeros(2, 2)) == 1
+
+
+def test_golden_drift_curve_has_a_tenth_of_the_rate(prober: Prober) -> None:
+    point = at(np.array([1.0, 2.0]))
+    found = drift_curve(prober, point, 6, 0.1)
+    assert set(found) == {(steps, rate) for steps in (1, 4, 6) for rate in (0.1, 0.1 / 10)}
+    assert found[6, 0.1].value == drift_after(prober, point, 6, 0.1).value
+    assert found[6, 0.01].value < 0.05 * found[6, 0.1].value
+
+
+def test_golden_clients_that_were_not_measured_give_an_error(prober: Prober) -> None:
+    half = replace(prober, num_clients=6)
+    lr, steps = 0.1, 5
+    rows = ((1 - (1 - lr * H) ** steps) / (lr * steps * H) - 1)[:, None] * (H[:, None] * OPTIMUM - E)
+    spread = P**2 @ ((rows - P @ rows) ** 2).sum(1)
+    assert average_drift(half, at(OPTIMUM), steps, lr).error == pytest.approx((0.5 * spread) ** 0.5)
+    assert average_drift(prober, at(OPTIMUM), steps, lr).error == 0
+
+
+def test_golden_a_flat_client_has_a_step_all_the_same() -> None:
+    flat = prober_of(quadratic_task([1.0, 1e-6, 1.0], E.tolist(), [2, 3, 5]))
+    found = curvature(flat, at(np.array([1.0, 2.0])))
+    assert found.by_client[1] == pytest.approx(found.largest.value / 10)
+
+
+def test_property_the_rules_that_correct_unequal_work_are_ranked_before_fedavg(uneven: Any) -> None:
     order = [rule.name for rule in uneven.advice.rules]
     assert order.index("fednova") < order.index("fedavg")
     assert order.index("scaffold") < order.index("fedavg")
+    terms = {rule.name: rule.terms for rule in uneven.advice.rules}
+    assert terms["fednova"][MISMATCH] < 0.01 * terms["fedavg"][MISMATCH]
 
 
-def test_property_a_rule_is_never_better_without_the_term_it_removes() -> None:
-    loaded = study().run(progress=False).loaded
-    pilot = pilot_of(loaded, "study", 0)
+ESTIMATES = Estimates(
+    constants=CONSTANTS,
+    clients=20,
+    drift=0.6,
+    retention=0.9,
+    bias={"local work": 0.1, "availability": 0.05, "selection": 0.02},
+    extrapolation=4.0,
+)
+
+
+def test_golden_terms_of_each_rule_by_hand() -> None:
+    base = error_terms(CONSTANTS) | {DRIFT: 0.36}
+    seen = 1 - 4 / 10  # N / K = 4 rounds of 10
+    stale = 1 - seen * 0.9**4
+    pull = 1 + 0.1 * 0.1 * 4
+    changed = {
+        "fedavg": {},
+        "fedprox": {DRIFT: 0.36 / pull**2, OPTIMISATION: base[OPTIMISATION] * pull},
+        "fednova": {MISMATCH: 0.15},
+        "scaffold": {PARTICIPATION: 0.24 * stale**2, DRIFT: 0.36 * stale**2, MISMATCH: 0.25 * stale},
+        "fedvarp": {PARTICIPATION: 0.24 * stale**2},
+        "mifa": {PARTICIPATION: 0.24 * stale**2, MISMATCH: 0.25 - (1 - stale) * 0.07 + 7 * 0.4**2},
+        "fedexp": {OPTIMISATION: base[OPTIMISATION] / 4, NOISE: base[NOISE] * 4, PARTICIPATION: 0.24 * 4},
+        "fedavgm": {OPTIMISATION: base[OPTIMISATION] / 3, NOISE: base[NOISE] * 3, PARTICIPATION: 0.24 * 3},
+    }
+    for rule, terms in rule_terms(ESTIMATES).items():
+        assert terms == pytest.approx(base | changed[rule]), rule
+
+
+def test_golden_rules_are_in_the_order_of_the_rehearsal_and_the_first_one_has_a_lead() -> None:
+    errors: dict[str, Floats] = {"fedavg": np.array([[3.0], [5.0]]), "mifa": np.array([[2.0], [1.0]])}
+    rehearsal = Rehearsal(rounds=(6,), error_name="loss", errors=errors, left_out={"scaffold": "it needs a server"})
+    found = rank_rules(ESTIMATES, rehearsal)
+    assert [rule.name for rule in found.rules] == ["mifa", "fedavg"]
+    assert found.lead is not None
+    assert (found.lead.value, found.lead.error) == (pytest.approx(2.5), pytest.approx(1.5))  # gaps of 1 and 4
+    assert found.left_out == {"scaffold": "it needs a server"}
+    assert found.rules[1].bound == pytest.approx(sum(rule_terms(ESTIMATES)["fedavg"].values()))
+
+
+def test_golden_the_setting_for_the_largest_term() -> None:
+    rehearsal = Rehearsal(rounds=(1,), error_name="loss", errors={}, left_out={})
     calm = replace(CONSTANTS, participation_variance=0, mismatch=0, skew_bias=0, noise=0, dissimilarity=0)
-    found = rank_rules(calm, pilot, drift=0.0, retention=1.0, bias={}, extrapolation=4.0)
-    assert found.rules[0].name == "fedexp"  # the optimisation term is all there is, and 4 > 0.3 / (1 − 0.9)
+    found = rank_rules(replace(ESTIMATES, constants=calm), rehearsal)
     assert found.settings[0].startswith("raise local.lr: up to 1/(L τ) = 0.12")
-    stormy = replace(calm, participation_variance=100.0)
-    best = rank_rules(stormy, pilot, drift=0.0, retention=1.0, bias={}, extrapolation=4.0)
-    assert {rule.name for rule in best.rules[:3]} == {"scaffold", "fedvarp", "mifa"}
 
 
 def test_error_an_unknown_arm_is_named() -> None:

@@ -64,7 +64,7 @@ def _text(audits: Sequence[Audit]) -> list[str]:
 
 
 def _overview(found: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
-    headings = ["arm", "mismatch", "by chance", "χ²", "clients that count", "asked for", "without weight"]
+    headings = ["arm", "mismatch", "by chance", "χ²", "clients that count", "by samples", "without weight"]
     rows = [
         [
             each.arm,
@@ -98,7 +98,7 @@ def _groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
         ]
         for each in groups
     ]
-    return ["group", "clients", "asked for", "weight", "ratio"], rows
+    return ["group", "clients", "samples", "weight", "ratio"], rows
 
 
 def _clients(found: Audit) -> tuple[list[str], list[list[str]]]:
@@ -116,7 +116,7 @@ def _clients(found: Audit) -> tuple[list[str], list[list[str]]]:
         for clients in over_and_under
         for client in clients
     ]
-    return ["client", "asked for", "weight", "points", "rounds up", "updates used"], rows
+    return ["client", "samples", "weight", "points", "rounds up", "updates used"], rows
 
 
 def _ratio(effective: float, asked: float) -> str:

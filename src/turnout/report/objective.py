@@ -38,7 +38,7 @@ def objectives(arms: Sequence[Arm]) -> tuple[Summary, ...]:
 def objective_table(found: Sequence[Summary]) -> Table:
     """Return one row per arm: the mismatch, what chance gives, and the causes that sum to it."""
     causes = [name for name in found[0].causes if any(each.causes[name] for each in found)]
-    headings = ["arm", "mismatch", "by chance", "χ²", "clients that count", "asked for", "without weight", *causes]
+    headings = ["arm", "mismatch", "by chance", "χ²", "clients that count", "by samples", "without weight", *causes]
     rows = [
         [
             each.arm,

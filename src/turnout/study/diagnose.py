@@ -17,16 +17,24 @@ from turnout.errors import ConfigError, did_you_mean
 from turnout.journal import Loaded
 from turnout.protocols import View
 from turnout.study.driver import Run
+from turnout.study.rehearsal import Tell, rehearse
 from turnout.study.run_factory import RunFactory, RunKey
 from turnout.study.study import Study
 
 PILOT_ROUNDS = 30
 
 
-def diagnose_study(study: Study, arm: str | None = None, seed: int | None = None) -> Diagnosis:
+def _say_nothing(what: str) -> None:
+    pass
+
+
+def diagnose_study(
+    study: Study, arm: str | None = None, seed: int | None = None, *, tell: Tell = _say_nothing
+) -> Diagnosis:
     """Return the diagnosis of one arm of a study, the first by default, with one seed.
 
-    The pilot trains for at most 30 rounds, and its model is thrown away.
+    The pilot trains for at most 30 rounds, and the rehearsal for a share of the rounds; their models are thrown away.
+    `tell` is called with the current activity.
     """
     versions = study.versions()
     if arm is not None and arm not in versions:
@@ -41,10 +49,16 @@ def diagnose_study(study: Study, arm: str | None = None, seed: int | None = None
         version, name="pilot", rounds=rounds, seeds=(number,), evaluate=Cadence(every=rounds), target=None, track=()
     )
     engine = Vectorised(deterministic=True)
-    result = short.run(engine=engine, progress=False)
+    result = short.run(
+        engine=engine,
+        progress=False,
+        on_progress=lambda _, __, record: tell(f"pilot: round {record.round} of {rounds}"),
+    )
     run = RunFactory(short, engine.device).run(0, RunKey("pilot", number))
     later = run.task.layout.flatten(result.module("pilot", number)).to(run.state.model)
     prober = Prober.of(run.task, engine, run.streams, run.population, run.state.buffers)
+    rehearsal = rehearse(replace(version, seeds=study.all_seeds), number, engine, tell)
+    tell("measuring losses and gradients of each client")
     return diagnose(
         Planned(
             arm=name,
@@ -53,7 +67,9 @@ def diagnose_study(study: Study, arm: str | None = None, seed: int | None = None
             start=run.state.model,
             later=later,
             pilot=pilot_of(result.loaded, "pilot", number),
+            rehearsal=rehearsal,
             rounds=version.rounds,
+            seeds=len(study.all_seeds),
             batch_size=None if run.plan.local.batches == "full" else run.plan.local.batch_size,
             shares_at=lambda model, losses: _selection_shares(run, prober, model, losses),
         )

@@ -17,12 +17,18 @@ NOTHING = 5e-4  # of the weight: a smaller mismatch is not spoken of
 WORTH_NAMING = 0.01  # of the weight: a smaller part of the mismatch is not named as a cause
 ADVICE = {
     "membership": "clients joined or left; turnover.on_departure says whether those who left stay in the objective",
-    "availability": 'clients that are away count less; aggregation weighting = "ht-fleet", MIFA or FedVARP corrects it',
-    "filtering": "the filter leaves clients out; that is its purpose, and filtering = everyone turns it off",
-    "selection": 'the selection prefers some clients; aggregation weighting = "ht" corrects it where π_i is known',
-    "lost updates": "updates are late, lost or rejected; a longer deadline or less local work keeps them",
-    "local work": "clients that do more local work count more; aggregate with FedNova",
-    "weighting": "the coefficients are not those of the data sizes; weighting says by which rule they are made",
+    "availability": (
+        'clients that are away count less; aggregation.weighting = "ht-fleet", or recipe = "mifa" or "fedvarp", '
+        "corrects it"
+    ),
+    "filtering": 'the filter leaves clients out; that is its purpose, and filtering.use = "everyone" turns it off',
+    "selection": (
+        'the selection prefers some clients; aggregation.weighting = "ht" corrects it where the selection rule knows '
+        "how likely each client is to be selected"
+    ),
+    "lost updates": "updates are late, lost or rejected; allow more time, or ask for less local work",
+    "local work": 'clients that do more local work count more; recipe = "fednova" corrects it',
+    "weighting": "updates are not weighed by data size; aggregation.weighting says how they are",
     "memory": "stored updates and control variates count again; clients without one carry no weight",
 }
 
@@ -89,34 +95,35 @@ def sentences(found: Summary) -> list[str]:
     over = "" if found.seeds == 1 else f" (mean over {found.seeds} seeds)"
     if found.total_variation < NOTHING:
         exactly = "exactly " if found.total_variation == 0 else ""
-        return [f"{found.arm} minimised {exactly}the objective that was asked for{over}."]
+        return [f"{found.arm} minimised {exactly}the mean loss over all samples{over}."]
+    carry, hold = ("carries", "holds") if found.heavy == 1 else ("carry", "hold")
     said = [
-        f"{found.arm} minimised an objective in which {found.heavy} of {found.clients} clients carry "
-        f"{number_format.percent(found.heavy_share, 0)} of the weight, where "
-        f"{number_format.percent(found.heavy_asked, 0)} was asked for, and {_unseen(found)}{over}."
+        f"{found.arm} did not minimise the mean loss over all samples: {found.heavy} of {found.clients} clients "
+        f"{carry} {number_format.percent(found.heavy_share, 0)} of the weight and {hold} "
+        f"{number_format.percent(found.heavy_asked, 0)} of the samples; {_unseen(found)}{over}."
     ]
     share, chance = (number_format.percent(value) for value in (found.total_variation, found.chance))
-    said.append(f"{share} of the weight is at other clients than asked for; chance alone gives about {chance}.")
+    said.append(
+        f"{share} of the weight is at other clients than the samples are; in a run of this length, chance alone gives "
+        f"about {chance}."
+    )
     causes = sorted(found.causes.items(), key=lambda entry: -entry[1])
     named = [(name, value) for name, value in causes if value >= WORTH_NAMING]
     if found.total_variation < CHANCE * found.chance:
-        said.append("That is mostly chance: more rounds or larger cohorts make it smaller.")
+        said.append("That is mostly chance. What to do: nothing, or more rounds or a larger selection.cohort_size.")
     elif named:
         listed = ", ".join(f"{name} {number_format.percent(value)}" for name, value in named)
-        said.append(f"Causes: {listed}. {_first_upper(ADVICE[named[0][0]])}.")
+        said.append(f"Causes: {listed}.")
+        said.append(f"What to do: {ADVICE[named[0][0]]}.")
     return said
 
 
 def _unseen(found: Summary) -> str:
     if found.unseen == 0:
-        return "every client carries some"
+        return "every client carries some weight"
     share = number_format.percent(found.unseen_share, 0)
-    clients = "1 carries" if found.unseen == 1 else f"{number_format.number(found.unseen)} carry"
-    return f"{clients} none ({share} was asked for)"
-
-
-def _first_upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    clients = "1 client carries" if found.unseen == 1 else f"{number_format.number(found.unseen)} clients carry"
+    return f"{clients} none, with {share} of the samples"
 
 
 def repair_sentences(arm: str, found: Repair) -> list[str]:
@@ -132,8 +139,8 @@ def repair_sentences(arm: str, found: Repair) -> list[str]:
     rest = "exactly" if found.remaining == 0 else f"up to {number_format.percent(found.remaining)}"
     factor = number_format.number(found.noise_factor)
     said.append(
-        f"The coefficients p_i / f_i would have met the objective of {arm} {rest}, and multiplied the noise of the "
-        f"mean step by {factor}."
+        f"With the coefficients p_i / f_i, {arm} would have minimised the mean loss over all samples {rest}, and the "
+        f"noise of its mean step would have been {factor} times what it was."
     )
     left = number_format.percent(found.remaining_by_selection)
     said.append(f"Selection alone, with the clients that were available, could have come within {left}.")

@@ -1,8 +1,9 @@
-"""Which rules address the terms that dominate: eight rules in the order of what the bound leaves with each.
+"""The advice: rules in the order that the rehearsal predicts, what the bound leaves with each, and a setting to change.
 
-The bound of a rule is that of FedAvg with some terms changed. s is the speed-up of the server step. Stored updates are
-N / K rounds old on average, and there for v = max(0, 1 − N / (K T)) of the run: of what they could remove, the share
-e = v c^{N/K} goes, where c is the measured share of the differences between clients that one round leaves as they were.
+The bound of a rule is that of FedAvg with some terms changed; it explains, and has no say in the order. s is the
+speed-up of the server step. Stored updates are N / K rounds old on average, and there for v = max(0, 1 − N / (K T)) of
+the run: of what they could remove, the share e = v c^{N/K} goes, where c is the measured share of the differences
+between clients that one round leaves as they were.
 
     FedAvg     all terms
     FedProx    client drift / (1 + μ_prox η τ)², optimisation · (1 + μ_prox η τ)
@@ -17,9 +18,11 @@ With a speed-up, the optimisation term is divided by s, and noise and participat
 is the measured drift of the mean update, squared: the bound η² L² τ (τ − 1) σ_g² is far above it on real tasks.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from turnout.analysis.diagnosis.participation import Pilot
+from turnout.analysis.diagnosis.estimate import Estimate
+from turnout.analysis.diagnosis.rehearsal import Rehearsal
 from turnout.analysis.diagnosis.terms import (
     DRIFT,
     MISMATCH,
@@ -34,13 +37,27 @@ from turnout.analysis.diagnosis.terms import (
 PROX_STRENGTH = 0.1  # μ of FedProx
 SERVER_LR, SERVER_MOMENTUM = 0.3, 0.9  # of FedAvgM
 MOST_SPEED_UP = 10.0  # a larger one is not believed
+REASONS = {
+    "fedavg": "the plain average, without any correction",
+    "fedprox": "a proximal term holds clients near the model",
+    "fednova": "clients that do more local work count no more than others",
+    "scaffold": "control variates remove client drift and the difference between cohorts",
+    "fedvarp": "stored updates stand in for clients that are not in the cohort",
+    "mifa": "the last update of every client counts, whoever is away",
+    "fedexp": "the server goes further where the updates of clients differ",
+    "fedavgm": "server momentum adds up what successive rounds agree on",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedRule:
-    """One rule, and what the bound leaves with it."""
+    """One rule: what its rehearsal came to, what is predicted from it, and what the bound leaves with the rule."""
 
     name: str  # as in `turnout ls algorithms`
+    predicted: float  # error after all rounds
+    seeds: int  # of its rehearsal
+    rehearsed: Estimate  # error after the rehearsal, mean over them
+    gain: Estimate  # by how much it is lower than that of FedAvg
     bound: float
     terms: dict[str, float]
     reason: str
@@ -48,72 +65,71 @@ class RankedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Rules in order, best first, and settings to change."""
+    """Rules in order, best first; rules that do not go with the arm; and settings to change."""
 
     rules: tuple[RankedRule, ...]
+    lead: Estimate | None  # by how much the error of the first is below that of the second; None: there is no second
+    left_out: dict[str, str]
     settings: tuple[str, ...]
 
 
-def rank_rules(
-    at: Constants, pilot: Pilot, *, drift: float, retention: float, bias: dict[str, float], extrapolation: float
-) -> Advice:
-    """Return the eight rules in order of their bounds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """What the bounds of the rules are evaluated at."""
 
-    Args:
-        at: the measured constants.
-        pilot: what the pilot showed.
-        drift: the drift of the mean update.
-        retention: the share c of the differences between clients that one round leaves as they were.
-        bias: squared bias of the gradient, by cause of the audit.
-        extrapolation: FedExP's server learning rate, as measured.
-    """
-    base = error_terms(at) | {DRIFT: drift**2}
-    rarity = pilot.num_clients / max(at.cohort, 1e-9)  # N / K
-    seen = max(0.0, 1 - rarity / at.rounds)  # v
-    fresh = seen * retention**rarity  # e
-    pull = 1 + PROX_STRENGTH * at.lr * at.steps
-    work, away = bias.get("local work", 0.0), bias.get("availability", 0.0) + bias.get("selection", 0.0)
-    left = base[MISMATCH]
-    candidates = {
-        "fedavg": ({}, "it has every term of the bound"),
-        "fedprox": (
-            {DRIFT: base[DRIFT] / pull**2, OPTIMISATION: base[OPTIMISATION] * pull},
-            "the proximal term holds clients near the model, and slows them",
-        ),
-        "fednova": ({MISMATCH: max(left - work, 0.0)}, "clients that do more local work count no more than others"),
-        "scaffold": (
-            {
-                DRIFT: base[DRIFT] * (1 - fresh) ** 2,
-                PARTICIPATION: base[PARTICIPATION] * (1 - fresh) ** 2,
-                MISMATCH: left * (1 - fresh),
-            },
-            "control variates remove what is particular to each client: drift, cohorts that differ, and the mismatch",
-        ),
-        "fedvarp": (
-            {PARTICIPATION: base[PARTICIPATION] * (1 - fresh) ** 2},
-            "stored updates stand in for clients that are not in the cohort",
-        ),
-        "mifa": (
-            {
-                PARTICIPATION: base[PARTICIPATION] * (1 - fresh) ** 2,
-                MISMATCH: max(left - fresh * away, 0.0) + at.dissimilarity * (1 - seen) ** 2,
-            },
-            "the last update of every client counts, whoever is away",
-        ),
-        "fedexp": (
-            _faster(base, extrapolation),
-            f"local updates differ enough for a server rate of {extrapolation:.2g}",
-        ),
-        "fedavgm": (
-            _faster(base, SERVER_LR / (1 - SERVER_MOMENTUM)),
-            "server momentum adds up what successive rounds agree on",
-        ),
-    }
+    constants: Constants
+    clients: int  # N
+    drift: float  # of the mean update
+    retention: float  # c: the share of the differences between clients that one round leaves as they were
+    bias: Mapping[str, float]  # squared bias of the gradient, by cause of the audit
+    extrapolation: float  # FedExP's server learning rate, as measured
+
+
+def rank_rules(at: Estimates, rehearsal: Rehearsal) -> Advice:
+    """Return the rules that were rehearsed, the one with the lowest predicted error first."""
+    terms, rounds = rule_terms(at), at.constants.rounds
     rules = [
-        RankedRule(name=name, bound=sum((base | changed).values()), terms=base | changed, reason=reason)
-        for name, (changed, reason) in candidates.items()
+        RankedRule(
+            name=name,
+            predicted=rehearsal.predicted(name, rounds),
+            seeds=len(rehearsal.errors[name]),
+            rehearsed=rehearsal.error(name),
+            gain=rehearsal.gain(name),
+            bound=sum(terms[name].values()),
+            terms=terms[name],
+            reason=REASONS[name],
+        )
+        for name in rehearsal.ranked(rounds)
     ]
-    return Advice(rules=tuple(sorted(rules, key=lambda rule: rule.bound)), settings=_settings(error_terms(at), at))
+    return Advice(
+        rules=tuple(rules),
+        lead=rehearsal.gain(rules[0].name, over=rules[1].name) if len(rules) > 1 else None,
+        left_out=dict(rehearsal.left_out),
+        settings=_settings(error_terms(at.constants), at.constants),
+    )
+
+
+def rule_terms(at: Estimates) -> dict[str, dict[str, float]]:
+    """Return the terms of the bound of each rule."""
+    base = error_terms(at.constants) | {DRIFT: at.drift**2}
+    rarity = at.clients / max(at.constants.cohort, 1e-9)  # N / K
+    seen = max(0.0, 1 - rarity / at.constants.rounds)  # v
+    stale = 1 - seen * at.retention**rarity  # 1 − e
+    pull = 1 + PROX_STRENGTH * at.constants.lr * at.constants.steps
+    work, away = at.bias.get("local work", 0.0), at.bias.get("availability", 0.0) + at.bias.get("selection", 0.0)
+    left, without_cohorts = base[MISMATCH], {PARTICIPATION: base[PARTICIPATION] * stale**2}
+    unheard = at.constants.dissimilarity * (1 - seen) ** 2
+    changes = {
+        "fedavg": {},
+        "fedprox": {DRIFT: base[DRIFT] / pull**2, OPTIMISATION: base[OPTIMISATION] * pull},
+        "fednova": {MISMATCH: max(left - work, 0.0)},
+        "scaffold": {**without_cohorts, DRIFT: base[DRIFT] * stale**2, MISMATCH: left * stale},
+        "fedvarp": without_cohorts,
+        "mifa": {**without_cohorts, MISMATCH: max(left - (1 - stale) * away, 0.0) + unheard},
+        "fedexp": _faster(base, at.extrapolation),
+        "fedavgm": _faster(base, SERVER_LR / (1 - SERVER_MOMENTUM)),
+    }
+    return {name: base | changed for name, changed in changes.items()}
 
 
 def _faster(base: dict[str, float], speed_up: float) -> dict[str, float]:

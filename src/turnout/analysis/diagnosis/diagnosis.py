@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from turnout.analysis.diagnosis.advice import Advice, rank_rules
+from turnout.analysis.diagnosis.advice import Advice, Estimates, rank_rules
 from turnout.analysis.diagnosis.curvature import curvature
 from turnout.analysis.diagnosis.data_measures import data_measures
 from turnout.analysis.diagnosis.estimate import Estimate, Measure, weighted_mean
@@ -19,14 +19,15 @@ from turnout.analysis.diagnosis.heterogeneity import (
     average_drift,
     dissimilarity,
     drift_curve,
+    extrapolation,
     gradient_noise,
     retention,
     square_norms,
-    weighted_row,
 )
 from turnout.analysis.diagnosis.optimum import Gaps, client_gaps, minimise
 from turnout.analysis.diagnosis.participation import Pilot, bias_by_cause, participation_variance
 from turnout.analysis.diagnosis.prober import Prober
+from turnout.analysis.diagnosis.rehearsal import Rehearsal
 from turnout.analysis.diagnosis.terms import Constants, error_terms
 from turnout.analysis.skew import skew
 from turnout.array_types import Floats
@@ -50,6 +51,9 @@ class Diagnosis:
     clients_measured: int
     clients: int
     pilot_rounds: int
+    error_name: str  # what the rehearsal measures: "error" is 1 − accuracy, or "loss"
+    rehearsed_rounds: int  # of all rules and seeds of the rehearsal together
+    study_rounds: int  # that the same rules would take with all rounds and seeds of the study
 
     @property
     def dominant(self) -> str:
@@ -63,12 +67,17 @@ class Diagnosis:
             "clients": self.clients,
             "clients_measured": self.clients_measured,
             "pilot_rounds": self.pilot_rounds,
+            "error_name": self.error_name,
+            "rehearsed_rounds": self.rehearsed_rounds,
+            "study_rounds": self.study_rounds,
             "measures": [
                 {"name": m.name, "symbol": m.symbol, "meaning": m.meaning, **asdict(m.estimate)} for m in self.measures
             ],
             "terms": self.terms,
             "dominant": self.dominant,
             "rules": [asdict(rule) for rule in self.advice.rules],
+            "lead": None if self.advice.lead is None else asdict(self.advice.lead),
+            "left_out": self.advice.left_out,
             "settings": list(self.advice.settings),
             "schemes": [asdict(scheme) for scheme in self.schemes],
             "turnover": self.turnover,
@@ -86,7 +95,9 @@ class Planned:
     start: Tensor  # x⁰
     later: Tensor  # the model after the pilot
     pilot: Pilot
+    rehearsal: Rehearsal
     rounds: int  # T
+    seeds: int  # of the study
     batch_size: int | None
     # (model, losses) → each client's expected share of the cohort there; None: as in the pilot
     shares_at: Callable[[Tensor, Floats], Floats | None]
@@ -118,12 +129,15 @@ def diagnose(planned: Planned) -> Diagnosis:
     constants = _constants(planned, found)
     growth = _growth(planned, found)
     advice = rank_rules(
-        constants,
-        pilot,
-        drift=max(found.average_drift.value, found.drift_later),
-        retention=found.kept ** (1 / pilot.weights.rounds),
-        bias={cause: value.value for cause, value in found.bias.items()},
-        extrapolation=_extrapolation(planned),
+        Estimates(
+            constants=constants,
+            clients=pilot.num_clients,
+            drift=max(found.average_drift.value, found.drift_later),
+            retention=found.kept ** (1 / pilot.weights.rounds),
+            bias={cause: value.value for cause, value in found.bias.items()},
+            extrapolation=_extrapolation(planned),
+        ),
+        planned.rehearsal,
     )
     return Diagnosis(
         arm=planned.arm,
@@ -140,6 +154,9 @@ def diagnose(planned: Planned) -> Diagnosis:
         clients_measured=len(prober.clients),
         clients=prober.num_clients,
         pilot_rounds=pilot.weights.rounds,
+        error_name=planned.rehearsal.error_name,
+        rehearsed_rounds=planned.rehearsal.spent_rounds,
+        study_rounds=planned.rounds * planned.seeds * len(planned.rehearsal.errors),
     )
 
 
@@ -260,16 +277,11 @@ def _skews(
 
 
 def _extrapolation(planned: Planned) -> float:
-    """Return FedExP's η_g for a typical cohort: max(1, Σ w_i ‖Δ_i‖² / (2 ‖Σ w_i Δ_i‖²)), mean over pilot cohorts."""
+    """Return FedExP's η_g at the pilot's model, mean over the pilot's cohorts."""
     prober, pilot = planned.prober, planned.pilot
     rows = prober.updates(planned.later, min(pilot.whole_steps, MOST_STEPS), pilot.mean_lr)
-    squares, found = square_norms(rows), []
-    for facts in pilot.rounds:
-        shares = (facts.used * facts.counted)[prober.clients] * prober.weights
-        if shares.sum() > 0:
-            shares = shares / shares.sum()
-            below = 2 * float(square_norms(weighted_row(shares, rows)[None])[0])
-            found.append(max(1.0, float(shares @ squares) / below) if below > 0 else 1.0)
+    cohorts = [(facts.used * facts.counted)[prober.clients] * prober.weights for facts in pilot.rounds]
+    found = [extrapolation(shares / shares.sum(), rows) for shares in cohorts if shares.sum() > 0]
     return float(np.mean(found)) if found else 1.0
 
 

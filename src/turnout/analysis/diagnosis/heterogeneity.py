@@ -97,3 +97,9 @@ def average_drift(prober: Prober, model: Tensor, steps: int, lr: float) -> Estim
     spread = float(prober.weights**2 @ square_norms(rows - mean))
     left_out = max(1 - len(prober.clients) / prober.num_clients, 0.0)
     return Estimate(float(torch.linalg.vector_norm(mean, dtype=torch.float64)), (left_out * spread) ** 0.5)
+
+
+def extrapolation(shares: Floats, rows: Tensor) -> float:
+    """Return FedExP's η_g = max(1, Σ w_i ‖Δ_i‖² / (2 ‖Σ w_i Δ_i‖²)) for the updates Δ_i of a cohort with shares w_i."""
+    below = 2 * float(square_norms(weighted_row(shares, rows)[None])[0])
+    return max(1.0, float(shares @ square_norms(rows)) / below) if below > 0 else 1.0

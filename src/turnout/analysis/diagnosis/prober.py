@@ -11,7 +11,7 @@ from turnout.engine import Engine, Task
 from turnout.errors import DataError
 from turnout.local import SGD
 from turnout.protocols import Population
-from turnout.requests import Fit, Trained
+from turnout.requests import Fit, Probe, Probed, Trained
 from turnout.row_table import RowTable
 from turnout.streams import Streams
 
@@ -61,7 +61,15 @@ class Prober:
 
     def losses(self, model: Tensor, starts: Tensor | None = None) -> Floats:
         """Return F_i(x) of each client; with `starts`, each at a model of its own."""
-        return self._fit(model, 1, 0.0, starts=starts).loss
+        if starts is not None:
+            return self._fit(model, 1, 0.0, starts=starts).loss
+        request = Probe(
+            round=1, streams=self.streams, model=model, buffers=self.buffers, clients=self.clients, what="loss"
+        )
+        (answer,) = self.engine.answer([(self.task, request)])
+        assert isinstance(answer, Probed)
+        assert answer.loss is not None
+        return answer.loss
 
     def objective(self, model: Tensor) -> tuple[float, Tensor]:
         """Return F(x) = Σ p_i F_i(x) and its gradient."""
