@@ -33,6 +33,7 @@ DIGITS: Sections = {
     "holdout": 0.2,
     "server_samples": 60,
 }
+DRIFTING: Sections = {"use": "concept-drift", "task": "sine", "rounds_per_step": 1, "samples": 20}
 CLOCK: Sections = {"use": "deadline", "seconds_per_step": {"median": 0.5, "sigma": 0.8}}
 BASE: Sections = {
     "name": "digest",
@@ -102,6 +103,10 @@ CASES: dict[str, Sections] = {
     "fedrolex": {"width": {"use": "rolling", "rates": [0.5, 0.25], "assign": "drawn"}},
     "federated-dropout": {"width": {"use": "random", "rates": [0.5]}, "local": SGD | {"momentum": 0.5}},
     "fjord": {"width": {"use": "ordered", "rates": [1.0, 0.5]}, "local": SGD | {"prox_strength": 0.1}},
+    "ifca": {"assignment": {"use": "lowest-loss", "num_models": 3}},
+    "given-models": {"assignment": {"use": "given", "models": [0, 1] * 6}},
+    "feddrift": {"data": DRIFTING, "assignment": {"use": "drift", "threshold": 0.05}},
+    "drift-oracle": {"data": DRIFTING, "assignment": {"use": "concept", "num_models": 2}},
     "constant-schedule": {"local": SGD | {"schedule": "constant"}},
     "exponential-schedule": {"local": SGD | {"schedule": {"use": "exponential", "decay": 0.9}}},
     "inverse-schedule": {"local": SGD | {"schedule": "inverse"}},
