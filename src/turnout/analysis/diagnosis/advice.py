@@ -119,7 +119,7 @@ def rule_terms(at: Estimates) -> dict[str, dict[str, float]]:
     work, away = at.bias.get("local work", 0.0), at.bias.get("availability", 0.0) + at.bias.get("selection", 0.0)
     left, without_cohorts = base[MISMATCH], {PARTICIPATION: base[PARTICIPATION] * stale**2}
     unheard = at.constants.dissimilarity * (1 - seen) ** 2
-    changes = {
+    changes: dict[str, dict[str, float]] = {
         "fedavg": {},
         "fedprox": {DRIFT: base[DRIFT] / pull**2, OPTIMISATION: base[OPTIMISATION] * pull},
         "fednova": {MISMATCH: max(left - work, 0.0)},
