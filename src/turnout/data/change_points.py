@@ -68,7 +68,7 @@ class ChangePoints(Protocol):
         ...
 
     @property
-    def change_points(self) -> Path | None:
+    def change_points(self) -> str | Path | None:
         """A file in place of the pattern."""
         ...
 
@@ -81,7 +81,7 @@ class ChangePoints(Protocol):
 def chosen_concepts(chosen: ChangePoints, name: str, num_concepts: int) -> Ids:
     """Return the concept of each client in each time step of training, and in the one after the last."""
     file, steps = chosen.change_points, chosen.time_steps
-    concepts = pattern_concepts(chosen.pattern) if file is None else read_concepts(file)
+    concepts = pattern_concepts(chosen.pattern) if file is None else read_concepts(Path(file))
     most = concepts.shape[1] - 1
     if steps is not None and steps > most:
         raise ConfigError(

@@ -65,7 +65,7 @@ class ConceptDrift:
     task: Literal["sine", "circle", "sea"] = "sine"  # the concepts: "sine" and "circle" have two, "sea" has four
     # which client has which concept when, for ten clients and ten time steps: "A" has two concepts, the others four
     pattern: Annotated[Literal["A", "B", "C", "D"], When(change_points=None)] = "A"
-    change_points: Path | None = None  # a file of change points in place of a pattern; none is the pattern
+    change_points: str | Path | None = None  # a file of change points in place of a pattern; none is the pattern
     # number of time steps to train in, 1 or more: the first ones of the pattern or file; none is all (usual)
     time_steps: Count | None = None
     rounds_per_step: Count = 10  # number of rounds R in a time step, 1 or more; 200 as in the paper

@@ -18,6 +18,7 @@ from turnout.report.appeal import appeal_table
 from turnout.report.client_tables import by_client, client_table, group_table
 from turnout.report.comparison_tables import comparison_table, tests_table
 from turnout.report.load_studies import Arm, Gathered, rounds_of
+from turnout.report.models_used import Used, models_used
 from turnout.report.objective import objective_table, objectives
 from turnout.report.participation import Participation
 from turnout.report.participation_encoding import maps
@@ -62,6 +63,7 @@ class Contents:
     first_runs: dict[str, Participation]  # by arm: who took part in its first seed
     objectives: tuple[Summary, ...]  # by arm: what it minimised; empty if there are too many clients to audit
     maps: dict[str, Any]
+    models_used: tuple[Used, ...]  # of arms with several models: which each client trained
 
     def table(self, name: str) -> Table | None:
         """Return a table by its name."""
@@ -102,6 +104,7 @@ def contents(gathered: Gathered) -> Contents:
         first_runs=runs.first,
         objectives=audited,
         maps=encoded_maps,
+        models_used=models_used(gathered.arms),
     )
 
 

@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,21 @@ from turnout.report.load_studies import Arm
 
 NOT_ASKED = "#eceef1"
 MOST_ROWS, MOST_COLUMNS = 300, 500  # of a map; of more clients or rounds, every n-th is shown
+
+
+class Used(NamedTuple):
+    """The models that the clients of a run trained."""
+
+    arm: str
+    seed: int
+    rounds: Ids
+    models: Ids  # clients by rounds; −1 if not asked
+
+
+def models_used(arms: Sequence[Arm]) -> tuple[Used, ...]:
+    """Return the models of the first seed of each arm with several."""
+    found = [Used(arm.name, arm.seeds[0], *models_by_client(arm, arm.seeds[0])) for arm in arms if arm.seeds]
+    return tuple(each for each in found if each.models.size)
 
 
 def models_by_client(arm: Arm, seed: int) -> tuple[Ids, Ids]:
@@ -32,18 +48,14 @@ def models_map(rounds: Ids, models: Ids) -> str:
     return svg.cell_figure(pixels, legend, ("rounds", "clients, in order of id", int(rounds[-1])))
 
 
-def models_markup(arms: Sequence[Arm]) -> str:
-    """Return the maps of the first seed of each arm with several models; empty if there is none."""
+def models_markup(used: Sequence[Used]) -> str:
+    """Return a map for each of these runs."""
     parts = []
-    for arm in arms:
-        if not arm.seeds:
-            continue
-        rounds, models = models_by_client(arm, arm.seeds[0])
-        if models.size:
-            counts = [len(np.unique(column[column >= 0])) for column in models.T]
-            heading = f"<h3>{html.escape(arm.name)}</h3>"
-            words = f"Seed {arm.seeds[0]}: {counts[-1]} models in use in the last round, at most {max(counts)} in any."
-            parts.append(f"{heading}<figure>{models_map(rounds, models)}</figure><p class=note>{words}</p>")
+    for arm, seed, rounds, models in used:
+        counts = [len(np.unique(column[column >= 0])) for column in models.T]
+        heading = f"<h3>{html.escape(arm)}</h3>"
+        words = f"Seed {seed}: {counts[-1]} models in use in the last round, at most {max(counts)} in any."
+        parts.append(f"{heading}<figure>{models_map(rounds, models)}</figure><p class=note>{words}</p>")
     return "".join(parts)
 
 

@@ -151,7 +151,7 @@ def _left_out(maps: dict[str, Any]) -> Iterator[str]:
 
 
 def _models(contents: Contents) -> str:
-    markup = models_markup(contents.gathered.arms)
+    markup = models_markup(contents.models_used)
     lead = (
         "Which of several models each client trained: one row per client, one column per round, one colour per model."
     )
