@@ -24,7 +24,7 @@ class LossAccumulator:
 
         `weights` are (rows, batch); None: the mean over the batch.
         """
-        if self.pending and (len(self.pending) == MOST_PENDING or len(self.pending[0][0]) != len(total)):
+        if self.pending and (len(self.pending) == MOST_PENDING or self.pending[0][0].shape[0] != total.shape[0]):
             self._work_out()
         self.pending.append((total, right, weights))
 

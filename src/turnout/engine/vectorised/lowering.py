@@ -168,10 +168,11 @@ def cross_entropy_errors(out: Tensor, y: Tensor, weights: Tensor | None, loss_su
     Written out, because with few classes torch's own softmax and cross-entropy take several times as long.
     """
     out -= out.amax(2, keepdim=True)
-    right = out.gather(2, y.unsqueeze(2))
+    labels = y.unsqueeze(2)
+    right = out.gather(2, labels)
     errors = out.exp_()
     total = errors.sum(2, keepdim=True)
     loss_sums.add_samples(total, right, weights)
     errors.div_(total)
-    errors.scatter_add_(2, y.unsqueeze(2), errors.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
+    errors.scatter_add_(2, labels, errors.new_full((1, 1, 1), -1.0).expand_as(labels))
     return errors.div_(y.shape[1]) if weights is None else errors.mul_(weights.unsqueeze(2))

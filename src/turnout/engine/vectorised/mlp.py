@@ -47,7 +47,7 @@ class Dense:
     def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
         """Give every row's gradients to the sink and its loss to the tally."""
         x, y, weights = batch
-        run = Pass(params, sink, x, len(y), weights, step)
+        run = Pass(params, sink, x, y.shape[0], weights, step)
         h = self.inputs(x.flatten(0, 1))[0]
         h = h.view(*y.shape, h.shape[-1])
         kept: list[tuple[Tensor, Tensor]] = []  # a layer's inputs and what its activation needs, or a mask

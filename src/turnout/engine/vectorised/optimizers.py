@@ -97,7 +97,7 @@ class FusedSGD:
             return
         self.params = params
         for dims in {p.dim() for p in params}:
-            now = self.settings.shaped(len(params[0]), dims)
+            now = self.settings.shaped(params[0].shape[0], dims)
             if "lr_decay" in now:
                 now["lr"] = now["lr"] * now["lr_decay"] ** step
             if self.velocity is not None:
