@@ -6,7 +6,6 @@ between the matrix products but what they need. Anything else is lowered or mapp
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from turnout.engine.vectorised.layers import DropoutOp, Linear, LinearOp, Pass, Sink, Step
@@ -43,9 +42,8 @@ class Dense:
         """Return what the first layer takes of samples."""
         return self.lowered.inputs(x)
 
-    @torch.no_grad()
     def run(self, params: Sequence[Tensor], batch: Batch, sink: Sink, loss_sums: LossAccumulator, step: Step) -> None:
-        """Give every row's gradients to the sink and its loss to the tally."""
+        """Give every row's gradients to the sink and its loss to the tally; nothing here asks for autograd."""
         x, y, weights = batch
         run = Pass(params, sink, x, y.shape[0], weights, step)
         h = self.inputs(x.flatten(0, 1))[0]
