@@ -95,6 +95,32 @@ def test_golden_each_cause_alone() -> None:
         assert found == pytest.approx({**dict.fromkeys(CAUSES, 0.0), cause: 0.25}), cause
 
 
+def test_golden_draws_count_as_often_as_they_were_made_and_used() -> None:
+    changes = {
+        "drawn": np.array([3.0, 1, 0]),
+        "used": np.array([2.0, 1, 0]),  # one draw of client 0 was lost
+        "work": np.array([1.0, 2, 0]),
+        "fresh": np.array([0.5, 0.5, 0]),
+        "total": np.array([0.5, 0.5, 0]),
+    }
+    found = weights_of([one_round(**changes)])
+    of_cause = dict(zip(CAUSES, found.stages[1:], strict=True))
+    assert np.allclose(of_cause["selection"], [3 / 4, 1 / 4, 0])
+    assert np.allclose(of_cause["lost updates"], [2 / 3, 1 / 3, 0])
+    assert np.allclose(of_cause["local work"], [1 / 2, 1 / 2, 0])
+    assert found.draws.tolist() == [2, 1, 0]
+    assert found.worked_draws.tolist() == [2, 2, 0]
+    assert found.square_worked_draws.tolist() == [4, 4, 0]
+
+
+def test_golden_a_client_out_of_the_objective_is_no_member() -> None:
+    two = np.array([True, False, True])
+    found = weights_of([one_round(counted=two, drawn=np.ones(3), used=np.ones(3), work=np.ones(3))])
+    assert np.allclose(found.asked, [1 / 3, 0, 2 / 3])
+    for stage in found.stages[1:-2]:  # until the run's own coefficients
+        assert np.allclose(stage, [1 / 3, 0, 2 / 3])
+
+
 def test_golden_work_and_weighting_cancel_under_fednova() -> None:
     everyone, work = np.ones(3), np.array([4.0, 1.0, 1.0])
     facts = {"drawn": everyone, "used": everyone, "work": work}
@@ -192,6 +218,19 @@ def test_golden_a_journal_is_read_back(out: Journal) -> None:
     since = audit(frames(out), "FedAvg", 0, since=2)
     assert since.weights.rounds == 1
     assert np.allclose(since.weights.effective, [0, 1.5 / 2, 0.5 / 2, 0, 0])
+
+
+def test_golden_a_journal_counts_draws_of_used_updates_and_the_rate_of_the_server(out: Journal) -> None:
+    run = out.begin(replace(info(), holdings=ClientFacts(sizes=np.ones(5, dtype=np.int64))))
+    out.write([(run, record(0, asked=()))])
+    changes: dict[str, Any] = {"work": np.array([3.0, 0.0]), "multiplicity": np.array([2, 4])}  # 3 does not answer
+    out.write([(run, record(1, asked=(1, 3), metrics={"loss": 1.0, "server_lr": 1.0}, **changes))])
+    stored = np.array([0.0, 0.0, 0.5, 0.0, 0.0])
+    faster = {"loss": 1.0, "server_lr": 2.0}
+    out.write([(run, record(2, asked=(1, 3), metrics=faster, reused=stored, **changes))])
+    found = audit(frames(out), "FedAvg", 0).weights
+    assert found.draws.tolist() == [0, 4, 0, 0, 0]
+    assert np.allclose(found.effective, [0, 4.5 / 5.5, 1 / 5.5, 0, 0])
 
 
 def test_golden_a_client_out_of_the_objective_with_weight_makes_chi_square_infinite() -> None:

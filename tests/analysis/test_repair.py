@@ -53,6 +53,16 @@ def test_golden_selection_fills_clients_that_are_rarely_available() -> None:
     assert np.allclose(found, [0.4, 0.3, 0.3])
 
 
+def test_golden_selection_is_by_how_often_a_client_is_drawn_when_it_is_available() -> None:
+    one = to.selection.Uniform(cohort_size=1)
+    weights = run_quadratics(rounds=60, fleet=to.Fleet(availability=AWAY.availability), selection=one).found
+    found, available = repair(weights), weights.weights.times_up / 60
+    a_round = weights.weights.draws.sum() / 60  # nobody may be available
+    assert available.min() > 0.25 >= weights.weights.asked.max()  # so every client can be drawn in proportion
+    assert np.allclose(found.selection * available, a_round * weights.weights.asked)
+    assert found.remaining_by_selection == pytest.approx(0, abs=1e-12)
+
+
 @given(st.lists(st.floats(0.01, 1), min_size=2, max_size=8), st.integers(0, 2**32 - 1))
 def test_property_selection_uses_as_many_draws_as_there_are(raw: list[float], seed: int) -> None:
     asked, available = np.array(raw) / sum(raw), np.random.default_rng(seed).random(len(raw))
