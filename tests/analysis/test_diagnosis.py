@@ -11,6 +11,7 @@ import turnout as to
 from tests.support.audited_runs import PROBLEM
 from tests.support.tasks import PointModel, quadratic_task
 from turnout import losses
+from turnout.analysis.audit.weights import RoundFacts
 from turnout.analysis.diagnosis.advice import Estimates, rank_rules, rule_terms
 from turnout.analysis.diagnosis.curvature import curvature
 from turnout.analysis.diagnosis.data_measures import (
@@ -49,7 +50,7 @@ from turnout.array_types import Floats
 from turnout.data.federation import from_clients
 from turnout.engine import Sequential, Task
 from turnout.errors import ConfigError
-from turnout.losses import quadratic
+from turnout.losses import quadratic, squared_error
 from turnout.protocols import Population
 from turnout.streams import Streams
 from turnout.study.diagnose import diagnose_study, pilot_of
@@ -109,6 +110,16 @@ def test_golden_curvature_is_the_mean_of_the_clients(prober: Prober) -> None:
     found = curvature(prober, at(np.array([1.0, 2.0])))
     assert found.largest.value == pytest.approx(P @ H)
     assert np.allclose(found.by_client, H)
+
+
+def test_golden_curvature_is_that_of_the_steepest_direction() -> None:
+    inputs = torch.tensor([[3.0, 0.0], [0.0, 1.0]], dtype=torch.float64)  # H = c · diag(9, 1), c by the loss
+    module = torch.nn.Linear(2, 1, bias=False, dtype=torch.float64)
+    federation = from_clients([(inputs, torch.zeros(2, 1, dtype=torch.float64))] * 2)
+    found = curvature(prober_of(Task(federation=federation, module=module, loss=squared_error)), at(np.zeros(2)))
+    each = squared_error(inputs @ at(np.array([1.0, 0.0]))[:, None], torch.zeros(2, 1, dtype=torch.float64))
+    assert found.largest.value == pytest.approx(2 * float(each.mean()))  # F(v) = ½ vᵀHv along the steepest v
+    assert np.allclose(found.by_client, found.largest.value)
 
 
 def test_golden_dissimilarity_mean_and_largest(prober: Prober) -> None:
@@ -221,6 +232,24 @@ def test_property_the_shift_bound_holds_on_quadratics(arrives: int) -> None:
     gap = 0.5 * h[arrives] * ((before - e[arrives] / h[arrives]) ** 2).sum()
     bound = optimum_shift(h.max(), h.min(), n[arrives] / n.sum(), gap)
     assert np.linalg.norm(before - after) <= bound
+
+
+def test_golden_schemes_by_hand() -> None:
+    everyone, steps = np.ones(3, dtype=bool), np.array([8.0, 4.0, 4.0])
+    unused = {"work": steps, "fresh": steps, "total": steps}
+    who = dict.fromkeys(("counted", "present", "up", "kept"), everyone)
+    last = np.array([0.0, 0.0, 1.0])
+    rounds = [  # client 2 does half of its work, then it alone does all
+        RoundFacts(
+            drawn=np.ones(3), used=np.ones(3), asked_steps=steps, local_steps=np.array([8.0, 4, 2]), **who, **unused
+        ),
+        RoundFacts(drawn=np.ones(3), used=last, asked_steps=steps, local_steps=steps * last, **who, **unused),
+    ]
+    found = {scheme.name: scheme for scheme in schemes(rounds, np.array([0.25, 0.25, 0.5]))}
+    # A: (¼·3/2, ¼·3/2, ½·3); B: (¼, ¼, ½·½ + ½); C: (¼, ¼, ½ + ½)
+    assert found["A"].mismatch == pytest.approx(1 / 6)
+    assert found["B"].mismatch == pytest.approx(0.1)
+    assert found["C"].mismatch == pytest.approx(1 / 6)
 
 
 def test_golden_schemes_converge_where_their_weights_are_those_asked_for() -> None:
