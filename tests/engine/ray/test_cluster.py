@@ -226,7 +226,7 @@ def test_error_of_a_module_names_the_client_as_it_does_locally(on_three: KeptOpe
         rounds=1,
     )
     messages = []
-    for engine in (on_three, Sequential()):
+    for engine in (on_three, Vectorised()):
         with pytest.raises(
             ConfigError, match=r"Normalised needs batches it can be trained on; .* Change local.batch"
         ) as e:
