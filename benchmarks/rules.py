@@ -22,7 +22,7 @@ from benchmarks.workloads import WORKLOADS
 from turnout.aggregation import FedNova, FedVARP, SchemeC
 from turnout.coordinator import Plan
 from turnout.coordinator.collecting import Collected
-from turnout.coordinator.round import _combine  # the very sum a round does
+from turnout.coordinator.advance import _combine  # the very sum a round does
 from turnout.requests import Trained
 from turnout.rows import Facts
 from turnout.server import FedAdam, FedExP
