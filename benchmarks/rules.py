@@ -21,8 +21,8 @@ from benchmarks.turnout_rounds import TurnoutRounds, plan_of, task_of
 from benchmarks.workloads import WORKLOADS
 from turnout.aggregation import FedNova, FedVARP, SchemeC
 from turnout.coordinator import Plan
-from turnout.coordinator.collecting import Collected
 from turnout.coordinator.advance import _combine  # the very sum a round does
+from turnout.coordinator.collecting import Collected
 from turnout.requests import Trained
 from turnout.rows import Facts
 from turnout.server import FedAdam, FedExP
