@@ -195,7 +195,8 @@ def _answer(all_collected: Sequence[Collected], order: Ids) -> Trained | None:
     answers = [each.answer for each in all_collected if each.answer is not None]
     if not answers:
         return None
-    clients, steps = (np.concatenate([getattr(each, name) for each in answers])[order] for name in ("clients", "steps"))
+    clients = np.concatenate([each.clients for each in answers])[order]
+    steps = np.concatenate([each.steps for each in answers])[order]
     losses = np.concatenate([each.loss for each in answers])[order]
     return Trained(clients=clients, steps=steps, loss=losses, finite=np.ones(len(clients), dtype=bool))
 
@@ -253,7 +254,10 @@ def measure_models(plan: Plan, people: Population, state: State, streams: Stream
             metrics=plan.evaluate.may_measure,
         )
     metrics = {} if people.drift is not None else _on_test_set(measured, model_of, people.weights)
-    by_client = {name: _by_client(measured, model_of, f"client_{name}") for name in ("loss", "accuracy")}
+    by_client = {
+        "loss": _by_client({model: each.client_loss for model, each in measured.items()}, model_of),
+        "accuracy": _by_client({model: each.client_accuracy for model, each in measured.items()}, model_of),
+    }
     for name, values in by_client.items():
         if values is not None and has_holdout:
             metrics[f"own_{name}"] = float(np.nansum(values * people.holdout_sizes) / people.holdout_sizes.sum())
@@ -277,12 +281,11 @@ def _on_test_set(measured: dict[int, Evaluated], model_of: Ids, weights: Floats)
     }
 
 
-def _by_client(measured: dict[int, Evaluated], model_of: Ids, name: str) -> Floats | None:
-    """Return what each client's own model gives on the client's hold-out."""
-    values = {model: getattr(each, name) for model, each in measured.items()}
-    if any(each is None for each in values.values()):
-        return None
+def _by_client(values: dict[int, Floats | None], model_of: Ids) -> Floats | None:
+    """Return what each client's own model gives on the client's hold-out; `values` are by model, then by client."""
     chosen: Floats = np.full(len(model_of), np.nan)
     for model, each in values.items():
+        if each is None:
+            return None
         chosen[model_of == model] = each[model_of == model]
     return chosen

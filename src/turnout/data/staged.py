@@ -1,5 +1,7 @@
 """Builds a federation whose samples change with time."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -32,5 +34,4 @@ def staged(name: str, samples: Samples, drift: Drift, num_classes: int) -> Feder
             )
         )
     first = checked(stages[0])
-    fields = {field: getattr(first, field) for field in ("train", "holdout", "test", "example_shape", "example")}
-    return Federation(**fields, name=name, num_classes=num_classes, drift=drift, stages=tuple(stages))
+    return replace(first, drift=drift, stages=tuple(stages))
