@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.predicates import PREDICATES, called
-from turnout.coordinator.requirements import REQUIREMENTS, trains_alone
-from turnout.coordinator.several_predicates import SEVERAL_MODELS
+from turnout.coordinator.predicates import PREDICATES
+from turnout.coordinator.predicates.predicate import called
+from turnout.coordinator.predicates.requirements import trains_alone
 from turnout.errors import ConfigError, Problem
 from turnout.protocols import Population
 
 
 def problems(plan: Plan) -> Iterator[Problem]:
     """Yield what is wrong with a plan, whatever the data."""
-    for predicate in (*PREDICATES, *REQUIREMENTS, *SEVERAL_MODELS):
+    for predicate in PREDICATES:
         if predicate.is_wrong(plan, plan.traits):
             yield Problem(predicate.message(plan), predicate.setting)
 

@@ -1,50 +1,14 @@
-"""What goes together: one predicate over traits and settings for each combination that does not make sense.
-
-A predicate has one message: the rule, its need, what came, and what to do. It names the setting to change.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
+"""What does not go together on the axes that every plan has, with personal models, FedBuff or privacy."""
 
 from turnout.coordinator.plan import Plan
-from turnout.coordinator.width_refusals import WIDTH_REFUSALS
+from turnout.coordinator.predicates.predicate import Predicate, allowed_draws, where
 from turnout.traits import Traits
 
 HORVITZ_THOMPSON = ("ht", "ht-fleet")  # weightings by inclusion probability
-SAMPLING = {"none": ("fixed", "poisson"), "fixed": ("fixed",), "poisson": ("poisson",)}  # draws that privacy allows
-DRAWN_BY = {"fixed": "uniform", "poisson": "poisson"}  # the selection rule that draws so
-
-
-@dataclass(frozen=True, slots=True)
-class Predicate:
-    """A combination that does not make sense; the rule of one axis has a need that the others do not meet."""
-
-    axis: str
-    setting: str  # the one to change
-    is_wrong: Callable[[Plan, Traits], bool]
-    text: str  # may name the rules by axis, as {server}, and what is in the plan and its traits
-
-    def message(self, plan: Plan) -> str:
-        """Return what is wrong with a plan."""
-        rules = {axis: called(rule) for axis, rule in plan.rules().items()}
-        draws = " or ".join(DRAWN_BY[draw] for draw in _allowed_draws(plan.traits))
-        text = self.text.format(plan=plan, traits=plan.traits, draws=draws, **rules)
-        return f"{rules[self.axis]} on {self.axis}: {text}"
-
-
-def called(rule: object) -> str:
-    """Return the name of a rule's class, for messages."""
-    return type(rule).__name__
-
-
-def _allowed_draws(traits: Traits) -> tuple[str, ...]:
-    """Return how clients may be drawn, by what a guarantee of privacy assumes."""
-    privacy = traits.aggregation.privacy
-    return tuple(DRAWN_BY) if privacy is None else SAMPLING[privacy.sampling]
 
 
 def _draws_otherwise(traits: Traits) -> bool:
-    return traits.aggregation.privacy is not None and traits.selection.data_independent not in _allowed_draws(traits)
+    return traits.aggregation.privacy is not None and traits.selection.data_independent not in allowed_draws(traits)
 
 
 def _assumes(traits: Traits, sampling: str) -> bool:
@@ -251,21 +215,7 @@ def _pull(plan: Plan, traits: Traits) -> float:
     return traits.personal.strength * lr
 
 
-def _width(setting: str, condition: Callable[[Plan, Traits], bool], text: str) -> Predicate:
-    """Return a predicate on plans in which clients train models of different widths."""
-    return Predicate("width", setting, lambda plan, traits: plan.width is not None and condition(plan, traits), text)
-
-
-WIDTH = tuple(_width(*refusal) for refusal in WIDTH_REFUSALS)
-
-
-def _async(setting: str, condition: Callable[[Plan, Traits], bool], text: str) -> Predicate:
-    """Return a predicate on plans in which the server does not wait."""
-    return Predicate(
-        "asynchrony", setting, lambda plan, traits: plan.asynchrony is not None and condition(plan, traits), text
-    )
-
-
+_async = where("asynchrony", lambda plan, traits: plan.asynchrony is not None)
 ASYNCHRONY = (
     _async(
         "fleet.clock",
@@ -318,16 +268,7 @@ ASYNCHRONY = (
 )
 
 
-def _private(setting: str, condition: Callable[[Plan, Traits], bool], text: str) -> Predicate:
-    """Return a predicate on plans that guarantee privacy."""
-    return Predicate(
-        "aggregation",
-        setting,
-        lambda plan, traits: traits.aggregation.privacy is not None and condition(plan, traits),
-        text,
-    )
-
-
+_private = where("aggregation", lambda plan, traits: traits.aggregation.privacy is not None)
 PRIVACY = (
     _private(
         "selection.use",
@@ -392,4 +333,4 @@ PRIVACY = (
         "attackers that see others' updates reveal them, each up to C. Leave attack out, or set another.",
     ),
 )
-PREDICATES = (*WEIGHTS, *LOCAL_WORK, *PERSONAL, *WIDTH, *ASYNCHRONY, *PRIVACY)
+RULES = (*WEIGHTS, *LOCAL_WORK, *PERSONAL, *ASYNCHRONY, *PRIVACY)

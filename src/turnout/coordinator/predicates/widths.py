@@ -1,13 +1,9 @@
-"""What does not go together with clients that train models of different widths; `predicates` checks it."""
-
-from collections.abc import Callable
+"""What does not go together with clients that train models of different widths."""
 
 import torch
 
 from turnout.coordinator.plan import Plan
-from turnout.traits import Traits
-
-Refusal = tuple[str, Callable[[Plan, Traits], bool], str]  # the setting to change, when it is wrong, and why
+from turnout.coordinator.predicates.predicate import where
 
 
 def _has_solver_state(plan: Plan) -> bool:
@@ -15,59 +11,60 @@ def _has_solver_state(plan: Plan) -> bool:
     return plan.local.cycle != (0,) or any(plan.local.begin([torch.zeros(1, 1)]))
 
 
-WIDTH_REFUSALS: tuple[Refusal, ...] = (
-    (
+_width = where("width", lambda plan, traits: plan.width is not None)
+WIDTHS = (
+    _width(
         "width.assign",
         lambda plan, traits: traits.width.needs_speed and traits.clock.pace is None,
         'assign = "by-speed" needs a clock that knows how fast devices are; this fleet has none. '
         'Set fleet.clock, for example to {{ use = "deadline" }}, or width.assign to "fixed".',
     ),
-    (
+    _width(
         "aggregation.use",
         lambda plan, traits: traits.aggregation.is_rowwise,
         "{aggregation} compares or remembers whole updates, and clients of different widths send different parameters. "
         'Set aggregation.use = "fedavg", for example, or leave width out.',
     ),
-    (
+    _width(
         "local",
         lambda plan, traits: plan.local.client_state is not None or bool(plan.local.keeps),
         "what {local} keeps between rounds is of the whole model, and a client trains a part of it. "
         'Set local.control = "none" and local.momentum_reset = "round", or leave width out.',
     ),
-    (
+    _width(
         "local",
         lambda plan, traits: traits.width.step_rates is not None and _has_solver_state(plan),
         "the width changes at every local step, and {local} carries momentum or other state from step to step. "
         'Use plain SGD at the clients, or set width.use = "nested".',
     ),
-    (
+    _width(
         "personal",
         lambda plan, traits: plan.personal is not None,
         "{personal} trains whole models at the clients, and these train a part. Leave personal or width out.",
     ),
-    (
+    _width(
         "asynchrony",
         lambda plan, traits: plan.asynchrony is not None,
         "updates of different rounds have different parameters, and {asynchrony} averages them. "
         "Leave asynchrony or width out.",
     ),
-    (
+    _width(
         "attack",
         lambda plan, traits: traits.attack.forge is not None,
         "{attack} forges updates of the whole model, and clients send a part. Leave attack out, or set label-flip.",
     ),
-    (
+    _width(
         "filtering",
         lambda plan, traits: not traits.filtering.keeps_everyone,
         "a filter may average updates before the round does, and they have different parameters. Leave filtering out.",
     ),
-    (
+    _width(
         "selection.use",
         lambda plan, traits: traits.selection.trains_clients,
         "{selection} compares updates before they are sent, and they have different parameters. "
         'Set selection.use = "uniform".',
     ),
-    (
+    _width(
         "server.use",
         lambda plan, traits: traits.server.needs_weighted_sum,
         "{server} needs a direction that is one weighted sum of the updates, and here every parameter has weights of "

@@ -1,21 +1,11 @@
 """What does not go together with several models: one predicate for each combination that is not defined."""
 
-from collections.abc import Callable
-
-from turnout.coordinator.plan import Plan
-from turnout.coordinator.predicates import Predicate
-from turnout.traits import Traits
+from turnout.coordinator.predicates.predicate import where
 
 WITHIN_A_MODEL = (None, "mean", "ratio")  # weightings whose coefficients sum to one over any part of a cohort
 
 
-def _several(setting: str, condition: Callable[[Plan, Traits], bool], text: str) -> Predicate:
-    """Return a predicate on plans with several models."""
-    return Predicate(
-        "assignment", setting, lambda plan, traits: plan.assignment is not None and condition(plan, traits), text
-    )
-
-
+_several = where("assignment", lambda plan, traits: plan.assignment is not None)
 SEVERAL_MODELS = (
     _several(
         "filtering",

@@ -1,9 +1,9 @@
-"""What does not go together where clients require something of the model: predicates beside the others."""
+"""What does not go together where clients require something of the model."""
 
 from collections.abc import Callable
 
 from turnout.coordinator.plan import Plan
-from turnout.coordinator.predicates import Predicate
+from turnout.coordinator.predicates.predicate import Predicate
 from turnout.requirement import Requirement
 from turnout.traits import Traits
 
