@@ -123,13 +123,15 @@ def test_golden_curvature_is_that_of_the_steepest_direction() -> None:
 
 
 def test_golden_dissimilarity_mean_and_largest(prober: Prober) -> None:
-    rows = H[:, None] * OPTIMUM - E
+    point = np.array([0.7, -0.4])  # the mean gradient is not zero there
+    rows = H[:, None] * point - E
     squares = ((rows - P @ rows) ** 2).sum(1)
-    found = dissimilarity(prober, at(OPTIMUM))
+    found = dissimilarity(prober, at(point))
     assert found.mean.value == pytest.approx(P @ squares)
     assert found.mean.error == 0  # everyone was measured
     assert found.largest == pytest.approx(squares.max())
-    assert found.gradient_norm == pytest.approx(0, abs=1e-12)
+    assert found.gradient_norm == pytest.approx(np.linalg.norm(P @ rows))
+    assert dissimilarity(prober, at(OPTIMUM)).gradient_norm == pytest.approx(0, abs=1e-12)
 
 
 def test_golden_drift_and_average_drift_at_optimum(prober: Prober) -> None:
