@@ -20,6 +20,8 @@ ABOUT = About(
     what="Power-of-choice is fairer than random selection; low-loss selection is safer against wrong labels.",
     primary=(("spread", "worst", "20 low loss random", "30 low loss random", "40 low loss random"),),
     most=24,
+    found="Power-of-choice brings the worst tenth of the clients 3.8 points; with 30 % attackers low-loss "
+    "selection gains 5.0 points, and with 40 % some of its runs fall to the attackers.",
     small="3 min",
     needs=("fashion-mnist",),
     scales={

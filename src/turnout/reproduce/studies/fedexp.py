@@ -17,6 +17,8 @@ ABOUT = About(
     what="A server step read off each round needs fewer rounds than FedAvg's to reach the same loss.",
     primary=(("fewer-rounds", "mostly-more", "smoother"),),
     most=24,
+    found="FedExP reaches FedAvg's final loss 13 times as soon, with a server step above 1 in four rounds of five; "
+    "with full gradients from everyone there is nothing for the mean of two iterates to smooth.",
     small="2 min",
     scales={"smoke": ("rounds=5", "seeds=2", "data.dim=50", "data.clients=5"), "small": (), "paper": ()},
     cells={REGRESSION: ()},

@@ -27,6 +27,8 @@ ABOUT = About(
         (f"sooner {cell}", f"above-FedAvg {cell}", f"above-FedAdagrad {cell}") for cell in ("rate 0.01", "rate 0.1")
     ),
     most=16,
+    found="FedExP needs FedAvg's rounds divided by 1.6 at both rates, as in the paper, and ends 1.0 point above "
+    "it; FedAdagrad ends 2.9 points lower at one rate and level at the other.",
     small="6 min",
     needs=("fashion-mnist",),
     scales={

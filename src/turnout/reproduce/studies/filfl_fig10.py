@@ -33,6 +33,8 @@ ABOUT = About(
     what="The deterministic filter lets roughly half through, and fewer than the randomised one.",
     primary=(tuple(f"{kind} {task}" for task in CELLS for kind in ("fewer", "half")),),
     most=24,
+    found="In all three tasks the deterministic filter lets a tenth fewer of the clients through than the "
+    "randomised one; on CIFAR-10 that is half of them, on roles 38 % and on writers 32 %.",
     small="1 min",
     needs=("cifar10", "mnist", "mnist-writers", "shakespeare-plays"),
     scales={"smoke": (*TINY, "data.server_samples=30"), "small": (), "paper": ("rounds=400", "seeds=3")},

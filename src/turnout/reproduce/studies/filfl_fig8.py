@@ -28,6 +28,8 @@ ABOUT = About(
     what="34, 17 or 8 windows of other prose: every filter beats none, and more windows generalise slightly better.",
     primary=((*(gain_id(arm, "FedAvg") for arm in SIZES), gain_id("m = 34", "m = 8")),),
     most=9,
+    found="With 34, 17 or 8 windows of text at the server the filter ends 6 to 7 points above power-of-choice "
+    "alone; nine seeds show no difference between them.",
     small="7 min",
     needs=("shakespeare-plays",),
     scales={"smoke": TINY, "small": (), "paper": PAPER_ROLES},

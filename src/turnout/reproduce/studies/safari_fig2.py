@@ -23,6 +23,8 @@ ABOUT = About(
     what="Clients that never come cost little where everyone has many labels, and their labels where each has one.",
     primary=(("lost", "more", "p1-p2", "negligible-10", "negligible-5"),),
     most=24,
+    found="Where every client has one digit, four clients that never come cost 33 points (the paper: 35); with "
+    "five digits each or more they cost less than one.",
     small="2 min",
     needs=("mnist",),
     scales={

@@ -20,6 +20,8 @@ ABOUT = About(
     what="On CIFAR-10 SAFARI is ahead of FedAvg, and further the more samples the server has.",
     primary=(("faster 1000", "faster 500", "faster 100", "end 1000"),),
     most=14,
+    found="On CIFAR-10 500 and 1000 server samples are 1.5 and 2.1 points ahead over all rounds; for 100 samples, "
+    "and for 1000 against 500 at the end, fourteen seeds show no difference.",
     caveat="Too small for the paper's CNN: a network with one hidden layer of 32 on a fifth of the images. The effect "
     "was seen with 1000 server samples and 1000 rounds; with 200 rounds there is none.",
     small="5 min",

@@ -30,6 +30,8 @@ ABOUT = About(
     what="A few samples at the server give back most of what is lost with four of ten clients, if labels are uneven.",
     primary=(("gain 1 50", "gain 1 1000", "gain 2 1000", "same 10 1000", "more 1 1000", "uneven 1"),),
     most=24,
+    found="A thousand server samples win back 27 points where every client has one digit (the paper: 31) and 9 "
+    "where it has two (the paper: 11), and cost nothing where it has all.",
     small="4 min",
     needs=("mnist",),
     scales={
