@@ -23,6 +23,15 @@ PopulationCheck = Callable[[Population], Iterator[Problem]]  # yields why a rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampleForm:
+    """The form of one sample, and how many outputs a model of it needs."""
+
+    shape: tuple[int, ...]
+    outputs: int  # one per class, or one per number of a target
+    is_index: bool = False  # its numbers are indices, such as characters, not measurements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataTraits:
     """What is known of data before it is made, where its settings say it."""
 
@@ -30,6 +39,7 @@ class DataTraits:
     clients: Any = None  # the same, as the setting of a generator or loader
     server_samples: Any = None  # number of samples at the server
     holdout: Any = None  # share of its samples that each client holds out
+    sample_form: SampleForm | None = None  # of every sample; None: not known before the data is made
 
     @property
     def known_clients(self) -> int | None:

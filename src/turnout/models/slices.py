@@ -22,7 +22,9 @@ from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.models.layout import Layout
 from turnout.models.unit_groups import KINDS, Anatomy, CannotCutError, Layer, anatomy_of
+from turnout.number_format import plural
 from turnout.submodels import Submodel
+from turnout.untrusted_input import in_brief
 
 MOST_REMEMBERED = 64  # submodels whose columns are kept: units that never change are worked out once
 Units = Sequence[Ids]  # units that are kept, ascending, for each group of units
@@ -48,6 +50,10 @@ class Slices:
                 raise CannotCutError("it has no hidden units")
         except CannotCutError as error:
             raise _refusal(module, str(error)) from None
+        except Exception as error:  # modules raise any exception on a shape that they do not expect
+            raise _refusal(
+                module, f"it fails on a sample of shape {tuple(sample.shape[1:])}: {in_brief(error)}"
+            ) from error
         return cls(module, sample, Layout.of(module), anatomy)
 
     @property
@@ -88,10 +94,9 @@ class Slices:
             with torch.no_grad():
                 whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
         except CannotCutError as error:
-            raise _refusal(self.module, str(error)) from None
+            raise _refusal(self.module, str(error), OTHER_RATES) from None
         except Exception as error:  # modules raise any exception on a shape that they do not expect
-            first = str(error).partition("\n")[0]
-            raise _refusal(self.module, f"with fewer units it fails: {type(error).__name__}: {first}") from error
+            raise _refusal(self.module, f"with fewer units it fails: {in_brief(error)}", OTHER_RATES) from error
         if out.shape != whole.shape:
             raise _refusal(self.module, f"with fewer units its output has shape {tuple(out.shape)}")
         return made
@@ -164,12 +169,13 @@ def _scale(layer: nn.Module, share: float) -> None:
         layer.share = share  # type: ignore[assignment]
 
 
-def _refusal(module: nn.Module, reason: str) -> ConfigError:
-    return ConfigError(
-        f"width needs a model that can be cut; {type(module).__name__} cannot: {reason}. "
-        "Use a model of linear, convolutional, LSTM and GroupNorm layers, or leave width out.",
-        setting="model",
-    )
+OTHER_MODEL = "Use a model of linear, convolutional, LSTM and GroupNorm layers, or leave width out."
+OTHER_RATES = "Change width.rates or the model, or leave width out."
+
+
+def _refusal(module: nn.Module, reason: str, advice: str = OTHER_MODEL) -> ConfigError:
+    message = f"width needs a model that can be cut; {type(module).__name__} cannot: {reason}. {advice}"
+    return ConfigError(message, setting="model")
 
 
 def _in_eval(module: nn.Module, sample: Tensor) -> Tensor:
@@ -240,8 +246,8 @@ def _empty(old: nn.Module, name: str, outputs: int, inputs: int) -> nn.Module:
     elif isinstance(old, nn.GroupNorm):
         if outputs % old.num_groups:
             raise CannotCutError(
-                f"{name} normalises {old.num_groups} groups of channels, and {outputs} channels cannot be divided "
-                "among them"
+                f"{name} normalises {old.num_groups} groups of channels, and {plural(outputs, 'channel')} cannot be "
+                "divided among them"
             )
         new = nn.GroupNorm(old.num_groups, outputs, old.eps, **how)
     else:
