@@ -28,6 +28,7 @@ class SampleForm:
 
     shape: tuple[int, ...]
     outputs: int  # one per class, or one per number of a target
+    has_classes: bool = True  # targets are classes, not numbers
     is_index: bool = False  # its numbers are indices, such as characters, not measurements
 
 
@@ -158,6 +159,7 @@ class WidthTraits:
     is_per_client: bool = True  # the units depend on the client, not only on its rate and the round
     needs_speed: bool = False  # rates follow from the speed of devices
     scaler: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
+    mask_labels: bool = False  # the logits of labels that a client does not hold are 0 in training
     # (clients, rates, steps, view) → the rate of each client at each local step, up to its own; None: its own at all
     step_rates: Callable[[Ids, Floats, int, View], Floats] | None = None
     population_problems: PopulationCheck | None = None

@@ -72,6 +72,11 @@ REFUSED = {
     "fedexp": ({"more": 'server = "fedexp"'}, MORE, "FedExP needs a direction that is one weighted sum"),
     "speed": ({"assign": 'assign = "by-speed"'}, ASSIGN, 'assign = "by-speed" needs a clock that knows how fast'),
     "listed": ({"assign": 'assign = "listed"'}, ASSIGN - 1, "one rate per client; got 2 for 10 clients"),
+    "no labels": (
+        {"data": "linear-regression", "assign": "mask_labels = true"},
+        ASSIGN,
+        "Nested with mask_labels = true needs to know how many samples of each label a client has",
+    ),
     "several models": (
         {"more": 'assignment = { use = "lowest-loss", num_models = 2 }'},
         WIDTH,

@@ -45,7 +45,7 @@ class LinearRegression:
     @property
     def sample_form(self) -> SampleForm:
         """The form of a sample."""
-        return SampleForm(shape=(self.dim,), outputs=1)
+        return SampleForm(shape=(self.dim,), outputs=1, has_classes=False)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

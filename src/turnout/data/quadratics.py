@@ -67,7 +67,8 @@ class Quadratics:
     @property
     def sample_form(self) -> SampleForm:
         """The form of a sample; a model has as many outputs as a curvature and a target have numbers."""
-        return SampleForm(shape=(1,), outputs=1 + (self.dim if self.targets is None else len(self.targets[0])))
+        outputs = 1 + (self.dim if self.targets is None else len(self.targets[0]))
+        return SampleForm(shape=(1,), outputs=outputs, has_classes=False)
 
     @property
     def weights(self) -> Floats:

@@ -26,6 +26,7 @@ from turnout.number_format import plural
 from turnout.submodels import Submodel
 from turnout.untrusted_input import in_brief
 
+LABEL_MASK, UNMASKED = "factors", "module"  # of a module whose outputs are multiplied by factors
 MOST_REMEMBERED = 64  # submodels whose columns are kept: units that never change are worked out once
 Units = Sequence[Ids]  # units that are kept, ascending, for each group of units
 
@@ -39,7 +40,8 @@ class Slices:
     layout: Layout
     anatomy: Anatomy
     _known: dict[tuple[bytes, ...], Submodel] = field(default_factory=dict)
-    _modules: dict[tuple[tuple[int, ...], bool], nn.Module] = field(default_factory=dict)  # by the arguments of `cut`
+    _modules: dict[tuple[tuple[int, ...], bool, bool], nn.Module] = field(default_factory=dict)  # by `cut`'s settings
+    _labels: list[Tensor] = field(default_factory=list)  # what `label_columns` returns, once it is known
 
     @classmethod
     def of(cls, module: nn.Module, sample: Tensor) -> "Slices":
@@ -72,16 +74,55 @@ class Slices:
             self._known[key] = Submodel(sizes, columns, cost, sizes == self.sizes)
         return self._known[key]
 
-    def cut(self, sizes: Sequence[int], scaled: bool = False) -> nn.Module:
+    def cut(self, sizes: Sequence[int], scaled: bool = False, masked: bool = False) -> nn.Module:
         """Return the module with so many units in each group, always the same; its parameters are of no use.
 
         With `scaled`, the outputs of a cut layer are divided by the share of its units that is there, in training.
+        With `masked`, outputs are multiplied by factors, which are the module's first parameters.
         Raises ConfigError where the module does not run with so few.
         """
-        key = (tuple(sizes), scaled)
+        key = (tuple(sizes), scaled, masked)
         if key not in self._modules:
-            self._modules[key] = self._new(*key)
+            made = self._new(key[0], scaled)
+            self._modules[key] = MaskedOutputs(made, _in_eval(made, self.sample).shape[1]) if masked else made
         return self._modules[key]
+
+    def label_columns(self) -> Tensor:
+        """Return the label whose row of the last layer each parameter belongs to; −1 for parameters of other layers.
+
+        Raises ConfigError if there is no linear layer whose outputs are those of the module.
+        """
+        if not self._labels:
+            heads = [layer for layer in self.anatomy.layers if self._makes_outputs(layer)]
+            if len(heads) != 1:
+                raise ConfigError(
+                    f"mask_labels needs a model that ends with a linear layer, one output per label; "
+                    f"{type(self.module).__name__} does not. Change the model, or set width.mask_labels = false.",
+                    setting="width.mask_labels",
+                )
+            found = torch.full((self.layout.size,), -1)
+            for slot in self.layout.slots:
+                if slot.name in {f"{heads[0].name}.{name}".lstrip(".") for name in ("weight", "bias")}:
+                    rows = slot.seen(torch.arange(slot.start, slot.stop).view(slot.stored_shape))
+                    found[rows.reshape(len(rows), -1)] = torch.arange(len(rows))[:, None]
+            self._labels.append(found.to(self.sample.device))
+        return self._labels[0]
+
+    def _makes_outputs(self, layer: Layer) -> bool:
+        """Whether the outputs of a linear layer are those of the module: rows that are 0 give outputs that are 0."""
+        whole = _in_eval(self.module, self.sample)
+        if type(layer.module) is not nn.Linear or whole.dim() != 2 or layer.module.out_features != whole.shape[1]:
+            return False
+        number = torch.arange(whole.shape[1], device=whole.device)
+        for digit in range(max(1, (len(number) - 1).bit_length())):
+            kept = number >> digit & 1
+            tried = copy.deepcopy(self.module)
+            with torch.no_grad():
+                for parameter in tried.get_submodule(layer.name).parameters():
+                    parameter *= kept.view(-1, *[1] * (parameter.dim() - 1))
+            if not torch.equal(_in_eval(tried, self.sample), whole * kept):
+                return False
+        return True
 
     def _new(self, sizes: tuple[int, ...], scaled: bool) -> nn.Module:
         units = [np.arange(size) for size in sizes]
@@ -91,8 +132,7 @@ class Slices:
                 _replace(made, layer, *self._kept(layer, units))
                 if scaled and layer.group >= 0:
                     _scale(made.get_submodule(layer.name), sizes[layer.group] / self.sizes[layer.group])
-            with torch.no_grad():
-                whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
+            whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
         except CannotCutError as error:
             raise _refusal(self.module, str(error), OTHER_RATES) from None
         except Exception as error:  # modules raise any exception on a shape that they do not expect
@@ -135,6 +175,21 @@ class Slices:
             outputs, inputs = self._kept(layer, units)
             total += layer.positions * _products(layer.module, len(outputs), len(inputs))
         return total
+
+
+class MaskedOutputs(nn.Module):
+    """A module whose outputs are multiplied by factors that are parameters, so that every client may have its own."""
+
+    def __init__(self, module: nn.Module, outputs: int) -> None:
+        super().__init__()
+        like = next(module.parameters())
+        self.register_parameter(LABEL_MASK, nn.Parameter(torch.ones(outputs, dtype=like.dtype, device=like.device)))
+        self.add_module(UNMASKED, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs."""
+        out: Tensor = self.module(x) * self.factors
+        return out
 
 
 class ScaledLinear(nn.Linear):
@@ -180,7 +235,8 @@ def _refusal(module: nn.Module, reason: str, advice: str = OTHER_MODEL) -> Confi
 
 def _in_eval(module: nn.Module, sample: Tensor) -> Tensor:
     was_training = module.training
-    out: Tensor = module.eval()(sample)
+    with torch.no_grad():
+        out: Tensor = module.eval()(sample)
     module.train(was_training)
     return out
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from turnout.coordinator.widths import check_rates
+from turnout.coordinator.widths import check_widths
 from turnout.errors import ConfigError, Problem
 from turnout.models.slices import Slices
 from turnout.study.study import Study
@@ -26,7 +26,8 @@ def width_problems(version: Study) -> Iterator[Problem]:
     generator = torch.Generator().manual_seed(0)
     try:
         module = build_module(version.model, form.shape, form.outputs, generator)
-        check_rates(replace(version.plan, slices=Slices.of(module, any_sample(form, generator))))
+        slices = Slices.of(module, any_sample(form, generator))
+        check_widths(replace(version.plan, slices=slices), form.has_classes)
     except ConfigError as error:
         yield from (Problem(problem.message, problem.setting or "model") for problem in error.problems)
 

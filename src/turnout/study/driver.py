@@ -33,15 +33,15 @@ class Run:
     streams: Streams
     population: Population
     world: World = simulate  # who answers the round
-    # tasks of narrower models, by their sizes and whether they are scaled
-    slices: dict[tuple[tuple[int, ...], bool], Task] = field(default_factory=dict)
+    # tasks of narrower models, by their sizes and whether they are scaled and masked
+    slices: dict[tuple[tuple[int, ...], bool, bool], Task] = field(default_factory=dict)
 
     def question(self, request: EngineRequest) -> Question:
         """Return the request with the task that it is about: the run's own, or that of a narrower model."""
         cut = request.cut if isinstance(request, Fit | Evaluate) else None
         if cut is None:
             return self.task, request
-        key = (cut, isinstance(request, Fit) and request.scaled)
+        key = (cut, request.scaled, request.masked) if isinstance(request, Fit) else (cut, False, False)
         if key not in self.slices:
             assert self.plan.slices is not None
             module, kind = self.plan.slices.cut(*key), f"{self.task.kind} cut to {key}"
