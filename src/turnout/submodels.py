@@ -57,6 +57,8 @@ class Parts:
     # (clients, steps): number of the submodel of each local step that a client is asked for, −1 beyond its last step;
     # None: its own submodel in all of them
     steps: Ids | None = None
+    # a step on a narrower submodel is one on the client's own, whose predictions the narrower one is trained on
+    distils: bool = False
     labels: Labels | None = None  # which labels each client holds; None: labels are not masked
 
     def of(self, clients: Ids) -> Ids:
@@ -74,7 +76,9 @@ class Parts:
         if self.steps is None:
             return np.asarray(costs[self.of(clients)])
         mine = self.steps[np.searchsorted(self.clients, clients)]
-        return np.asarray(np.where(mine >= 0, costs[mine], 0.0).sum(1) / (mine >= 0).sum(1))
+        own = self.of(clients)[:, None]
+        each = np.where(mine == own, 0.0, costs[mine]) + costs[own] if self.distils else costs[mine]
+        return np.asarray(np.where(mine >= 0, each, 0.0).sum(1) / (mine >= 0).sum(1))
 
     def balance(self, clients: Ids, coefficients: Floats) -> Tensor:
         """Return, for each parameter j, Σ_i c_i / Σ_i c_i m_ij; 0 where none of these clients trains it.
@@ -114,5 +118,6 @@ class Parts:
             which=self.which[here],
             size=self.size,
             steps=steps,
+            distils=self.distils,
             labels=None if self.labels is None else replace(self.labels, held=self.labels.held[here]),
         )

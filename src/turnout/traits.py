@@ -159,6 +159,7 @@ class WidthTraits:
     is_per_client: bool = True  # the units depend on the client, not only on its rate and the round
     needs_speed: bool = False  # rates follow from the speed of devices
     scaler: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
+    distil: bool = False  # with step_rates: narrower steps are trained on the predictions of the client's own width
     mask_labels: bool = False  # the logits of labels that a client does not hold are 0 in training
     # (clients, rates, steps, view) → the rate of each client at each local step, up to its own; None: its own at all
     step_rates: Callable[[Ids, Floats, int, View], Floats] | None = None

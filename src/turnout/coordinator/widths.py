@@ -40,6 +40,7 @@ def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
         which=np.array(which, dtype=np.int64),
         size=view.model.numel(),
         steps=by_step,
+        distils=plan.traits.width.distil,
         labels=_labels_of(plan, slices, view, clients),
     )
 
@@ -59,6 +60,12 @@ def check_widths(plan: Plan, has_classes: bool) -> None:
             if not has_classes:
                 raise _no_labels(plan)
             slices.label_columns()
+        if plan.traits.width.distil and not has_classes:
+            raise ConfigError(
+                f"{type(plan.width).__name__} with distil = true needs data with class labels, whose predictions are "
+                "probabilities; these targets are numbers. Set width.distil = false.",
+                setting="width.distil",
+            )
 
 
 def _labels_of(plan: Plan, slices: Slices, view: View, clients: Ids) -> Labels | None:

@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.models.layout import Layout
+from turnout.models.training_modules import Distilling, MaskedOutputs, scale
 from turnout.models.unit_groups import KINDS, Anatomy, CannotCutError, Layer, anatomy_of
 from turnout.number_format import plural
 from turnout.submodels import Submodel
 from turnout.untrusted_input import in_brief
 
-LABEL_MASK, UNMASKED = "factors", "module"  # of a module whose outputs are multiplied by factors
 MOST_REMEMBERED = 64  # submodels whose columns are kept: units that never change are worked out once
+Cut = tuple[int, ...]  # number of units in each group of units
 Units = Sequence[Ids]  # units that are kept, ascending, for each group of units
 
 
@@ -40,7 +41,7 @@ class Slices:
     layout: Layout
     anatomy: Anatomy
     _known: dict[tuple[bytes, ...], Submodel] = field(default_factory=dict)
-    _modules: dict[tuple[tuple[int, ...], bool, bool], nn.Module] = field(default_factory=dict)  # by `cut`'s settings
+    _modules: dict[tuple[Cut, bool, bool, Cut | None], nn.Module] = field(default_factory=dict)  # by `cut`'s arguments
     _labels: list[Tensor] = field(default_factory=list)  # what `label_columns` returns, once it is known
 
     @classmethod
@@ -74,18 +75,38 @@ class Slices:
             self._known[key] = Submodel(sizes, columns, cost, sizes == self.sizes)
         return self._known[key]
 
-    def cut(self, sizes: Sequence[int], scaled: bool = False, masked: bool = False) -> nn.Module:
+    def cut(
+        self, sizes: Sequence[int], scaled: bool = False, masked: bool = False, distil: Cut | None = None
+    ) -> nn.Module:
         """Return the module with so many units in each group, always the same; its parameters are of no use.
 
         With `scaled`, the outputs of a cut layer are divided by the share of its units that is there, in training.
-        With `masked`, outputs are multiplied by factors, which are the module's first parameters.
+        With `masked`, outputs are multiplied by factors, which are the module's first parameters. With `distil`, they
+        are followed by the outputs of the first units, so many in each group.
         Raises ConfigError where the module does not run with so few.
         """
-        key = (tuple(sizes), scaled, masked)
+        key = (tuple(sizes), scaled, masked, distil)
         if key not in self._modules:
             made = self._new(key[0], scaled)
-            self._modules[key] = MaskedOutputs(made, _in_eval(made, self.sample).shape[1]) if masked else made
+            if masked:
+                made = MaskedOutputs(made, _in_eval(made, self.sample).shape[1])
+            if distil is not None:
+                made = Distilling(made, self._new(distil, scaled), self._first(made, key[0], distil))
+            self._modules[key] = made
         return self._modules[key]
+
+    def _first(self, wide: nn.Module, sizes: Cut, fewer: Cut) -> dict[str, tuple[Ids | None, ...]]:
+        """Return what the first units of a slice keep of each dimension of its parameters."""
+        kept = {}
+        for layer in self.anatomy.layers:
+            all_inputs, (units, inputs) = (
+                self._kept(layer, [np.arange(size) for size in sizes])[1],
+                self._kept(layer, [np.arange(size) for size in fewer]),
+            )
+            here = wide.get_submodule(layer.name)
+            for name, axes in _axes(here, units, np.searchsorted(all_inputs, inputs)).items():
+                kept[f"{layer.name}.{name}" if layer.name else name] = axes
+        return kept
 
     def label_columns(self) -> Tensor:
         """Return the label whose row of the last layer each parameter belongs to; −1 for parameters of other layers.
@@ -131,7 +152,7 @@ class Slices:
             for layer in self.anatomy.layers:
                 _replace(made, layer, *self._kept(layer, units))
                 if scaled and layer.group >= 0:
-                    _scale(made.get_submodule(layer.name), sizes[layer.group] / self.sizes[layer.group])
+                    scale(made.get_submodule(layer.name), sizes[layer.group] / self.sizes[layer.group])
             whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
         except CannotCutError as error:
             raise _refusal(self.module, str(error), OTHER_RATES) from None
@@ -175,53 +196,6 @@ class Slices:
             outputs, inputs = self._kept(layer, units)
             total += layer.positions * _products(layer.module, len(outputs), len(inputs))
         return total
-
-
-class MaskedOutputs(nn.Module):
-    """A module whose outputs are multiplied by factors that are parameters, so that every client may have its own."""
-
-    def __init__(self, module: nn.Module, outputs: int) -> None:
-        super().__init__()
-        like = next(module.parameters())
-        self.register_parameter(LABEL_MASK, nn.Parameter(torch.ones(outputs, dtype=like.dtype, device=like.device)))
-        self.add_module(UNMASKED, module)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs."""
-        out: Tensor = self.module(x) * self.factors
-        return out
-
-
-class ScaledLinear(nn.Linear):
-    """A linear layer whose outputs are divided by the share of its units that is there, in training."""
-
-    share: float
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs."""
-        out = super().forward(x)
-        return out / self.share if self.training else out
-
-
-class ScaledConv2d(nn.Conv2d):
-    """A convolution whose outputs are divided by the share of its channels that is there, in training."""
-
-    share: float
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs."""
-        out = super().forward(x)
-        return out / self.share if self.training else out
-
-
-SCALED: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: ScaledLinear, nn.Conv2d: ScaledConv2d}
-
-
-def _scale(layer: nn.Module, share: float) -> None:
-    """Make a layer one whose outputs are scaled; layers of other types stay as they are."""
-    if type(layer) in SCALED:
-        layer.__class__ = SCALED[type(layer)]
-        layer.share = share  # type: ignore[assignment]
 
 
 OTHER_MODEL = "Use a model of linear, convolutional, LSTM and GroupNorm layers, or leave width out."

@@ -18,7 +18,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan
 from turnout.models.layout import Layout
-from turnout.models.slices import LABEL_MASK, UNMASKED
+from turnout.models.training_modules import FACTORS, INNER
 from turnout.protocols import View
 from turnout.requests import Evaluate, Evaluated, Fit, Steps, Trained
 from turnout.row_table import TableExcerpt
@@ -73,12 +73,18 @@ def train_parts(fit: Fit, parts: Parts, layout: Layout | None) -> Steps[Any]:
 
 
 def _places_by_kind(parts: Parts, places: Ids, numbers: Ids) -> list[Ids]:
-    """Return these positions of clients, apart by the size of their submodels and by whether labels are masked."""
-    by_kind: dict[tuple[tuple[int, ...], bool], list[int]] = {}
+    """Return these positions of clients, apart by the sizes of their submodels and by whether labels are masked."""
+    by_kind: dict[tuple[Any, ...], list[int]] = {}
     masked = parts.masked()
     for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
-        by_kind.setdefault((parts.submodels[number].sizes, bool(masked[place])), []).append(place)
+        own = parts.submodels[parts.which[place]].sizes if parts.distils else None
+        by_kind.setdefault((own, parts.submodels[number].sizes, bool(masked[place])), []).append(place)
     return [np.array(group) for group in by_kind.values()]
+
+
+def _inside(fit: Fit) -> Fit:
+    """Return the request for a module that is part of another one: its parameters have longer names."""
+    return replace(fit, wants_ends=tuple(f"{INNER}.{name}" for name in fit.wants_ends))
 
 
 def _factors(parts: Parts, places: Ids, model: Tensor) -> Tensor | None:
@@ -109,13 +115,12 @@ def _narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | N
     model = fit.model if first.is_whole else fit.model[first.columns]
     if factors is not None and starts is not None:
         model, starts = torch.cat([torch.ones_like(factors[0]), model]), torch.cat([factors, starts], 1)
-        masks = {"frozen": (LABEL_MASK,), "wants_ends": tuple(f"{UNMASKED}.{name}" for name in fit.wants_ends)}
-        fit = replace(fit, **masks, masked=True, wants_norms=False)
+        fit = replace(_inside(fit), frozen=(FACTORS,), masked=True, wants_norms=False)
     coefficients = fit.coefficients if is_one and factors is None else None
     return replace(
         fit,
         model=model,
-        cut=None if first.is_whole and factors is None else first.sizes,
+        cut=None if first.is_whole and factors is None and fit.distil is None else first.sizes,
         scaled=first.is_scaled,
         clients=clients,
         steps=fit.steps[places],
@@ -192,9 +197,12 @@ def _step_by_step(fit: Fit, parts: Parts, names: tuple[str, ...]) -> Steps[Any]:
     for step in range(int(fit.steps.max())):
         active = np.flatnonzero(fit.steps > step)
         for places in _places_by_kind(parts, active, parts.steps[active, step]):
-            submodel = parts.submodels[parts.steps[places[0], step]]
+            drawn, own = (parts.submodels[numbers[places[0]]] for numbers in (parts.steps[:, step], parts.which))
+            submodel = own if parts.distils else drawn
             one_step = replace(fit, steps=np.ones_like(fit.steps), coefficients=np.zeros(len(fit.clients)))
             one_step = replace(one_step, wants_norms=False, wants_ends=names, first_step=step)
+            if submodel is not drawn:
+                one_step = replace(_inside(one_step), distil=drawn.sizes)
             index = torch.from_numpy(places)[:, None]
             starts, factors = models[index, submodel.columns], _factors(parts, places, fit.model)
             request = _narrow(one_step, places, [submodel] * len(places), starts, factors)
