@@ -106,7 +106,9 @@ class Parts:
 
     def masked(self) -> NDArray[np.bool_]:
         """Return whether each client does not hold every label."""
-        return np.zeros(len(self.clients), dtype=bool) if self.labels is None else ~self.labels.held.all(1)
+        if self.labels is None:
+            return np.zeros(len(self.clients), dtype=bool)
+        return np.asarray(~self.labels.held.all(1))
 
     def keep(self, clients: Ids) -> "Parts":
         """Return the parts of some of the clients."""

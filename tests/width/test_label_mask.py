@@ -69,7 +69,7 @@ def test_golden_one_step_of_two_clients_is_that_of_plain_autograd(engine: Any) -
     module = MLP(hidden=(4,)).build((5,), 3, torch.Generator().manual_seed(1))
     task = task_of(module, from_clients(clients, num_classes=3, holdout=0.0))
     with torch.no_grad():
-        module[3].bias.copy_(torch.tensor([0.5, -1.0, 2.0]))
+        dict(module.named_parameters())["3.bias"].copy_(torch.tensor([0.5, -1.0, 2.0]))
     local = SGD(lr=0.1, steps=1, weight_decay=0.5)
     final, _ = width_run(task, Nested(rates=(1.0,), mask_labels=True), rounds=1, local=local, engine=engine)
 
@@ -126,9 +126,9 @@ def test_engine_both_engines_agree_on_masked_labels(name: str, rule: str) -> Non
 
 @pytest.mark.parametrize("rule", RULES)
 def test_contract_rows_and_their_sum_give_the_same_model_with_masked_labels(rule: str) -> None:
-    made, more = RULES[rule](rates=RATES, mask_labels=True), {"selection": Uniform(cohort_size=4)}
-    summed, _ = width_run(few_labels(), made, **more)
-    rows, _ = width_run(few_labels(), made, trust=Trust(max_norm=1e6), **more)
+    made, some = RULES[rule](rates=RATES, mask_labels=True), Uniform(cohort_size=4)
+    summed, _ = width_run(few_labels(), made, selection=some)
+    rows, _ = width_run(few_labels(), made, selection=some, trust=Trust(max_norm=1e6))
     torch.testing.assert_close(summed.model, rows.model)
 
 
@@ -136,7 +136,7 @@ def test_golden_norms_count_what_is_sent() -> None:
     """Weight decay moves rows of masked labels at the client; a limit on norms does not see them."""
     task, local = few_labels(), SGD(lr=0.1, steps=1, weight_decay=1.0)
     with torch.no_grad():
-        task.module[5].weight[3] = 1e4
+        dict(task.module.named_parameters())["5.weight"][3] = 1e4
     final, records = width_run(
         task, Nested(rates=(1.0,), mask_labels=True), rounds=1, local=local, trust=Trust(max_norm=50.0)
     )

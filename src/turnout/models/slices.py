@@ -140,7 +140,7 @@ class Slices:
             tried = copy.deepcopy(self.module)
             with torch.no_grad():
                 for parameter in tried.get_submodule(layer.name).parameters():
-                    parameter *= kept.view(-1, *[1] * (parameter.dim() - 1))
+                    parameter.mul_(kept.view(-1, *[1] * (parameter.dim() - 1)))
             if not torch.equal(_in_eval(tried, self.sample), whole * kept):
                 return False
         return True

@@ -17,8 +17,8 @@ class MaskedOutputs(nn.Module):
     def __init__(self, module: nn.Module, outputs: int) -> None:
         super().__init__()
         like = next(module.parameters())
-        self.register_parameter(FACTORS, nn.Parameter(torch.ones(outputs, dtype=like.dtype, device=like.device)))
-        self.add_module(INNER, module)
+        self.factors = nn.Parameter(torch.ones(outputs, dtype=like.dtype, device=like.device))
+        self.module = module
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs."""
@@ -31,7 +31,7 @@ class Distilling(nn.Module):
 
     def __init__(self, module: nn.Module, part: nn.Module, kept: Mapping[str, tuple[Ids | None, ...]]) -> None:
         super().__init__()
-        self.add_module(INNER, module)
+        self.module = module
         self._part = (part.train(),)  # in a tuple: its parameters are not those of this module
         self._kept = {
             name: [None if each is None else torch.from_numpy(each) for each in axes] for name, axes in kept.items()

@@ -150,7 +150,7 @@ class Trace:
         self._marked: Mapping[str, Tensor] = {}  # by layer: which of its units
         self._seen: dict[str, Tensor] = {}
         for name, layer in self.layers.items():
-            layer.forward = self._barrier(name, layer, layer.forward)  # type: ignore[method-assign]
+            layer.forward = self._barrier(name, layer, layer.forward)
         self.run({})
 
     def follow_all(self) -> dict[str, Reached]:

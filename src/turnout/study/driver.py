@@ -41,8 +41,8 @@ class Run:
         cut = request.cut if isinstance(request, Fit | Evaluate) else None
         if cut is None:
             return self.task, request
-        is_fit = isinstance(request, Fit)
-        key = (cut, request.scaled, request.masked, request.distil) if is_fit else (cut, False, False, None)
+        how = (request.scaled, request.masked, request.distil) if isinstance(request, Fit) else (False, False, None)
+        key = (cut, *how)
         if key not in self.slices:
             assert self.plan.slices is not None
             module, kind = self.plan.slices.cut(*key), f"{self.task.kind} cut to {key}"

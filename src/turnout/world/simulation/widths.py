@@ -212,7 +212,8 @@ def _step_by_step(fit: Fit, parts: Parts, names: tuple[str, ...]) -> Steps[Any]:
             models[index, submodel.columns] = answer.ends
             losses[places] += answer.loss / fit.steps[places]
     delta = fit.model - models
-    for place in np.flatnonzero(parts.masked()) if parts.labels is not None else ():
+    for place in np.flatnonzero(parts.masked()):
+        assert parts.labels is not None
         delta[place] *= parts.labels.trained(int(place), torch.arange(parts.size, device=delta.device))
     finite, squares = torch.isfinite(delta).all(1).cpu().numpy(), _square_norms(delta)
     reduced = None if fit.coefficients is None else delta.new_tensor(fit.coefficients) @ delta
