@@ -1,6 +1,7 @@
 """Mistakes that others published in narrow models: each is made here, and must be caught."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import floor
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.width_runs import mlp, slices_of
 from tests.width import test_label_mask, test_rules, test_runs
 from turnout.array_types import Floats, Ids
+from turnout.engine import Sequential
 from turnout.models.training_modules import MaskedOutputs, ScaledLinear
 from turnout.submodels import Parts
 from turnout.width import Nested, Ordered, Rolling, nested, ordered, rolling
+from turnout.width.rates import count_of
 from turnout.world.simulation import widths as simulated
 
 Check = Callable[[], Any]
@@ -31,7 +35,7 @@ def _over_all_clients(parts: Parts, clients: Ids, coefficients: Floats) -> Tenso
 def _random_first(rule: Nested, group: int, size: int, rate: float, client: int, view: Any) -> Ids:
     """Random units of a size, as in an early version of the authors' code."""
     rng = np.random.default_rng(view.round)
-    return np.sort(rng.permutation(size)[: nested.count_of(rate, size)])
+    return np.sort(rng.permutation(size)[: count_of(rate, size)])
 
 
 def _not_around(size: int, count: int, offset: int) -> Ids:
@@ -41,7 +45,7 @@ def _not_around(size: int, count: int, offset: int) -> Ids:
 
 def _per_client(rule: Rolling, group: int, size: int, rate: float, client: int, view: Any) -> Ids:
     """A window that is elsewhere for every client."""
-    return rolling.window(size, rolling.count_of(rate, size), (view.round - 1) * rule.stride + client)
+    return rolling.window(size, count_of(rate, size), (view.round - 1) * rule.stride + client)
 
 
 def _once_a_round(rule: Ordered, clients: Ids, rates: Floats, steps: int, view: Any) -> Floats:
@@ -75,7 +79,7 @@ def _left_out(module: MaskedOutputs, x: Tensor) -> Tensor:
 def _with_decay(answer: Any, parts: Parts, places: Ids, submodels: Any) -> Any:
     """What weight decay does to the rows of masked labels is sent."""
     assert parts.labels is not None
-    return simulated.replace(answer, delta=answer.delta[:, parts.labels.held.shape[1] :])
+    return replace(answer, delta=answer.delta[:, parts.labels.held.shape[1] :])
 
 
 _balance, _step_rates = Parts.balance, Ordered.step_rates
@@ -95,9 +99,9 @@ def _clients_of_a_round_share_the_window() -> None:
 
 
 def _evaluation_is_not_scaled() -> None:
-    task = test_runs.mlp()
-    made = test_runs.slices_of(task).cut((4, 3), scaled=True).eval()
-    plain = test_runs.slices_of(task).cut((4, 3)).eval()
+    task = mlp()
+    made = slices_of(task).cut((4, 3), scaled=True).eval()
+    plain = slices_of(task).cut((4, 3)).eval()
     x = task.federation.train.fetch(np.arange(1)).x
     with torch.no_grad():
         torch.testing.assert_close(made(x), plain(x))
@@ -108,7 +112,7 @@ def _first_units() -> None:
 
 
 def _sequential(check: Callable[..., None]) -> Check:
-    return lambda: check(test_runs.Sequential())
+    return lambda: check(Sequential())
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, Check]] = {
