@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support import width_checks as checks
 from tests.support.width_runs import mlp, slices_of
-from tests.width import test_label_mask, test_rules, test_runs
 from turnout.array_types import Floats, Ids
 from turnout.engine import Sequential
 from turnout.models.training_modules import MaskedOutputs, ScaledLinear
@@ -83,18 +83,25 @@ def _with_decay(answer: Any, parts: Parts, places: Ids, submodels: Any) -> Any:
 
 
 _balance, _step_rates = Parts.balance, Ordered.step_rates
-one_round = test_runs.test_golden_one_round_is_the_mean_per_parameter_of_what_clients_do_alone
-in_training = test_runs.test_golden_the_scaler_divides_hidden_outputs_in_training
-one_step = test_label_mask.test_golden_one_step_of_two_clients_is_that_of_plain_autograd
-covered = test_rules.test_property_in_as_many_rounds_as_units_a_window_covers_each_equally_often
+one_round = checks.assert_one_round_is_the_mean_of_what_clients_do_alone
+in_training = checks.assert_the_scaler_divides_hidden_outputs_in_training
+one_step = checks.assert_one_masked_step_is_that_of_plain_autograd
 
 
-def _steps_differ() -> None:
-    test_rules.test_property_steps_draw_every_rate_up_to_the_clients_own_equally_often()
+def _each_unit_is_covered_equally_often() -> None:
+    seen = np.zeros(6, dtype=int)
+    for round in range(1, 7):
+        seen[Rolling(rates=(0.5,)).units(0, 6, 0.5, 0, checks.view(round))] += 1
+    assert (seen == 3).all()
+
+
+def _counts_are_rounded_up() -> None:
+    for rule in (Nested(rates=(0.3,)), Ordered(rates=(0.3,))):
+        assert len(rule.units(0, 8, 0.3, 0, checks.view())) == 3
 
 
 def _clients_of_a_round_share_the_window() -> None:
-    places = [Rolling(rates=(0.5,)).units(0, 8, 0.5, client, test_rules.view(3)) for client in range(3)]
+    places = [Rolling(rates=(0.5,)).units(0, 8, 0.5, client, checks.view(3)) for client in range(3)]
     assert all(np.array_equal(places[0], other) for other in places)
 
 
@@ -107,40 +114,36 @@ def _evaluation_is_not_scaled() -> None:
         torch.testing.assert_close(made(x), plain(x))
 
 
-def _first_units() -> None:
-    test_rules.test_identity_a_window_that_stands_still_is_nested()
-
-
 def _sequential(check: Callable[..., None]) -> Check:
     return lambda: check(Sequential())
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, Check]] = {
-    "random units": (Nested, "units", _random_first, _first_units),
+    "random units": (Nested, "units", _random_first, checks.assert_a_window_that_stands_still_is_nested),
     "divided by all clients": (Parts, "balance", _over_all_clients, one_round),
     "what nobody trains moves": (
         Parts,
         "balance",
         _towards_zero,
-        test_runs.test_golden_a_parameter_is_averaged_over_the_clients_that_train_it,
+        checks.assert_a_parameter_is_averaged_over_the_clients_that_train_it,
     ),
-    "whole bytes": (Parts, "numbers", _whole_bytes, test_runs.test_golden_bytes_and_gradients_count_the_slice),
+    "whole bytes": (Parts, "numbers", _whole_bytes, checks.assert_bytes_and_gradients_count_the_slice),
     "scaled evaluation": (ScaledLinear, "forward", _always_scaled, _evaluation_is_not_scaled),
     "no scaler": (ScaledLinear, "forward", _unscaled, _sequential(in_training)),
-    "no way around": (rolling, "window", _not_around, covered),
+    "no way around": (rolling, "window", _not_around, _each_unit_is_covered_equally_often),
     "a window each": (Rolling, "units", _per_client, _clients_of_a_round_share_the_window),
-    "one width a round": (Ordered, "step_rates", _once_a_round, _steps_differ),
+    "one width a round": (Ordered, "step_rates", _once_a_round, checks.assert_steps_draw_every_rate_equally_often),
     "rounded down, nested": (
         nested,
         "count_of",
         _counts_round_down,
-        lambda: test_rules.test_contract_units_are_distinct_ascending_and_as_many_as_the_rate_says("nested"),
+        _counts_are_rounded_up,
     ),
     "rounded down, ordered": (
         ordered,
         "count_of",
         _counts_round_down,
-        lambda: test_rules.test_contract_units_are_distinct_ascending_and_as_many_as_the_rate_says("ordered"),
+        _counts_are_rounded_up,
     ),
     "logits left out": (MaskedOutputs, "forward", _left_out, _sequential(one_step)),
     "decay of masked rows": (simulated, "_unmasked", _with_decay, _sequential(one_step)),

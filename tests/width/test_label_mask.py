@@ -7,6 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.width_checks import (
+    assert_one_masked_step_is_that_of_plain_autograd,
+)
 from tests.support.width_runs import TASKS, federation_of, mlp, slices_of, task_of, width_run
 from turnout.coordinator import Trust
 from turnout.data.federation import Federation, from_clients
@@ -60,34 +63,7 @@ def test_identity_clients_that_hold_every_label_train_as_without_the_mask(rule: 
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(block=2)], ids=["sequential", "vectorised"])
 def test_golden_one_step_of_two_clients_is_that_of_plain_autograd(engine: Any) -> None:
-    """Client 0 holds labels 0 and 1, client 1 label 1 alone; logits of the others are 0, not left out."""
-    rng = np.random.default_rng(2)
-    clients = [
-        (torch.tensor(rng.normal(size=(4, 5))), torch.tensor([0, 1, 1, 0])),
-        (torch.tensor(rng.normal(size=(2, 5))), torch.tensor([1, 1])),
-    ]
-    module = MLP(hidden=(4,)).build((5,), 3, torch.Generator().manual_seed(1))
-    task = task_of(module, from_clients(clients, num_classes=3, holdout=0.0))
-    with torch.no_grad():
-        dict(module.named_parameters())["3.bias"].copy_(torch.tensor([0.5, -1.0, 2.0]))
-    local = SGD(lr=0.1, steps=1, weight_decay=0.5)
-    final, _ = width_run(task, Nested(rates=(1.0,), mask_labels=True), rounds=1, local=local, engine=engine)
-
-    before = {name: p.detach().clone() for name, p in module.named_parameters()}
-    ends = []
-    for (x, y), held in zip(clients, ([1.0, 1.0, 0.0], [0.0, 1.0, 0.0]), strict=True):
-        at = {name: p.clone().requires_grad_() for name, p in before.items()}
-        logits = torch.relu(x @ at["1.weight"].T + at["1.bias"]) @ at["3.weight"].T + at["3.bias"]
-        loss = nn.functional.cross_entropy(logits * torch.tensor(held).double(), y)
-        gradients = dict(zip(at, torch.autograd.grad(loss, list(at.values())), strict=True))
-        ends.append({name: before[name] - 0.1 * (gradients[name] + 0.5 * before[name]) for name in at})
-    after = task.layout.views(final.model)
-    for name in ("1.weight", "1.bias"):
-        torch.testing.assert_close(after[name], (4 * ends[0][name] + 2 * ends[1][name]) / 6)
-    for name in ("3.weight", "3.bias"):
-        torch.testing.assert_close(after[name][0], ends[0][name][0])  # client 0 alone holds label 0
-        torch.testing.assert_close(after[name][1], (4 * ends[0][name][1] + 2 * ends[1][name][1]) / 6)
-        assert torch.equal(after[name][2], before[name][2])  # nobody holds label 2
+    assert_one_masked_step_is_that_of_plain_autograd(engine)
 
 
 @pytest.mark.parametrize("rule", RULES)
