@@ -38,7 +38,7 @@ ALLOWANCE = 0.1  # of a whole round, beside the share of the multiplications
 
 def with_hidden_units(name: str) -> Task:
     """Return the task of a workload, with a hidden layer if its model has none."""
-    task = task_of(WORKLOADS[name])
+    task: Task = task_of(WORKLOADS[name])
     if name != "W1":
         return task
     module = MLP(hidden=(64,)).build(task.federation.example_shape, 10, torch.Generator().manual_seed(0))
@@ -54,7 +54,8 @@ def rounds_of(task: Task, name: str, rule: Any) -> Iterator[float]:
     run = Run(index=0, task=task, plan=plan, state=state, streams=Streams(0), population=population)
     steps, engine, answer = simulate(plan, population, state, run.streams), Vectorised(), None
     while True:
-        started, request = time.process_time(), steps.send(answer)
+        started = time.process_time()
+        request: Any = steps.send(answer)
         while not isinstance(request, Record):
             request = steps.send(engine.answer([run.question(request)])[0])
         answer = None
