@@ -4,6 +4,7 @@ Any such function works as `loss=`.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +30,23 @@ def quadratic(output: Tensor, target: Tensor) -> Tensor:
     """Return ½ h‖x‖² − eᵀx for each sample, where target is (h, e₁, …, e_d) and output is x."""
     curvature, linear = target[:, 0], target[:, 1:]
     return 0.5 * curvature * output.square().sum(1) - (linear * output).sum(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """The loss of a model, plus the cross-entropy of a part of it against the model's own predictions.
+
+        L(f, y) − Σ_c softmax(f)_c log softmax(f_part)_c        with softmax(f) as a constant
+
+    The first half of the outputs are the model's, the second half the part's.
+    """
+
+    loss: Loss
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the sum for each sample."""
+        whole, part = output.chunk(2, 1)
+        return self.loss(whole, target) - (whole.detach().softmax(1) * part.log_softmax(1)).sum(1)
 
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error, "quadratic": quadratic}

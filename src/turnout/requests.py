@@ -217,6 +217,10 @@ class Fit:
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
     cut: tuple[int, ...] | None = None  # train a slice with so many units in each group of units; None: the whole model
     scaled: bool = False  # with `cut`: outputs of cut layers are divided by the share of units that is there
+    # with `cut`: a model starts with one factor per output, 0 or 1, by which outputs are multiplied in training
+    masked: bool = False
+    # with `cut`: the first units, so many in each group, are trained as well, on the predictions of the slice
+    distil: tuple[int, ...] | None = None
     own_models: bool = False  # `starts` are what clients were sent: a proximal term pulls towards the client's own
     first_step: int = 0  # local steps that clients did before in this round: their mini-batches go on from there
     blocks: Blocks | None = None  # the time steps whose samples each client trains on; None: all that it has received

@@ -1,9 +1,10 @@
 """Submodels: which part of the model each client trains, where clients train models of different widths."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
@@ -29,6 +30,19 @@ class Submodel:
     is_scaled: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Which labels clients hold, where the logits of the others are 0 in training."""
+
+    held: NDArray[np.bool_]  # (clients, classes)
+    of_column: Tensor  # by parameter: the label whose row of the last layer it belongs to; −1: none
+
+    def trained(self, place: int, columns: Tensor) -> Tensor:
+        """Return which of these parameters one client trains: not those of labels that it does not hold."""
+        every = torch.from_numpy(np.append(self.held[place], True)).to(columns.device)  # the last: of no label
+        return every[self.of_column[columns]]
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Parts:
     """The submodel of each client in one round.
@@ -43,6 +57,9 @@ class Parts:
     # (clients, steps): number of the submodel of each local step that a client is asked for, −1 beyond its last step;
     # None: its own submodel in all of them
     steps: Ids | None = None
+    # a step on a narrower submodel is one on the client's own, whose predictions the narrower one is trained on
+    distils: bool = False
+    labels: Labels | None = None  # which labels each client holds; None: labels are not masked
 
     def of(self, clients: Ids) -> Ids:
         """Return the number of the submodel of each of these clients."""
@@ -59,21 +76,39 @@ class Parts:
         if self.steps is None:
             return np.asarray(costs[self.of(clients)])
         mine = self.steps[np.searchsorted(self.clients, clients)]
-        return np.asarray(np.where(mine >= 0, costs[mine], 0.0).sum(1) / (mine >= 0).sum(1))
+        own = self.of(clients)[:, None]
+        each = np.where(mine == own, 0.0, costs[mine]) + costs[own] if self.distils else costs[mine]
+        return np.asarray(np.where(mine >= 0, each, 0.0).sum(1) / (mine >= 0).sum(1))
 
     def balance(self, clients: Ids, coefficients: Floats) -> Tensor:
         """Return, for each parameter j, Σ_i c_i / Σ_i c_i m_ij; 0 where none of these clients trains it.
 
-        m_ij is 1 where client i trains parameter j. Times Σ_i c_i m_ij Δ_ij it gives the mean over those that train j,
-        on the scale of all coefficients together: exactly the sum itself where everyone trains j.
+        m_ij is 1 where client i trains parameter j: its submodel has it, and its label, if it has one, is not masked.
+        Times Σ_i c_i m_ij Δ_ij it gives the mean over those that train j, on the scale of all coefficients together:
+        exactly the sum itself where everyone trains j.
         """
         whose = self.of(clients)
         total, covered = 0.0, torch.zeros(self.size, dtype=torch.float64)
         for number, submodel in enumerate(self.submodels):
-            weight = float(coefficients[whose == number].sum())
-            total += weight
-            covered[submodel.columns.cpu()] += weight
+            mine, columns = whose == number, submodel.columns.cpu()
+            total += float(coefficients[mine].sum())
+            covered[columns] += self._weights(clients[mine], coefficients[mine], columns)
         return torch.where(covered != 0, total / covered, torch.zeros_like(covered))
+
+    def _weights(self, clients: Ids, coefficients: Floats, columns: Tensor) -> Tensor:
+        """Return, for each of these parameters of one submodel, the coefficients of the clients that train it."""
+        everyone = torch.tensor(coefficients.sum(), dtype=torch.float64)
+        if self.labels is None:
+            return everyone
+        held = self.labels.held[np.searchsorted(self.clients, clients)]
+        by_label = [coefficients[each].sum() for each in held.T]
+        return torch.tensor([*by_label, everyone], dtype=torch.float64)[self.labels.of_column.cpu()[columns]]
+
+    def masked(self) -> NDArray[np.bool_]:
+        """Return whether each client does not hold every label."""
+        if self.labels is None:
+            return np.zeros(len(self.clients), dtype=bool)
+        return np.asarray(~self.labels.held.all(1))
 
     def keep(self, clients: Ids) -> "Parts":
         """Return the parts of some of the clients."""
@@ -85,4 +120,6 @@ class Parts:
             which=self.which[here],
             size=self.size,
             steps=steps,
+            distils=self.distils,
+            labels=None if self.labels is None else replace(self.labels, held=self.labels.held[here]),
         )

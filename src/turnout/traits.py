@@ -23,6 +23,16 @@ PopulationCheck = Callable[[Population], Iterator[Problem]]  # yields why a rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampleForm:
+    """The form of one sample, and how many outputs a model of it needs."""
+
+    shape: tuple[int, ...]
+    outputs: int  # one per class, or one per number of a target
+    has_classes: bool = True  # targets are classes, not numbers
+    is_index: bool = False  # its numbers are indices, such as characters, not measurements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataTraits:
     """What is known of data before it is made, where its settings say it."""
 
@@ -30,6 +40,7 @@ class DataTraits:
     clients: Any = None  # the same, as the setting of a generator or loader
     server_samples: Any = None  # number of samples at the server
     holdout: Any = None  # share of its samples that each client holds out
+    sample_form: SampleForm | None = None  # of every sample; None: not known before the data is made
 
     @property
     def known_clients(self) -> int | None:
@@ -148,6 +159,8 @@ class WidthTraits:
     is_per_client: bool = True  # the units depend on the client, not only on its rate and the round
     needs_speed: bool = False  # rates follow from the speed of devices
     scaler: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
+    distil: bool = False  # with step_rates: narrower steps are trained on the predictions of the client's own width
+    mask_labels: bool = False  # the logits of labels that a client does not hold are 0 in training
     # (clients, rates, steps, view) → the rate of each client at each local step, up to its own; None: its own at all
     step_rates: Callable[[Ids, Floats, int, View], Floats] | None = None
     population_problems: PopulationCheck | None = None

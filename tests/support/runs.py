@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from turnout.array_types import Ids
 from turnout.coordinator import Plan, State
 from turnout.engine import Engine, Sequential, Task
 from turnout.protocols import Population
@@ -15,11 +16,17 @@ from turnout.study.driver import Run, drive
 
 
 def run(
-    task: Task, plan: Plan, *, seed: int = 0, engine: Engine | None = None, state: State | None = None
+    task: Task,
+    plan: Plan,
+    *,
+    seed: int = 0,
+    engine: Engine | None = None,
+    state: State | None = None,
+    label_counts: Ids | None = None,
 ) -> tuple[State, list[Record]]:
     """Run one plan, from the start or from a state, and return the last state and the records."""
     held = task.federation.server
-    population = Population.of(task.federation.sizes, server_size=0 if held is None else len(held))
+    population = Population.of(task.federation.sizes, label_counts, server_size=0 if held is None else len(held))
     if task.federation.holdout is not None:
         population = replace(population, holdout_sizes=task.federation.holdout.sizes)
     records: list[Record] = []

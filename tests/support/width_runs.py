@@ -69,7 +69,8 @@ def width_run(task: Task, rule: Any, *, rounds: int = 3, local: Any = LOCAL, **m
     how = {name: more.pop(name) for name in ("engine", "seed", "state") if name in more}
     slices = None if rule is None else slices_of(task)
     plan = Plan(local=local, rounds=rounds, width=rule, slices=slices, layout=task.layout, **more)
-    return run(task, plan, **how)
+    counts = None if task.federation.num_classes is None else task.federation.label_counts()
+    return run(task, plan, label_counts=counts, **how)
 
 
 def masked_output(slices: Slices, flat: Tensor, units: list[Ids], x: Tensor) -> Tensor:

@@ -5,25 +5,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.width_checks import (
+    assert_a_window_that_stands_still_is_nested,
+    assert_steps_draw_every_rate_equally_often,
+    view,
+)
 from turnout.catalogue import catalogue
 from turnout.errors import ConfigError
-from turnout.protocols import Population, View
-from turnout.streams import Streams
+from turnout.protocols import Population
 from turnout.submodels import Devices
 from turnout.width import Nested, Ordered, Random, Rolling
 from turnout.width.rates import count_of, in_shares
 
 RULES = {"nested": Nested, "ordered": Ordered, "random": Random, "rolling": Rolling}
 RATES = (1.0, 0.5, 0.25)
-
-
-def view(round: int = 1, clients: int = 12, seed: int = 0) -> View:
-    people = Population.of(np.full(clients, 10))
-    return View(round=round, rounds=9, streams=Streams(seed), population=people, model=torch.zeros(1))
 
 
 def test_contract_every_rule_of_the_axis_is_tested_here() -> None:
@@ -88,9 +86,7 @@ def test_golden_listed_rates_are_the_clients_own() -> None:
 
 
 def test_identity_a_window_that_stands_still_is_nested() -> None:
-    for round in range(1, 9):
-        still = Rolling(rates=(0.5,), stride=0).units(0, 6, 0.5, 0, view(round))
-        assert still.tolist() == Nested(rates=(0.5,)).units(0, 6, 0.5, 0, view(round)).tolist()
+    assert_a_window_that_stands_still_is_nested()
 
 
 @given(size=st.integers(1, 30), rate=st.floats(0.01, 1.0))
@@ -114,12 +110,7 @@ def test_property_random_units_differ_between_clients_rounds_and_layers_and_are_
 
 
 def test_property_steps_draw_every_rate_up_to_the_clients_own_equally_often() -> None:
-    rule, own = Ordered(rates=(1.0, 0.5, 0.25)), np.array([1.0, 0.5, 0.25])
-    drawn = rule.step_rates(np.arange(3), own, 3000, view())
-    shares = [[(row == rate).mean() for rate in (0.25, 0.5, 1.0)] for row in drawn]
-    assert abs(np.array(shares) - [[1 / 3] * 3, [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]).max() < 0.05
-    shorter = rule.step_rates(np.array([1]), own[1:2], 10, view())
-    assert np.array_equal(shorter[0], drawn[1, :10])
+    assert_steps_draw_every_rate_equally_often()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,12 @@ import pytest
 import torch
 
 import turnout as to
+from tests.support.width_checks import (
+    assert_a_parameter_is_averaged_over_the_clients_that_train_it,
+    assert_bytes_and_gradients_count_the_slice,
+    assert_one_round_is_the_mean_of_what_clients_do_alone,
+    assert_the_scaler_divides_hidden_outputs_in_training,
+)
 from tests.support.width_runs import LOCAL, TASKS, masked_output, mlp, slices_of, width_run
 from turnout.aggregation import FedAvg, FedNova, FedVARP, Krum, Median
 from turnout.analysis.audit import audit
@@ -26,7 +32,6 @@ from turnout.models import MLP, Softmax
 from turnout.personal import Ditto
 from turnout.selection import Optimal, Uniform
 from turnout.server import FedAdam, FedExP
-from turnout.submodels import Parts, Submodel
 from turnout.width import Nested, Ordered, Random, Rolling
 
 RATES = (1.0, 0.5, 0.25)
@@ -57,25 +62,7 @@ def test_identity_the_scaler_has_no_effect_at_rate_one() -> None:
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(block=2)], ids=["sequential", "vectorised"])
 def test_golden_the_scaler_divides_hidden_outputs_in_training(engine: Any) -> None:
-    """One full step of one client at rate 1/2 with hidden outputs times two, against plain autograd."""
-    task = mlp(hidden=(8,))
-    local, fleet = SGD(lr=0.1, steps=1), Fleet(availability=_Only(2))
-    final, records = width_run(
-        task, Nested(rates=(0.5,), scaler=True), rounds=1, local=local, fleet=fleet, engine=engine
-    )
-    at = dict(task.module.named_parameters())
-    whole = (at["1.weight"][:4], at["1.bias"][:4], at["3.weight"][:, :4], at["3.bias"])
-    kept = [parameter.detach().clone().requires_grad_() for parameter in whole]
-    slab = task.federation.train.fetch(np.array([2]))
-    mine = slice(int(slab.starts[0]), int(slab.starts[0] + slab.sizes[0]))
-    x, y = slab.x[mine], slab.y[mine]
-    loss = torch.nn.functional.cross_entropy(torch.relu((x @ kept[0].T + kept[1]) / 0.5) @ kept[2].T + kept[3], y)
-    gradients = torch.autograd.grad(loss, kept)
-    moved = task.layout.views(final.model)
-    after = (moved["1.weight"][:4], moved["1.bias"][:4], moved["3.weight"][:, :4], moved["3.bias"])
-    for before, gradient, now in zip(kept, gradients, after, strict=True):
-        torch.testing.assert_close(now, before.detach() - 0.1 * gradient)
-    assert records[-1].losses == pytest.approx([float(loss.detach())])
+    assert_the_scaler_divides_hidden_outputs_in_training(engine)
 
 
 def test_identity_rolling_without_rolling_is_nested() -> None:
@@ -116,44 +103,11 @@ def test_property_what_no_client_trains_stays_as_it_was(name: str) -> None:
 
 
 def test_golden_a_parameter_is_averaged_over_the_clients_that_train_it() -> None:
-    """Three clients with coefficients 1/2, 1/4, 1/4; client 0 trains all, 1 the first two, 2 the first alone."""
-    columns = (torch.arange(4), torch.arange(2), torch.arange(1))
-    submodels = tuple(Submodel((len(c),), c, 1.0, len(c) == 4) for c in columns)
-    parts = Parts(clients=np.array([3, 5, 9]), submodels=submodels, which=np.arange(3), size=5)
-    balance = parts.balance(np.array([3, 5, 9]), np.array([0.5, 0.25, 0.25]))
-    deltas = torch.tensor([[1.0, 2.0, 3.0, 4.0, 0.0], [5.0, 6.0, 0.0, 0.0, 0.0], [9.0, 0.0, 0.0, 0.0, 0.0]]).double()
-    direction = balance * (torch.tensor([0.5, 0.25, 0.25]).double() @ deltas)
-    expected = [0.5 + 1.25 + 2.25, (0.5 * 2 + 0.25 * 6) / 0.75, 3.0, 4.0, 0.0]
-    assert direction.tolist() == pytest.approx(expected)
-    without_the_widest = parts.balance(np.array([5, 9]), np.array([0.25, 0.25]))
-    assert without_the_widest.tolist() == pytest.approx([1.0, 2.0, 0.0, 0.0, 0.0])
+    assert_a_parameter_is_averaged_over_the_clients_that_train_it()
 
 
 def test_golden_one_round_is_the_mean_per_parameter_of_what_clients_do_alone() -> None:
-    task, rates = mlp(), (1.0, 0.5, 0.5, 0.25, 0.25, 0.25)
-    slices, start = slices_of(task), task.layout.flatten(task.module)
-    total, weight = torch.zeros_like(start), torch.zeros_like(start)
-    sizes = task.federation.sizes
-    for client, rate in enumerate(rates):
-        alone, _ = width_run(
-            task, Nested(rates=(rate,)), rounds=1, fleet=Fleet(availability=_Only(client)), aggregation=FedAvg()
-        )
-        columns = slices.submodel([np.arange(int(np.ceil(rate * size))) for size in slices.sizes]).columns
-        total[columns] += float(sizes[client]) * (start - alone.model)[columns]
-        weight[columns] += float(sizes[client])
-    together, _ = width_run(task, Nested(rates=rates, assign="listed"), rounds=1)
-    expected = start - torch.where(weight > 0, total / weight.clamp(min=1), torch.zeros_like(total))
-    torch.testing.assert_close(together.model, expected)
-
-
-class _Only:
-    """One client is available."""
-
-    def __init__(self, client: int) -> None:
-        self.client = client
-
-    def up(self, view: Any) -> Any:
-        return np.array([self.client])
+    assert_one_round_is_the_mean_of_what_clients_do_alone()
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -186,14 +140,7 @@ def test_contract_rows_and_their_sum_give_the_same_model(name: str) -> None:
 
 
 def test_golden_bytes_and_gradients_count_the_slice() -> None:
-    task = mlp()  # 5 → 8 → 6 → 3 in float64
-    _, records = width_run(task, Nested(rates=(1.0, 0.5, 0.5, 0.25, 0.25, 0.25), assign="listed"), rounds=1)
-    numbers = {(8, 6): 48 + 54 + 21, (4, 3): 24 + 15 + 12, (2, 2): 12 + 6 + 9}
-    sent = 8 * (numbers[8, 6] + 2 * numbers[4, 3] + 3 * numbers[2, 2])
-    assert records[-1].costs.bytes_down == records[-1].costs.bytes_up == sent
-    products = np.array([5 * 8 + 8 * 6 + 6 * 3, 5 * 4 + 4 * 3 + 3 * 3, 5 * 2 + 2 * 2 + 2 * 3])
-    work = (task.federation.sizes * (products / products[0])[[0, 1, 1, 2, 2, 2]]).sum()
-    assert records[-1].costs.gradient_evaluations == round(work)
+    assert_bytes_and_gradients_count_the_slice()
 
 
 def test_golden_the_clock_counts_the_bytes_and_the_steps_of_the_slice() -> None:

@@ -16,7 +16,8 @@ Choice per axis:
     aggregation  fedavg
 
 Reduces to: FedAvg when the only rate is 1.
-When to use it: when narrow parts of the final model are to be used on small devices. Without self-distillation.
+When to use it: when narrow parts of the final model are to be used on small devices. With distil = true a step is one
+on all of x_i, and the narrow part learns from its predictions.
 Reference: Horváth, Laskaridis, Almeida, Leontiadis, Venieris, Lane. NeurIPS 2021. arXiv:2102.13451.
 """
 
@@ -36,6 +37,7 @@ def fjord(
     *,
     rates: tuple[PositiveShare, ...],
     assign: Assignment = "fixed",
+    distil: bool = False,
     weighting: Weighting = "ratio",
 ) -> Sections:
     """Return the sections of FjORD.
@@ -43,9 +45,10 @@ def fjord(
     Args:
         rates: rates r of the clients, above 0 and at most 1: the share of the units of a layer that a client trains.
         assign: who has which rate: "fixed" for good, "drawn" each round, "by-speed" of devices, "listed" one for each.
+        distil: whether the narrow part of a step learns from the predictions of the client's own width.
         weighting: weights of the clients' updates: "mean" counts clients alike, "ratio" counts their samples.
     """
     return {
-        "width": {"use": "ordered", "rates": rates, "assign": assign},
+        "width": {"use": "ordered", "rates": rates, "assign": assign, "distil": distil},
         "aggregation": {"use": "fedavg", "weighting": weighting},
     }

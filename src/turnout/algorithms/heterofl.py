@@ -38,6 +38,7 @@ def heterofl(
     rates: tuple[PositiveShare, ...],
     assign: Assignment = "fixed",
     scaler: bool = True,
+    mask_labels: bool = False,
     weighting: Weighting = "mean",
 ) -> Sections:
     """Return the sections of HeteroFL.
@@ -46,9 +47,16 @@ def heterofl(
         rates: rates r of the clients, above 0 and at most 1: the share of the units of a layer that a client trains.
         assign: who has which rate: "fixed" for good, "drawn" each round, "by-speed" of devices, "listed" one for each.
         scaler: whether the outputs of cut layers are divided by the share of their units that is there, in training.
+        mask_labels: whether the logits of labels that a client does not hold are 0 in training; on in the paper.
         weighting: weights of the clients' updates: "mean" counts clients alike, "ratio" counts their samples.
     """
     return {
-        "width": {"use": "nested", "rates": rates, "assign": assign, "scaler": scaler},
+        "width": {
+            "use": "nested",
+            "rates": rates,
+            "assign": assign,
+            "scaler": scaler,
+            "mask_labels": mask_labels,
+        },
         "aggregation": {"use": "fedavg", "weighting": weighting},
     }

@@ -11,7 +11,7 @@ from turnout.coordinator.plan import Plan
 from turnout.errors import ConfigError
 from turnout.models.slices import Slices
 from turnout.protocols import View
-from turnout.submodels import Parts, Submodel
+from turnout.submodels import Labels, Parts, Submodel
 from turnout.width.rates import count_of
 
 
@@ -40,6 +40,8 @@ def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
         which=np.array(which, dtype=np.int64),
         size=view.model.numel(),
         steps=by_step,
+        distils=plan.traits.width.distil,
+        labels=_labels_of(plan, slices, view, clients),
     )
 
 
@@ -48,12 +50,39 @@ def usable_parts(plan: Plan, view: View) -> dict[float, Submodel]:
     return {rate: _submodel(plan, _slices_of(plan), rate, 0, view) for rate in plan.traits.width.usable_rates}
 
 
-def check_rates(plan: Plan) -> None:
-    """Raise ConfigError if the model does not run at a rate that a client may have."""
+def check_widths(plan: Plan, has_classes: bool) -> None:
+    """Raise ConfigError if the model does not run at a rate that a client may have, or has no labels to mask."""
     if plan.width is not None:
         slices = _slices_of(plan)
         for rate in sorted(set(plan.traits.width.known_rates)):
             slices.cut([count_of(rate, size) for size in slices.sizes])
+        if plan.traits.width.mask_labels:
+            if not has_classes:
+                raise _no_labels(plan)
+            slices.label_columns()
+        if plan.traits.width.distil and not has_classes:
+            raise ConfigError(
+                f"{type(plan.width).__name__} with distil = true needs data with class labels, whose predictions are "
+                "probabilities; these targets are numbers. Set width.distil = false.",
+                setting="width.distil",
+            )
+
+
+def _labels_of(plan: Plan, slices: Slices, view: View, clients: Ids) -> Labels | None:
+    if not plan.traits.width.mask_labels:
+        return None
+    counts = view.population.label_counts
+    if counts is None:
+        raise _no_labels(plan)
+    return Labels(np.asarray(counts[clients] > 0), slices.label_columns())
+
+
+def _no_labels(plan: Plan) -> ConfigError:
+    return ConfigError(
+        f"{type(plan.width).__name__} with mask_labels = true needs to know how many samples of each label a client "
+        "has; these data do not say. Use data with class labels, or set width.mask_labels = false.",
+        setting="width.mask_labels",
+    )
 
 
 def _numbers(drawn: Floats, clients: Ids, number_of: Callable[[float, int], int]) -> Ids:

@@ -8,6 +8,8 @@ loader uses those, and the federation's name says how many.
 Reference: Krizhevsky. Learning multiple layers of features from tiny images. 2009.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from turnout.data.federation import Federation, Samples
@@ -18,6 +20,7 @@ from turnout.data.loading import PartitionedData, partition_data
 from turnout.errors import DataError
 from turnout.settings import rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 ROWS, PIXELS = 10_000, 3 * 32 * 32
 SET = DataSet(
@@ -84,6 +87,8 @@ class Cifar10(PartitionedData):
 
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
     folder: str | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(3, 32, 32), outputs=10)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -29,6 +29,7 @@ from turnout.data.staged import staged
 from turnout.drift import Drift
 from turnout.settings import Count, When, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 CIRCLES = (((0.2, 0.5), 0.15), ((0.6, 0.5), 0.25))  # centre and radius of each concept
 THRESHOLDS = (8.0, 9.0, 7.0, 9.5)  # of SEA
@@ -74,6 +75,11 @@ class ConceptDrift:
     def concepts(self) -> Ids:
         """Return the concept of each client in each time step, and in the one after the last."""
         return chosen_concepts(self, self.task, SHAPES[self.task][2])
+
+    @property
+    def sample_form(self) -> SampleForm:
+        """The form of a sample."""
+        return SampleForm(shape=(SHAPES[self.task][0],), outputs=2)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

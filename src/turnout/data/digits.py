@@ -5,6 +5,8 @@ Inputs are vectors of 64 pixels in [0, 1]. A random fifth of the images, drawn b
 Reference: Alpaydin, Kaynak. Optical recognition of handwritten digits. UCI, 1998.
 """
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 
@@ -13,6 +15,7 @@ from turnout.data.file_cache import cache_last
 from turnout.data.loading import PartitionedData, partition_data
 from turnout.settings import rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 TEST_SHARE = 0.2
 
@@ -29,6 +32,8 @@ def all_digits() -> Samples:
 @rule("data")
 class Digits(PartitionedData):
     """scikit-learn's digits, partitioned across clients."""
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(64,), outputs=10)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

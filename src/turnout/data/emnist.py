@@ -19,6 +19,7 @@ from turnout.data.loading import PartitionedData, partition_data
 from turnout.errors import DataError
 from turnout.settings import rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 
 class Split(NamedTuple):
@@ -90,6 +91,11 @@ class Emnist(PartitionedData):
     split: Literal["balanced", "byclass", "bymerge", "letters", "digits"] = "balanced"
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
     folder: str | None = None
+
+    @property
+    def sample_form(self) -> SampleForm:
+        """The form of a sample."""
+        return SampleForm(shape=(1, 28, 28), outputs=SPLITS[self.split].classes)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -6,6 +6,8 @@ deviation.
 Reference: Xiao, Rasul, Vollgraf. Fashion-MNIST. 2017. arXiv:1708.07747.
 """
 
+from typing import ClassVar
+
 from turnout.data.federation import Federation, Samples
 from turnout.data.file_cache import cache_last
 from turnout.data.files import DataSet
@@ -13,6 +15,7 @@ from turnout.data.idx import four_files, read_images
 from turnout.data.loading import PartitionedData, partition_data
 from turnout.settings import rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 SET = DataSet(title="Fashion-MNIST", folders=("fashion-mnist", "FashionMNIST/raw"))
 MEAN, STD = (0.2860,), (0.3530,)
@@ -40,6 +43,8 @@ class FashionMnist(PartitionedData):
 
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
     folder: str | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(1, 28, 28), outputs=10)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -9,7 +9,7 @@ Reference: Caldas et al. LEAF. 2018. arXiv:1812.01097.
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from turnout.errors import DataError
 from turnout.limits import read_bounded
 from turnout.settings import Clients, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 SIDE, CLASSES = 28, 62
 MAX_BYTES = 2_000_000_000  # largest size of one file; a file of LEAF holds a hundred writers
@@ -106,6 +107,8 @@ class Femnist:
     server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache; they are not downloaded
     folder: str | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(1, SIDE, SIDE), outputs=CLASSES)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -16,6 +16,7 @@ Neurocomputing 2016. UCI data set 341.
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +32,7 @@ from turnout.errors import DataError
 from turnout.limits import read_bounded
 from turnout.settings import Clients, Count, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 WINDOW = 128  # length of a window in measurements
 CHANNELS = 6
@@ -161,6 +163,8 @@ class Hapt:
     server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache; they are not downloaded
     folder: str | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(CHANNELS, WINDOW), outputs=ACTIVITIES)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

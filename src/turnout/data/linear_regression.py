@@ -20,6 +20,7 @@ from turnout.data.federation import Federation, Held, Samples, checked
 from turnout.limits import check_memory
 from turnout.settings import Clients, Count, NonNegative, Width, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 
 def equations(rng: np.random.Generator, size: int, dim: int, centres: tuple[float, float]) -> tuple[Floats, Floats]:
@@ -40,6 +41,11 @@ class LinearRegression:
     dim: Width = 1000  # number of parameters d, 1 or more; 1000 is usual, more than clients x samples fits exactly
     alpha: NonNegative = 0.1  # spread α of the clients' solutions w_i, 0 or more; 0.1 is usual
     beta: NonNegative = 0.1  # spread β of the clients' input means v_i, 0 or more; 0.1 is usual
+
+    @property
+    def sample_form(self) -> SampleForm:
+        """The form of a sample."""
+        return SampleForm(shape=(self.dim,), outputs=1, has_classes=False)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

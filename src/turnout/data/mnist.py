@@ -6,6 +6,8 @@ deviation.
 Reference: LeCun, Bottou, Bengio, Haffner. Gradient-based learning applied to document recognition. Proc. IEEE 1998.
 """
 
+from typing import ClassVar
+
 from turnout.data.federation import Federation, Samples
 from turnout.data.file_cache import cache_last
 from turnout.data.files import DataSet
@@ -14,6 +16,7 @@ from turnout.data.images import Images
 from turnout.data.loading import PartitionedData, partition_data
 from turnout.settings import rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 SET = DataSet(title="MNIST", folders=("mnist", "MNIST/raw"))
 MEAN, STD = (0.1307,), (0.3081,)
@@ -46,6 +49,8 @@ class Mnist(PartitionedData):
 
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
     folder: str | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(1, 28, 28), outputs=10)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -10,7 +10,7 @@ Reference: Jothimurugesan, Hsieh, Wang, Joshi, Gibbons. AISTATS 2023. arXiv:2206
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from turnout.drift import Drift
 from turnout.errors import DataError
 from turnout.settings import Count, When, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 SWAPS = ((0, 0), (1, 2), (3, 4), (5, 6))  # labels that each concept swaps
 
@@ -48,6 +49,8 @@ class MnistDrift:
     samples: Count = 100  # number of images that a client receives in a time step, 1 or more; 100 to 500 is usual
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads them
     folder: str | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(1, 28, 28), outputs=10)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -6,6 +6,8 @@ other people. Inputs are as in `Mnist`.
 Reference: Yadav, Bottou. Cold case: the lost MNIST digits. NeurIPS 2019. arXiv:1905.10498.
 """
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,7 @@ from turnout.data.partition.natural import by_id, id_names
 from turnout.errors import DataError
 from turnout.settings import Clients, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 ADDRESS = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
 SET = DataSet(title="QMNIST", folders=("mnist-writers", "qmnist", "QMNIST/raw"))
@@ -53,6 +56,8 @@ class MnistWriters:
     # folder that holds the folders `mnist` and `mnist-writers`, or the files of both; none looks in TURNOUT_DATA, then
     # in the cache, and then downloads them
     folder: str | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(1, 28, 28), outputs=10)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -25,6 +25,7 @@ from turnout.errors import ConfigError
 from turnout.limits import check_memory
 from turnout.settings import Clients, Count, Number, Positive, Width, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 PYTHON_FLOAT = 48  # bytes of a Python float and its reference in a list
 
@@ -62,6 +63,12 @@ class Quadratics:
     def num_clients(self) -> int:
         """Number of clients N."""
         return self.clients if self.curvatures is None else len(self.curvatures)
+
+    @property
+    def sample_form(self) -> SampleForm:
+        """The form of a sample; a model has as many outputs as a curvature and a target have numbers."""
+        outputs = 1 + (self.dim if self.targets is None else len(self.targets[0]))
+        return SampleForm(shape=(1,), outputs=outputs, has_classes=False)
 
     @property
     def weights(self) -> Floats:

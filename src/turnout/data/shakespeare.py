@@ -19,7 +19,7 @@ Reference: McMahan et al. AISTATS 2017. arXiv:1602.05629; Caldas et al. LEAF. 20
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from turnout.errors import ConfigError, DataError
 from turnout.limits import read_bounded
 from turnout.settings import Clients, Count, CountOrZero, ShareBelowOne, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 VOCABULARY = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 WINDOW = 80  # length of an input in characters
@@ -141,6 +142,8 @@ class Shakespeare:
                 "Change data.test_share or data.holdout.",
                 setting="data.test_share",
             )
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(WINDOW,), outputs=len(VOCABULARY), is_index=True)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

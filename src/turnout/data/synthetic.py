@@ -19,7 +19,7 @@ Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 import math
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from turnout.data.holdout import drawn_for_holdout, train_sizes
 from turnout.limits import check_memory
 from turnout.settings import Clients, Count, NonNegative, Range, ShareBelowOne, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 DIM = 60
 CLASSES = 10
@@ -119,6 +120,8 @@ class Synthetic:
     holdout: ShareBelowOne = 0.1  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
     # seed s of the authors' script, 0 to 2³² − 1, to repeat its draws; none draws from the run's seed (usual)
     legacy_seed: LegacySeed | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(DIM,), outputs=CLASSES)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -10,6 +10,7 @@ Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from turnout.data.synthetic import (
 )
 from turnout.settings import Clients, Count, ShareBelowOne, rule
 from turnout.streams import Streams
+from turnout.traits import SampleForm
 
 
 def iid_clients(rng: np.random.RandomState, sizes: Ids) -> Iterator[Client]:
@@ -49,6 +51,8 @@ class SyntheticIid:
     holdout: ShareBelowOne = 0.1  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
     # seed s of the authors' script, 0 to 2³² − 1, to repeat its draws; none draws from the run's seed (usual)
     legacy_seed: LegacySeed | None = None
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(DIM,), outputs=CLASSES)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""

@@ -12,7 +12,7 @@ Reference: Li et al. FedProx. MLSys 2020. arXiv:1812.06127.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from turnout.data.synthetic import CLASSES, DIM, MEAN_SIZE, VARIANCES, check_roo
 from turnout.limits import check_memory
 from turnout.settings import Clients, Count, NonNegative, When, rule
 from turnout.streams import Streams, words
+from turnout.traits import SampleForm
 
 Singles = NDArray[np.float32]
 SPREAD: Singles = np.sqrt(VARIANCES).astype(np.float32)
@@ -100,6 +101,8 @@ class SyntheticOnDemand:
     max_samples: Annotated[Count, When(samples=None)] = 10_000
     test_clients: Clients = 100  # number of clients that the test set is drawn from, 1 or more; 100 is usual
     test_samples: Count = 20  # number of test samples of each of these clients, 1 or more; 20 is usual
+
+    sample_form: ClassVar[SampleForm] = SampleForm(shape=(DIM,), outputs=CLASSES)
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation; only the sizes and the test set are computed now."""

@@ -21,10 +21,14 @@ from torch import Tensor, nn
 from turnout.array_types import Ids
 from turnout.errors import ConfigError
 from turnout.models.layout import Layout
+from turnout.models.training_modules import Distilling, MaskedOutputs, scale
 from turnout.models.unit_groups import KINDS, Anatomy, CannotCutError, Layer, anatomy_of
+from turnout.number_format import plural
 from turnout.submodels import Submodel
+from turnout.untrusted_input import in_brief
 
 MOST_REMEMBERED = 64  # submodels whose columns are kept: units that never change are worked out once
+Cut = tuple[int, ...]  # number of units in each group of units
 Units = Sequence[Ids]  # units that are kept, ascending, for each group of units
 
 
@@ -37,7 +41,8 @@ class Slices:
     layout: Layout
     anatomy: Anatomy
     _known: dict[tuple[bytes, ...], Submodel] = field(default_factory=dict)
-    _modules: dict[tuple[tuple[int, ...], bool], nn.Module] = field(default_factory=dict)  # by the arguments of `cut`
+    _modules: dict[tuple[Cut, bool, bool, Cut | None], nn.Module] = field(default_factory=dict)  # by `cut`'s arguments
+    _labels: list[Tensor] = field(default_factory=list)  # what `label_columns` returns, once it is known
 
     @classmethod
     def of(cls, module: nn.Module, sample: Tensor) -> "Slices":
@@ -48,6 +53,10 @@ class Slices:
                 raise CannotCutError("it has no hidden units")
         except CannotCutError as error:
             raise _refusal(module, str(error)) from None
+        except Exception as error:  # modules raise any exception on a shape that they do not expect
+            raise _refusal(
+                module, f"it fails on a sample of shape {tuple(sample.shape[1:])}: {in_brief(error)}"
+            ) from error
         return cls(module, sample, Layout.of(module), anatomy)
 
     @property
@@ -66,16 +75,75 @@ class Slices:
             self._known[key] = Submodel(sizes, columns, cost, sizes == self.sizes)
         return self._known[key]
 
-    def cut(self, sizes: Sequence[int], scaled: bool = False) -> nn.Module:
+    def cut(
+        self, sizes: Sequence[int], scaled: bool = False, masked: bool = False, distil: Cut | None = None
+    ) -> nn.Module:
         """Return the module with so many units in each group, always the same; its parameters are of no use.
 
         With `scaled`, the outputs of a cut layer are divided by the share of its units that is there, in training.
+        With `masked`, outputs are multiplied by factors, which are the module's first parameters. With `distil`, they
+        are followed by the outputs of the first units, so many in each group.
         Raises ConfigError where the module does not run with so few.
         """
-        key = (tuple(sizes), scaled)
+        key = (tuple(sizes), scaled, masked, distil)
         if key not in self._modules:
-            self._modules[key] = self._new(*key)
+            made = self._new(key[0], scaled)
+            if masked:
+                made = MaskedOutputs(made, _in_eval(made, self.sample).shape[1])
+            if distil is not None:
+                made = Distilling(made, self._new(distil, scaled), self._first(made, key[0], distil))
+            self._modules[key] = made
         return self._modules[key]
+
+    def _first(self, wide: nn.Module, sizes: Cut, fewer: Cut) -> dict[str, tuple[Ids | None, ...]]:
+        """Return what the first units of a slice keep of each dimension of its parameters."""
+        kept = {}
+        for layer in self.anatomy.layers:
+            all_inputs, (units, inputs) = (
+                self._kept(layer, [np.arange(size) for size in sizes])[1],
+                self._kept(layer, [np.arange(size) for size in fewer]),
+            )
+            here = wide.get_submodule(layer.name)
+            for name, axes in _axes(here, units, np.searchsorted(all_inputs, inputs)).items():
+                kept[f"{layer.name}.{name}" if layer.name else name] = axes
+        return kept
+
+    def label_columns(self) -> Tensor:
+        """Return the label whose row of the last layer each parameter belongs to; −1 for parameters of other layers.
+
+        Raises ConfigError if there is no linear layer whose outputs are those of the module.
+        """
+        if not self._labels:
+            heads = [layer for layer in self.anatomy.layers if self._makes_outputs(layer)]
+            if len(heads) != 1:
+                raise ConfigError(
+                    f"mask_labels needs a model that ends with a linear layer, one output per label; "
+                    f"{type(self.module).__name__} does not. Change the model, or set width.mask_labels = false.",
+                    setting="width.mask_labels",
+                )
+            found = torch.full((self.layout.size,), -1)
+            for slot in self.layout.slots:
+                if slot.name in {f"{heads[0].name}.{name}".lstrip(".") for name in ("weight", "bias")}:
+                    rows = slot.seen(torch.arange(slot.start, slot.stop).view(slot.stored_shape))
+                    found[rows.reshape(len(rows), -1)] = torch.arange(len(rows))[:, None]
+            self._labels.append(found.to(self.sample.device))
+        return self._labels[0]
+
+    def _makes_outputs(self, layer: Layer) -> bool:
+        """Whether the outputs of a linear layer are those of the module: rows that are 0 give outputs that are 0."""
+        whole = _in_eval(self.module, self.sample)
+        if type(layer.module) is not nn.Linear or whole.dim() != 2 or layer.module.out_features != whole.shape[1]:
+            return False
+        number = torch.arange(whole.shape[1], device=whole.device)
+        for digit in range(max(1, (len(number) - 1).bit_length())):
+            kept = number >> digit & 1
+            tried = copy.deepcopy(self.module)
+            with torch.no_grad():
+                for parameter in tried.get_submodule(layer.name).parameters():
+                    parameter.mul_(kept.view(-1, *[1] * (parameter.dim() - 1)))
+            if not torch.equal(_in_eval(tried, self.sample), whole * kept):
+                return False
+        return True
 
     def _new(self, sizes: tuple[int, ...], scaled: bool) -> nn.Module:
         units = [np.arange(size) for size in sizes]
@@ -84,14 +152,12 @@ class Slices:
             for layer in self.anatomy.layers:
                 _replace(made, layer, *self._kept(layer, units))
                 if scaled and layer.group >= 0:
-                    _scale(made.get_submodule(layer.name), sizes[layer.group] / self.sizes[layer.group])
-            with torch.no_grad():
-                whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
+                    scale(made.get_submodule(layer.name), sizes[layer.group] / self.sizes[layer.group])
+            whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
         except CannotCutError as error:
-            raise _refusal(self.module, str(error)) from None
+            raise _refusal(self.module, str(error), OTHER_RATES) from None
         except Exception as error:  # modules raise any exception on a shape that they do not expect
-            first = str(error).partition("\n")[0]
-            raise _refusal(self.module, f"with fewer units it fails: {type(error).__name__}: {first}") from error
+            raise _refusal(self.module, f"with fewer units it fails: {in_brief(error)}", OTHER_RATES) from error
         if out.shape != whole.shape:
             raise _refusal(self.module, f"with fewer units its output has shape {tuple(out.shape)}")
         return made
@@ -132,49 +198,19 @@ class Slices:
         return total
 
 
-class ScaledLinear(nn.Linear):
-    """A linear layer whose outputs are divided by the share of its units that is there, in training."""
-
-    share: float
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs."""
-        out = super().forward(x)
-        return out / self.share if self.training else out
+OTHER_MODEL = "Use a model of linear, convolutional, LSTM and GroupNorm layers, or leave width out."
+OTHER_RATES = "Change width.rates or the model, or leave width out."
 
 
-class ScaledConv2d(nn.Conv2d):
-    """A convolution whose outputs are divided by the share of its channels that is there, in training."""
-
-    share: float
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs."""
-        out = super().forward(x)
-        return out / self.share if self.training else out
-
-
-SCALED: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: ScaledLinear, nn.Conv2d: ScaledConv2d}
-
-
-def _scale(layer: nn.Module, share: float) -> None:
-    """Make a layer one whose outputs are scaled; layers of other types stay as they are."""
-    if type(layer) in SCALED:
-        layer.__class__ = SCALED[type(layer)]
-        layer.share = share  # type: ignore[assignment]
-
-
-def _refusal(module: nn.Module, reason: str) -> ConfigError:
-    return ConfigError(
-        f"width needs a model that can be cut; {type(module).__name__} cannot: {reason}. "
-        "Use a model of linear, convolutional, LSTM and GroupNorm layers, or leave width out.",
-        setting="model",
-    )
+def _refusal(module: nn.Module, reason: str, advice: str = OTHER_MODEL) -> ConfigError:
+    message = f"width needs a model that can be cut; {type(module).__name__} cannot: {reason}. {advice}"
+    return ConfigError(message, setting="model")
 
 
 def _in_eval(module: nn.Module, sample: Tensor) -> Tensor:
     was_training = module.training
-    out: Tensor = module.eval()(sample)
+    with torch.no_grad():
+        out: Tensor = module.eval()(sample)
     module.train(was_training)
     return out
 
@@ -240,8 +276,8 @@ def _empty(old: nn.Module, name: str, outputs: int, inputs: int) -> nn.Module:
     elif isinstance(old, nn.GroupNorm):
         if outputs % old.num_groups:
             raise CannotCutError(
-                f"{name} normalises {old.num_groups} groups of channels, and {outputs} channels cannot be divided "
-                "among them"
+                f"{name} normalises {old.num_groups} groups of channels, and {plural(outputs, 'channel')} cannot be "
+                "divided among them"
             )
         new = nn.GroupNorm(old.num_groups, outputs, old.eps, **how)
     else:

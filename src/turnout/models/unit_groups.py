@@ -2,13 +2,17 @@
 
 Intuition: mark a unit of a layer with NaN and see which inputs of the next layers become NaN.
 
-Every layer with parameters is a barrier: what arrives at its inputs is noted and removed again. A unit of one layer
-thus marks the inputs of the layers directly behind it, through activations, pooling, flattening, additions and
-concatenations, whatever the module's code is. Units are told apart by their binary digits: two passes per digit.
+Every layer with parameters is a barrier: what arrives at its inputs is noted, and its outputs are those of one pass
+without marks. A unit of one layer thus marks the inputs of the layers directly behind it, through activations, pooling,
+flattening, additions and concatenations, whatever the module's code is, and no layer is computed more than once.
+
+Units are told apart by their binary digits: two passes per digit, for all layers together. Which layer a mark comes
+from takes one pass per layer. That is enough if every input depends on one unit, or on units of the same number in
+several layers, as where they are added up. Otherwise every layer is followed by itself, which says what is wrong.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,8 +77,8 @@ class Anatomy:
 def anatomy_of(module: nn.Module, sample: Tensor) -> Anatomy:
     """Return the layers of a module and how their units are coupled; raise CannotCutError with the reason."""
     layers = dict(_layers(module))
-    trace = _Trace(module, sample)
-    sources = {name: trace.follow(name) for name in layers}
+    trace = Trace(module, sample)
+    sources = trace.follow_all()
     joined = _Joined({name: KINDS[type(layer)].units(layer) for name, layer in layers.items()})
     for maker, reached in sources.items():
         if reached.at_output:
@@ -124,98 +128,131 @@ def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 @dataclass(slots=True)
-class _Reached:
+class Reached:
     """Where the units of a layer arrive."""
 
     units: dict[str, Ids] = field(default_factory=dict)  # by layer: which unit each of its inputs is; −1: none
     at_output: bool = False  # of the whole module
 
 
-class _Trace:
+Pass = tuple[dict[str, Tensor], bool]  # which inputs of each layer are marked, and whether an output is
+
+
+class Trace:
     """A copy of the module, in which units can be marked and every layer notes which of its inputs are."""
 
     def __init__(self, module: nn.Module, sample: Tensor) -> None:
         self.module, self.sample = copy.deepcopy(module).eval(), sample
         self.positions: dict[str, int] = {}
         self.layers = dict(_layers(self.module))
-        self.marked: tuple[str, Tensor] | None = None  # a layer, and which of its units
-        self.seen: dict[str, Tensor] = {}
+        self.counts = {name: KINDS[type(layer)].units(layer) for name, layer in self.layers.items()}
+        self._outputs: dict[str, Any] = {}  # of each layer, without marks
+        self._marked: Mapping[str, Tensor] = {}  # by layer: which of its units
+        self._seen: dict[str, Tensor] = {}
         for name, layer in self.layers.items():
-            layer.register_forward_pre_hook(self._before(name))
-            layer.register_forward_hook(self._after(name))
+            layer.forward = self._barrier(name, layer, layer.forward)
+        self.run({})
 
-    def follow(self, name: str) -> _Reached:
+    def follow_all(self) -> dict[str, Reached]:
+        """Return where the units of each layer arrive."""
+        digits = max((count - 1).bit_length() for count in self.counts.values())
+        hits = [self._digit(digit, self.layers) for digit in range(max(1, digits))]
+        found: dict[str, Ids] = {}
+        for reader in self.layers:
+            units, is_single = _decoded([(zeros[reader], ones[reader]) for (zeros, _), (ones, _) in hits])
+            if not is_single:
+                return {name: self.follow(name) for name in self.layers}
+            found[reader] = units
+        return {name: self._follow_whole(name, found) for name in self.layers}
+
+    def follow(self, name: str) -> Reached:
         """Return where the units of a layer arrive."""
-        count = KINDS[type(self.layers[name])].units(self.layers[name])
-        number = torch.arange(count)
-        reached, hits = _Reached(), list[tuple[dict[str, Tensor], dict[str, Tensor]]]()
-        for digit in range(max(1, (count - 1).bit_length())):
-            ones = (number >> digit & 1).bool()
-            zero_hits, zero_out = self._run(name, ~ones)
-            one_hits, one_out = self._run(name, ones)
-            reached.at_output |= zero_out or one_out
-            hits.append((zero_hits, one_hits))
-        for reader in hits[0][0]:
-            units = _decoded([(zeros[reader], ones[reader]) for zeros, ones in hits], name, reader)
+        hits = [self._digit(digit, [name]) for digit in range(max(1, (self.counts[name] - 1).bit_length()))]
+        reached = Reached(at_output=any(zero_out or one_out for (_, zero_out), (_, one_out) in hits))
+        for reader in self.layers:
+            units, is_single = _decoded([(zeros[reader], ones[reader]) for (zeros, _), (ones, _) in hits])
+            if not is_single:
+                raise CannotCutError(f"an input of {reader} depends on several units of {name}")
             if (units >= 0).any():
                 reached.units[reader] = units
         return reached
 
-    def _run(self, name: str, units: Tensor) -> tuple[dict[str, Tensor], bool]:
-        """Mark these units of a layer; return which inputs of each layer are marked, and whether an output is."""
-        self.marked, self.seen = (name, units), {}
+    def _follow_whole(self, name: str, found: Mapping[str, Ids]) -> Reached:
+        """Return where the units of a layer arrive, if it is known which unit of any layer each input comes from."""
+        seen, at_output = self.run({name: torch.ones(self.counts[name], dtype=torch.bool)})
+        units = {reader: np.where(seen[reader].numpy(), found[reader], -1) for reader in self.layers}
+        return Reached({reader: each for reader, each in units.items() if (each >= 0).any()}, at_output)
+
+    def _digit(self, digit: int, names: Iterable[str]) -> tuple[Pass, Pass]:
+        """Mark the units of these layers whose number has a 0 at this binary digit, and then those with a 1."""
+        ones = {name: (torch.arange(self.counts[name]) >> digit & 1).bool() for name in names}
+        return self.run({name: ~units for name, units in ones.items()}), self.run(ones)
+
+    def run(self, marked: Mapping[str, Tensor]) -> Pass:
+        """Mark these units; return which inputs of each layer are marked, and whether an output is."""
+        self._marked, self._seen = marked, {}
         with torch.no_grad():
             out = self.module(self.sample)
-        unused = self.layers.keys() - self.seen.keys()
+        unused = self.layers.keys() - self._seen.keys()
         if unused:
             raise CannotCutError(f"{min(unused)} is not used")
-        return self.seen, bool(torch.isnan(out).any())
+        return self._seen, bool(torch.isnan(out).any())
 
-    def _before(self, name: str) -> Callable[..., Any]:
-        def hook(layer: nn.Module, args: tuple[Any, ...]) -> Any:
-            kind = KINDS[type(layer)]
-            if name in self.seen:
+    def _barrier(self, name: str, layer: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what takes the place of a layer's own function."""
+        kind = KINDS[type(layer)]
+
+        def passed(*args: Any, **named: Any) -> Any:
+            if name in self._seen:
                 raise CannotCutError(f"{name} is used more than once in one pass")
             if not args or not isinstance(args[0], Tensor):
                 raise CannotCutError(f"{name} gets its input by name")
-            if not kind.features(layer):
-                self.seen[name] = torch.zeros(0, dtype=torch.bool)
-                return None
-            x = args[0]
-            is_marked = torch.isnan(x)
-            self.seen[name] = is_marked.movedim(kind.dim, 0).flatten(1).any(1).cpu()
-            return (torch.where(is_marked, torch.zeros_like(x), x), *args[1:])
+            if any(bool(torch.isnan(x).any()) for x in _tensors((args[1:], named))):
+                raise CannotCutError(f"{name} gets units of another layer beside its input")
+            has_units = kind.features(layer) > 0
+            marks = torch.isnan(args[0]).movedim(kind.dim, 0).flatten(1).any(1) if has_units else torch.zeros(0)
+            self._seen[name] = marks.bool().cpu()
+            if name not in self._outputs:
+                out = forward(*args, **named)
+                first = out[0] if isinstance(out, tuple) else out
+                self._outputs[name] = out
+                self.positions[name] = first.numel() // kind.units(layer) // len(self.sample)
+            return self._with_marks(name, kind.dim)
 
-        return hook
+        return passed
 
-    def _after(self, name: str) -> Callable[..., Any]:
-        def hook(layer: nn.Module, args: Any, out: Any) -> Any:
-            kind = KINDS[type(layer)]
-            first = out[0] if isinstance(out, tuple) else out
-            self.positions[name] = first.numel() // kind.units(layer) // len(self.sample)
-            if self.marked is None or self.marked[0] != name:
-                return None
-            where = self.marked[1].nonzero()[:, 0].to(first.device)
+    def _with_marks(self, name: str, dim: int) -> Any:
+        """Return the outputs of a layer, marked; they are copies, as the module may change them in place."""
+        out = self._outputs[name]
+        units = self._marked.get(name, torch.zeros(0)).nonzero()[:, 0]
 
-            def mark(x: Tensor) -> Tensor:
-                return x.index_fill(kind.dim, where, torch.nan)
+        def mark(x: Tensor) -> Tensor:
+            return x.index_fill(dim, units.to(x.device), torch.nan)
 
-            if isinstance(out, tuple):  # an LSTM: outputs, and the last states of all its layers
-                return mark(out[0]), tuple(mark(state) for state in out[1])
-            return mark(out)
-
-        return hook
+        if isinstance(out, tuple):  # an LSTM: outputs, and the last states of all its layers
+            return mark(out[0]), tuple(mark(state) for state in out[1])
+        return mark(out)
 
 
-def _decoded(digits: list[tuple[Tensor, Tensor]], maker: str, reader: str) -> Ids:
-    """Return which unit each input comes from, from the passes in which it was marked; −1 for none."""
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors of real numbers in nested tuples, lists and dicts."""
+    if isinstance(values, Tensor):
+        yield from [values] if values.is_floating_point() else []
+    elif isinstance(values, Mapping):
+        yield from _tensors(tuple(values.values()))
+    elif isinstance(values, tuple | list):
+        for each in values:
+            yield from _tensors(each)
+
+
+def _decoded(digits: list[tuple[Tensor, Tensor]]) -> tuple[Ids, bool]:
+    """Return which unit each input comes from, −1 for none, and whether no input comes from several."""
     zeros = torch.stack([zero for zero, _ in digits]).numpy()
     ones = torch.stack([one for _, one in digits]).numpy()
     touched = (zeros | ones).any(0)
-    if (zeros & ones).any() or (touched & ~(zeros | ones).all(0)).any():
-        raise CannotCutError(f"an input of {reader} depends on several units of {maker}")
+    is_single = not (zeros & ones).any() and bool((~touched | (zeros | ones).all(0)).all())
     units = (ones << np.arange(len(digits))[:, None]).sum(0)
-    return np.where(touched, units, -1).astype(np.int64)
+    return np.where(touched, units, -1).astype(np.int64), is_single
 
 
 class _Joined:

@@ -11,6 +11,7 @@ from torch import Tensor
 from turnout.coordinator import Plan, State
 from turnout.engine.task import Engine, Question, Task
 from turnout.errors import EngineError, UpdateError
+from turnout.losses import Distilled
 from turnout.protocols import Population
 from turnout.requests import Answer, EngineRequest, Evaluate, EvaluateEach, Fit, Probe, Record, Score, Steps
 from turnout.streams import Streams
@@ -33,19 +34,19 @@ class Run:
     streams: Streams
     population: Population
     world: World = simulate  # who answers the round
-    # tasks of narrower models, by their sizes and whether they are scaled
-    slices: dict[tuple[tuple[int, ...], bool], Task] = field(default_factory=dict)
+    slices: dict[Any, Task] = field(default_factory=dict)  # tasks of narrower models, by the arguments of `cut`
 
     def question(self, request: EngineRequest) -> Question:
         """Return the request with the task that it is about: the run's own, or that of a narrower model."""
         cut = request.cut if isinstance(request, Fit | Evaluate) else None
         if cut is None:
             return self.task, request
-        key = (cut, isinstance(request, Fit) and request.scaled)
+        how = (request.scaled, request.masked, request.distil) if isinstance(request, Fit) else (False, False, None)
+        key = (cut, *how)
         if key not in self.slices:
             assert self.plan.slices is not None
             module, kind = self.plan.slices.cut(*key), f"{self.task.kind} cut to {key}"
-            federation, loss = self.task.federation, self.task.loss
+            federation, loss = self.task.federation, self.task.loss if key[-1] is None else Distilled(self.task.loss)
             self.slices[key] = Task(federation=federation, module=module, loss=loss, kind=kind)
         return self.slices[key], request
 

@@ -16,6 +16,7 @@ from turnout.coordinator.compatibility import holdout_problems, problems, proble
 from turnout.errors import ConfigError, Problem, did_you_mean
 from turnout.parameters import parameters
 from turnout.protocols import Population
+from turnout.study.check_models import width_problems
 from turnout.study.config_tree import (
     Node,
     Problems,
@@ -356,10 +357,11 @@ def _plan_problems(version: Study) -> list[Problem]:
         data = traits_of(DataTraits, version.data)
         clients, server_size, holdout = data.known_clients, data.server_samples or 0, data.holdout
         if clients is None or clients > MOST_COUNTED:
-            return [*problems(version.plan), *(() if holdout is None else holdout_problems(version.plan, holdout > 0))]
+            found = [*problems(version.plan), *(() if holdout is None else holdout_problems(version.plan, holdout > 0))]
+            return found or list(width_problems(version))
         people = Population.of(np.ones(clients, dtype=np.int64), server_size=server_size)
         people = replace(people, holdout_sizes=None if holdout is None else np.full(clients, holdout > 0))
-        return list(problems_with(version.plan, people))
+        return list(problems_with(version.plan, people)) or list(width_problems(version))
     except Exception as error:  # a user's rule that lacks a method of its axis
         return [Problem(f"This combination cannot be checked: {type(error).__name__}: {error}.")]
 

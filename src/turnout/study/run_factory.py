@@ -19,7 +19,7 @@ from turnout.analysis.target import target_of
 from turnout.array_types import Ids
 from turnout.catalogue import catalogue
 from turnout.coordinator import State, check
-from turnout.coordinator.widths import check_rates
+from turnout.coordinator.widths import check_widths
 from turnout.data.digest import federation_digest
 from turnout.data.federation import Federation, Held, checked
 from turnout.data.relabelled import relabelled
@@ -120,7 +120,7 @@ class RunFactory:
         check(plan, population)
         if plan.width is not None:
             plan = replace(plan, slices=self._slices_of(start, federation))
-            check_rates(plan)
+            check_widths(plan, has_classes=population.label_counts is not None)
         loss = loss_of(version, federation)
         kind = (_kind_of(start, loss), federation.num_classes)
         if kind not in self._measurable:

@@ -5,11 +5,12 @@ Intuition: a small model is the corner of a larger one, so that all devices trai
     U_{i,l} = {0, …, ⌈r_i d_l⌉ − 1},    u_j = Σ_i c_i m_ij Δ_ij / Σ_i c_i m_ij    (0 where nobody trains j)
 
 m_ij is 1 where client i trains parameter j: where both units that it connects are in U_i. With the scaler, the outputs
-of a layer with k of its d units are divided by k / d in training.
+of a layer with k of its d units are divided by k / d in training. With masked labels, the logits of labels that client
+i does not hold are 0 in training (not −∞), and m_ij is 0 for their rows of the last layer.
 
-Reduces to: FedAvg when every rate is 1.
-Differs from the paper: without its masking of labels, the scaler is a choice, and normalisation layers have no running
-statistics (GroupNorm in place of static BatchNorm). The weights c_i are the aggregation's; the paper has c_i = 1.
+Reduces to: FedAvg when every rate is 1; masked labels change nothing for clients that hold every label.
+Differs from the paper: the scaler and masked labels are choices, and normalisation layers have no running statistics
+(GroupNorm in place of static BatchNorm). The weights c_i are the aggregation's; the paper has c_i = 1.
 Reference: Diao, Ding, Tarokh. ICLR 2021. arXiv:2010.01264.
 """
 

@@ -5,9 +5,14 @@ without having been trained alone.
 
     p ~ uniform on { r ∈ rates : r ≤ r_i } at each local step;    U = {0, …, ⌈p d_l⌉ − 1} in that step
 
+With self-distillation, a step is one on the client's own width, and the narrower part learns from its predictions,
+which count as constants. At p = r_i the second term has no gradient, and is left out:
+
+    loss = CE(f_{r_i}, y) + CE(f_p, softmax(f_{r_i}))
+
 Reduces to: FedAvg when the only rate is 1, and nested widths when every client has the smallest rate.
-Differs from the paper: without self-distillation. A parameter counts as trained by every client whose own rate r_i
-covers it, as in the paper, whichever rates it drew.
+As in the paper, a parameter counts as trained by every client whose own rate covers it, whichever rates it drew.
+Differs from the paper: self-distillation is a choice, and local steps are without momentum.
 Reference: Horváth, Laskaridis, Almeida, Leontiadis, Venieris, Lane. NeurIPS 2021. arXiv:2102.13451.
 """
 
@@ -16,6 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.array_types import Floats, Ids
+from turnout.errors import ConfigError
 from turnout.protocols import View
 from turnout.settings import rule
 from turnout.width.rates import Rates, count_of
@@ -25,7 +31,20 @@ from turnout.width.rates import Rates, count_of
 class Ordered(Rates):
     """The first units of every hidden layer, as many as a rate drawn at each local step says."""
 
+    # train the narrower part of a step on the predictions of the client's own width (self-distillation), which is
+    # trained on the labels in the same step; a step then costs the work of both
+    distil: bool = False
+
     is_per_client: ClassVar[bool] = False  # clients of one rate have the same units
+
+    def __post_init__(self) -> None:
+        Rates.__post_init__(self)
+        if self.distil and self.mask_labels:
+            raise ConfigError(
+                "Ordered needs distil = false where labels are masked: a narrow part cannot learn predictions that are "
+                "masked. Set width.mask_labels = false, or width.distil = false.",
+                setting="width.distil",
+            )
 
     @property
     def usable_rates(self) -> tuple[float, ...]:

@@ -52,6 +52,10 @@ class Rates:
     # share of the clients that has each rate, above 0; left out, all rates are equally frequent
     shares: Annotated[tuple[PositiveShare, ...] | None, When(assign=("fixed", "drawn", "by-speed"))] = None
 
+    # in training, set the logits of labels that a client does not hold to 0, and leave their rows of the last layer out
+    # of its part of the mean; as in HeteroFL, where clients hold few labels each
+    mask_labels: bool = False
+
     def __post_init__(self) -> None:
         called = type(self).__name__
         if not self.rates:
@@ -74,12 +78,18 @@ class Rates:
         return self.assign == "by-speed"
 
     def population_problems(self, population: Population) -> Iterator[Problem]:
-        """Yield a list of the wrong length."""
+        """Yield a list of the wrong length, and labels that change with time."""
         if self.assign == "listed" and len(self.rates) != population.num_clients:
             yield Problem(
                 f'{type(self).__name__} with assign = "listed" needs one rate per client; got {len(self.rates)} for '
                 f"{population.num_clients} clients. Change width.rates, or width.assign.",
                 "width.rates",
+            )
+        if self.mask_labels and population.drift is not None:
+            yield Problem(
+                f"{type(self).__name__} with mask_labels = true needs clients whose labels stay the same; these data "
+                "drift. Set width.mask_labels = false.",
+                "width.mask_labels",
             )
 
     def rates_of(self, clients: Ids, view: View) -> Floats:

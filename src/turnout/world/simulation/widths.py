@@ -18,6 +18,7 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan
 from turnout.models.layout import Layout
+from turnout.models.training_modules import FACTORS, INNER
 from turnout.protocols import View
 from turnout.requests import Evaluate, Evaluated, Fit, Steps, Trained
 from turnout.row_table import TableExcerpt
@@ -57,38 +58,69 @@ def train_parts(fit: Fit, parts: Parts, layout: Layout | None) -> Steps[Any]:
     if parts.steps is not None and ((parts.steps >= 0) & (parts.steps != parts.which[:, None])).any():
         assert layout is not None
         return (yield from _step_by_step(fit, parts, tuple(slot.name for slot in layout.slots)))
-    if all(parts.submodels[number].is_whole for number in parts.which):
+    if all(parts.submodels[number].is_whole for number in parts.which) and not parts.masked().any():
         return (yield fit)
     merged = _Merged(fit)
-    for places in _places_by_size(parts, parts.which):
+    for places in _places_by_kind(parts, np.arange(len(parts.which)), parts.which):
         submodels = [parts.submodels[number] for number in parts.which[places]]
-        request = _narrow(fit, places, submodels, None)
+        factors = _factors(parts, places, fit.model)
+        request = _narrow(fit, places, submodels, None, factors)
         answer = yield request
         if not _fits(answer, request):
             return answer
-        merged.add(places, submodels, answer)
+        merged.add(places, submodels, answer if factors is None else _unmasked(answer, parts, places, submodels))
     return merged.trained()
 
 
-def _places_by_size(parts: Parts, numbers: Ids) -> list[Ids]:
-    """Return the positions of clients, apart by the size of their submodels."""
-    by_size: dict[tuple[int, ...], list[int]] = {}
-    for place, number in enumerate(numbers.tolist()):
-        by_size.setdefault(parts.submodels[number].sizes, []).append(place)
-    return [np.array(places) for places in by_size.values()]
+def _places_by_kind(parts: Parts, places: Ids, numbers: Ids) -> list[Ids]:
+    """Return these positions of clients, apart by the sizes of their submodels and by whether labels are masked."""
+    by_kind: dict[tuple[Any, ...], list[int]] = {}
+    masked = parts.masked()
+    for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
+        own = parts.submodels[parts.which[place]].sizes if parts.distils else None
+        by_kind.setdefault((own, parts.submodels[number].sizes, bool(masked[place])), []).append(place)
+    return [np.array(group) for group in by_kind.values()]
 
 
-def _narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | None) -> Fit:
-    """Return the request for these clients, whose submodels have one size, each from its start or from the model."""
+def _inside(fit: Fit) -> Fit:
+    """Return the request for a module that is part of another one: its parameters have longer names."""
+    return replace(fit, wants_ends=tuple(f"{INNER}.{name}" for name in fit.wants_ends))
+
+
+def _factors(parts: Parts, places: Ids, model: Tensor) -> Tensor | None:
+    """Return 1 for each label that a client holds and 0 for the others; None where these clients hold every label."""
+    if parts.labels is None or not parts.masked()[places].any():
+        return None
+    return torch.from_numpy(parts.labels.held[places]).to(model)
+
+
+def _unmasked(answer: Trained, parts: Parts, places: Ids, submodels: list[Submodel]) -> Trained:
+    """Return the answer of clients with masked labels without their factors; their rows of such labels do not count."""
+    assert parts.labels is not None
+    assert answer.delta is not None
+    delta, pairs = answer.delta[:, parts.labels.held.shape[1] :], zip(places, submodels, strict=True)
+    trained = torch.stack([parts.labels.trained(int(place), submodel.columns) for place, submodel in pairs])
+    return replace(answer, delta=torch.where(trained, delta, torch.zeros_like(delta)))
+
+
+def _narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | None, factors: Tensor | None) -> Fit:
+    """Return the request for these clients, whose submodels have one size, each from its start or from the model.
+
+    With factors, one row per client, a client's model starts with its own: they multiply its outputs, and do not move.
+    """
     first, clients = submodels[0], fit.clients[places]
     is_one = first.is_whole or all(submodel is first for submodel in submodels)
-    if starts is None and not is_one:
+    if starts is None and (factors is not None or not is_one):
         starts = torch.stack([fit.model[submodel.columns] for submodel in submodels])
-    coefficients = fit.coefficients if is_one else None
+    model = fit.model if first.is_whole else fit.model[first.columns]
+    if factors is not None and starts is not None:
+        model, starts = torch.cat([torch.ones_like(factors[0]), model]), torch.cat([factors, starts], 1)
+        fit = replace(_inside(fit), frozen=(FACTORS,), masked=True, wants_norms=False)
+    coefficients = fit.coefficients if is_one and factors is None else None
     return replace(
         fit,
-        model=fit.model if first.is_whole else fit.model[first.columns],
-        cut=None if first.is_whole else first.sizes,
+        model=model,
+        cut=None if first.is_whole and factors is None and fit.distil is None else first.sizes,
         scaled=first.is_scaled,
         clients=clients,
         steps=fit.steps[places],
@@ -128,8 +160,8 @@ class _Merged:
     def add(self, places: Ids, submodels: list[Submodel], answer: Trained) -> None:
         """Take in the answer of some clients."""
         self.loss[places], self.finite[places] = answer.loss, answer.finite
-        if self.norms is not None and answer.square_norms is not None:
-            self.norms[places] = answer.square_norms
+        if self.norms is not None:
+            self.norms[places] = _square_norms(answer.delta) if answer.square_norms is None else answer.square_norms
         if answer.reduced is not None and self.reduced is not None:
             self.reduced[submodels[0].columns] += answer.reduced
             return
@@ -153,27 +185,37 @@ class _Merged:
         )
 
 
+def _square_norms(delta: Tensor | None) -> Floats:
+    assert delta is not None
+    return np.asarray(torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64).square().cpu().numpy())
+
+
 def _step_by_step(fit: Fit, parts: Parts, names: tuple[str, ...]) -> Steps[Any]:
     """Train clients whose width changes between local steps; the solver keeps nothing between them."""
     assert parts.steps is not None
     models, losses = fit.model.repeat(len(fit.clients), 1), np.zeros(len(fit.clients))
     for step in range(int(fit.steps.max())):
         active = np.flatnonzero(fit.steps > step)
-        for some in _places_by_size(parts, parts.steps[active, step]):
-            places = active[some]
-            submodel = parts.submodels[parts.steps[places[0], step]]
+        for places in _places_by_kind(parts, active, parts.steps[active, step]):
+            drawn, own = (parts.submodels[numbers[places[0]]] for numbers in (parts.steps[:, step], parts.which))
+            submodel = own if parts.distils else drawn
             one_step = replace(fit, steps=np.ones_like(fit.steps), coefficients=np.zeros(len(fit.clients)))
             one_step = replace(one_step, wants_norms=False, wants_ends=names, first_step=step)
+            if submodel is not drawn:
+                one_step = replace(_inside(one_step), distil=drawn.sizes)
             index = torch.from_numpy(places)[:, None]
-            request = _narrow(one_step, places, [submodel] * len(places), models[index, submodel.columns])
+            starts, factors = models[index, submodel.columns], _factors(parts, places, fit.model)
+            request = _narrow(one_step, places, [submodel] * len(places), starts, factors)
             answer = yield request
             if not _fits(answer, request) or answer.ends is None or answer.ends.shape[0] != len(places):
                 return answer
             models[index, submodel.columns] = answer.ends
             losses[places] += answer.loss / fit.steps[places]
     delta = fit.model - models
-    finite = torch.isfinite(delta).all(1).cpu().numpy()
-    squares = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64).square().cpu().numpy()
+    for place in np.flatnonzero(parts.masked()):
+        assert parts.labels is not None
+        delta[place] *= parts.labels.trained(int(place), torch.arange(parts.size, device=delta.device))
+    finite, squares = torch.isfinite(delta).all(1).cpu().numpy(), _square_norms(delta)
     reduced = None if fit.coefficients is None else delta.new_tensor(fit.coefficients) @ delta
     return Trained(
         clients=fit.clients,
