@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan
 from turnout.coordinator.generators import settle
 from turnout.errors import ConfigError
-from turnout.learned import Learned
-from turnout.personal.at_clients import AtClients, Personal
+from turnout.learned import Learned, ModelRows
+from turnout.personal.at_clients import AtClients, Personal, Used
 from turnout.protocols import Local, View
 from turnout.requests import EachEvaluated, Evaluate, EvaluateEach, Fit, Steps
 from turnout.world.simulation.client_store import ClientStore
@@ -42,10 +41,16 @@ class OwnModels:
             clients = holders[begin : begin + block]
             settings = self.plan.local.settings(clients, self.view)
             here = self._at_clients(clients, request, (self.plan.local, settings))
-            models: Mapping[str, Tensor] = yield from settle(rule.models(here))
-            for kind, rows in models.items():
+            models: Used = yield from settle(rule.models(here))
+            for kind, used in models.items():
+                rows = used if isinstance(used, ModelRows) else ModelRows(parameters=used)
                 each: EachEvaluated = yield EvaluateEach(
-                    round=request.round, clients=clients, models=rows, buffers=request.buffers, metrics=request.metrics
+                    round=request.round,
+                    clients=clients,
+                    models=rows.parameters,
+                    buffers=request.buffers,
+                    own_buffers=rows.buffers,
+                    metrics=request.metrics,
                 )
                 for metric, numbers in (("loss", each.loss), ("accuracy", each.accuracy)):
                     if numbers is not None:
@@ -66,5 +71,6 @@ class OwnModels:
             settings=how[1],
             layout=self.plan.layout,
             first_model=self.store.first_model,
+            first_buffers=self.store.first_buffers,
             tables=self.store.own_table,
         )
