@@ -333,6 +333,7 @@ class Evaluated:
     client_accuracy: Floats | None = None  # by client id; NaN where a client has no hold-out
     client_loss: Floats | None = None
     personal: Mapping[str, Floats] = field(default_factory=dict)  # by measure, such as "personal loss": by client id
+    client_models: Any = None  # after the last round: a ClientModels; None: everyone uses the shared model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,6 +384,7 @@ class Record:
     client_accuracy: Floats | None = None
     client_loss: Floats | None = None
     personal: Mapping[str, Floats] = field(default_factory=dict)  # measures of the clients' own models, by client id
+    client_models: Any = None  # after the last round: a ClientModels; None: everyone uses the shared model
     costs: Costs = field(default_factory=Costs)
     events: tuple[str, ...] = ()  # what a reader should know of this round
     finished: bool = False  # the last round of the run

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.array_types import Floats, Ids
+from turnout.array_types import Bools, Floats, Ids
 from turnout.coordinator.trust import Findings, fitting
 from turnout.ids import is_among
 from turnout.learned import Learned
@@ -76,6 +76,11 @@ class ClientStore:
                 self.table(f"{PERSONAL}{name}", rows[0], first)
             self._hold(f"{PERSONAL}{name}", clients[sound], rows.detach()[torch.from_numpy(sound)])
         return int((~sound).sum())
+
+    def has_kept(self) -> Bools | None:
+        """Return which clients keep something that they trained, by id; None where clients keep nothing."""
+        own = [table.seen for name, table in self.tables.items() if name.startswith(PERSONAL)]
+        return np.logical_or.reduce(own) if own else None
 
     def solver_tables(self, local: Local, model: Tensor) -> dict[str, RowTable]:
         """Return the table of each entry of its state that a solver keeps."""

@@ -200,8 +200,9 @@ class Simulation:
         if self.plan.personal is None or not request.per_client:
             return measured
         models = self._own_models(request.round, request.model)
-        values = yield from models.evaluate(self.plan.personal, request)
-        return replace(measured, personal=values, metrics=measured.metrics | means_of(values))
+        values, used = yield from models.evaluate(self.plan.personal, request)
+        metrics = measured.metrics | means_of(values)
+        return replace(measured, personal=values, metrics=metrics, client_models=used)
 
     def _own_models(self, round: int, model: Tensor) -> OwnModels:
         view = self._view(max(round, 1), model)
