@@ -15,7 +15,8 @@ DITTO, APFL, FEDPER, FEDREP, PFEDME, META = "Ditto", "APFL", "FedPer", "FedRep",
 PERSONAL = (DITTO, APFL, FEDPER, FEDREP, PFEDME, META)
 CELLS = ("labels", "writers", "people")
 SAME_PATH = (TUNED, DITTO, APFL)  # arms whose shared model is FedAvg's
-EARLY, ROUNDING = 25, 1e-4  # sums over rows of a block are taken in another order, which grows with the rounds
+# of a loss: sums over rows of a block are taken in another order, and a unit whose input is nearly 0 may then switch on
+EARLY, ROUNDING = 25, 1e-3
 
 ABOUT = About(
     paper="Collins et al. 2021 (FedRep), Arivazhagan et al. 2019 (FedPer), Li et al. 2021 (Ditto), Deng et al. 2020",
@@ -26,6 +27,8 @@ ABOUT = About(
     ),
     most=10,
     caveat="Much smaller than the papers': one hidden layer of 64 units, 100 rounds, 21 to 60 clients.",
+    found="Clients' own models beat FedAvg's by 17 points with two labels a client and by 1 to 5 on writers and people, "
+    "and none was shown to beat 30 steps of fine-tuning.",
     small="10 min",
     needs=("fashion-mnist", "mnist-writers", "mnist", "hapt"),
     scales={
