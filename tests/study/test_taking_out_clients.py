@@ -61,7 +61,7 @@ def study(arms: Any = tuple(ALGORITHMS), **more: Any) -> Study:
 
     how: dict[str, Any] = {"local": to.local.SGD(lr=0.1, batch_size=8, steps=4), "rounds": 3, "seeds": 1, **more}
     how["model"] = to.models.MLP(hidden=(WIDE,))
-    return Study(data=federation(), arms=[arm(name) for name in arms], **how)
+    return Study(data=federation(), arms=tuple(arm(name) for name in arms), **how)
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +114,8 @@ def test_contract_a_folder_gives_the_same_models(in_folder: Result, arm: str, wh
 
 
 def test_identity_the_mixture_is_the_mixture_of_what_is_taken_out(in_memory: Result) -> None:
-    shared, own, mixture = (
-        in_memory.state_dict("APFL", 0, **how)
-        for how in ({}, {"client": 1, "which": "personal"}, {"client": 1, "which": "mixture"})
-    )
+    shared = in_memory.state_dict("APFL", 0)
+    own, mixture = (in_memory.state_dict("APFL", 0, client=1, which=which) for which in ("personal", "mixture"))
     for name, value in mixture.items():
         assert torch.allclose(value, 0.4 * own[name] + 0.6 * shared[name], atol=1e-6)
 

@@ -138,5 +138,5 @@ def descend(task: Task, module: nn.Module, moving: list[Any], batch: tuple[Tenso
     optimiser = torch.optim.SGD(moving, lr=LR)
     for _ in range(steps):
         optimiser.zero_grad()
-        task.loss(module(batch[0]), batch[1]).mean().backward()
+        torch.autograd.backward(task.loss(module(batch[0]), batch[1]).mean())
         optimiser.step()

@@ -88,7 +88,7 @@ def trained_alone(task: Task, client: int, steps: Any, lr: float = 0.1) -> tuple
     optimiser = torch.optim.SGD(module.parameters(), lr=lr)
     for _ in range(int(steps)):
         optimiser.zero_grad()
-        task.loss(module(x), y).mean().backward()
+        torch.autograd.backward(task.loss(module(x), y).mean())
         optimiser.step()
     return task.layout.flatten(module), task.layout.flatten_buffers(module)
 

@@ -25,7 +25,7 @@ def perceptron(widths: tuple[int, ...], *, batch_norm: bool = False) -> list[nn.
     layers: list[nn.Module] = []
     for size, width in pairwise(widths[:-1]):
         layers += [nn.Linear(size, width), *([nn.BatchNorm1d(width)] if batch_norm else []), nn.ReLU()]
-    return [*layers, nn.Linear(*widths[-2:])]
+    return [*layers, nn.Linear(widths[-2], widths[-1])]
 
 
 @rule("model")

@@ -108,9 +108,8 @@ class Layers:
             models = here.model.repeat(len(fit.clients), 1)
             models[:, here.layout.columns(others)] = _ends(sent)
             models[:, here.layout.columns(kept)] = own.take(fit.clients)
-            starts = TableExcerpt(fit.clients, models)
-            how = _continued(sent, statistics)
-            last = phase = yield self._kept_phase(here, kept, starts, self.kept_steps, how)
+            own, how = TableExcerpt(fit.clients, models), _continued(sent, statistics)
+            last = phase = yield self._kept_phase(here, kept, own, self.kept_steps, how)
         learned = self._learned(here, sent, last, {"layers": _ends(phase)})
         return replace(learned, gradients=here.samples(here.solver(None)[0], here.steps(self.kept_steps)))
 
