@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
-from turnout.client_models import ClientModels, ModelCollector
+from turnout.client_models import ClientModels
 from turnout.coordinator import Plan
 from turnout.coordinator.generators import settle
 from turnout.errors import ConfigError
@@ -16,6 +16,7 @@ from turnout.personal.at_clients import AtClients, Personal, Used
 from turnout.protocols import Local, View
 from turnout.requests import EachEvaluated, Evaluate, EvaluateEach, Fit, Steps
 from turnout.world.simulation.client_store import ClientStore
+from turnout.world.simulation.model_collector import ModelCollector
 
 ROWS_BYTES = 256 << 20  # of clients' own models that are evaluated at once
 
