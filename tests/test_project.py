@@ -54,6 +54,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "generators",
             "ids",
             "learned",
+            "client_models",
             "progress",
             "losses",
             "metrics",

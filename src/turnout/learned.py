@@ -1,4 +1,4 @@
-"""The result of clients' local work where they also train models of their own."""
+"""The result of clients' local work where they also train models of their own, and the models that they use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,3 +15,11 @@ class Learned:
     sent: Trained  # the answer to the round's own training
     rows: Mapping[str, Tensor] = field(default_factory=dict)  # what each client keeps from here on, by table
     gradients: int = 0  # per-sample gradients that this took beside the round's own training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRows:
+    """One model per client: parameters and, where clients have their own, running statistics."""
+
+    parameters: Tensor  # one row per client
+    buffers: Tensor | None = None  # one row per client; None: the shared model's for all

@@ -208,6 +208,12 @@ class _Completed:
     def __init__(self, rule: Any) -> None:
         self.rule = rule
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what the rule has beyond its protocol, such as a trait: a plan may be made again of this rule."""
+        if name.startswith("_") or name == "rule":  # while it is made or copied
+            raise AttributeError(name)
+        return getattr(self.rule, name)
+
     def __repr__(self) -> str:
         return repr(self.rule)
 

@@ -208,6 +208,8 @@ class Fit:
     wants_norms: bool = False  # return ‖Δ_i‖² too
     offset: "Offset | None" = None  # k_i, subtracted from every gradient of client i
     starts: RowSource | None = None  # where each client starts, by client id; None: all start from `model`
+    buffer_starts: RowSource | None = None  # the buffers that each client starts from, by client id; None: `buffers`
+    wants_buffers: bool = False  # return each client's buffers after the last step, one row per client
     kept: Mapping[str, RowTable] = field(default_factory=dict)  # solver state that clients kept, by the entry's name
     frozen: tuple[str, ...] = ()  # parameters that do not move, by name
     private: tuple[str, ...] = ()  # parameters whose change is not sent: it is zero in Δ_i
@@ -259,6 +261,7 @@ class Trained:
     next_sum: Tensor | None = None  # Σ p_i s_i Δ_i
     kept: Mapping[str, Tensor] = field(default_factory=dict)  # solver state after the last step: rows, by entry
     ends: Tensor | None = None  # values of the parameters in `wants_ends` after the last step: rows, in model order
+    buffer_ends: Tensor | None = None  # buffers after the last step, where they are wanted: rows
     round: int | None = None  # which it answers; None: the one that was asked last
     num_examples: Ids | None = None  # what clients say they hold; None: they were not asked
     reasons: Mapping[int, str] = field(default_factory=dict)  # why a client's update cannot be used
@@ -334,6 +337,7 @@ class Evaluated:
     client_accuracy: Floats | None = None  # by client id; NaN where a client has no hold-out
     client_loss: Floats | None = None
     personal: Mapping[str, Floats] = field(default_factory=dict)  # by measure, such as "personal loss": by client id
+    client_models: Any = None  # after the last round: a ClientModels; None: everyone uses the shared model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +348,7 @@ class EvaluateEach:
     clients: Ids  # ascending, each with a hold-out
     models: Tensor  # one row per client
     buffers: Tensor | None
+    own_buffers: Tensor | None = None  # one row per client; None: `buffers` for all
     metrics: tuple[str, ...] = EVALUATED
 
 
@@ -383,6 +388,7 @@ class Record:
     client_accuracy: Floats | None = None
     client_loss: Floats | None = None
     personal: Mapping[str, Floats] = field(default_factory=dict)  # measures of the clients' own models, by client id
+    client_models: Any = None  # after the last round: a ClientModels; None: everyone uses the shared model
     costs: Costs = field(default_factory=Costs)
     events: tuple[str, ...] = ()  # what a reader should know of this round
     finished: bool = False  # the last round of the run

@@ -148,6 +148,7 @@ class PersonalTraits:
     strength: float = 0.0  # of the pull of personal steps towards the shared model
     lr: float | None = None  # learning rate of personal steps; None: the local learning rate
     needs_inner_solution: bool = False  # it reports what the local solver finds on its way
+    keeps_statistics: bool = False  # running statistics of what a client keeps are the client's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ def test_contract_the_flags_are_frozen() -> None:
         "compare": ["--baseline", "--json", "--metric", "--target", "runs"],
         "report": ["--figures", "--json", "--out", "--target", "-o", "runs"],
         "audit": ["--arm", "--json", "--repair", "--seed", "--since", "run"],
-        "export": ["--arm", "--force", "--out", "--seed", "-o", "run"],
+        "export": ["--arm", "--client", "--force", "--out", "--seed", "--which", "-o", "run"],
         "reproduce": ["--json", "--out", "--scale", "--seeds", "name"],
         "ui": ["--host", "--open", "--port", "folder"],
         "trace show": ["--json", "--out", "file"],

@@ -129,7 +129,7 @@ def test_costs_bytes_count_the_shared_layers_alone() -> None:
     [
         (("nothing",), "'nothing' matches none of 0.weight, 0.bias, 2.weight, 2.bias"),
         (("*",), "keeps all of"),
-        ((), "keeps none of"),
+        ((), "personal.keep is empty"),
     ],
 )
 def test_bad_input_patterns_that_leave_nothing_to_share_or_to_keep(keep: tuple[str, ...], message: str) -> None:

@@ -19,6 +19,7 @@ EXACT = {  # how many identities each study holds to
     "fedvarp": 12,
     "filfl-fig7": 2,
     "filfl-fig11": 2,
+    "personal": 9,  # the shared model of fine-tuning, Ditto and APFL is FedAvg's, in three cells
     "phones": 1,  # weighing alone changes no hour
     "power-of-choice-fashion": 4,  # rpow-d sends no extra byte
     "ruan-table3": 1,  # with one trace the three schemes agree

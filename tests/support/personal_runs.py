@@ -16,6 +16,7 @@ from turnout.data.federation import Federation, from_clients
 from turnout.engine import Task
 from turnout.local import SGD
 from turnout.models import Point
+from turnout.protocols import Population
 from turnout.requests import Record
 from turnout.streams import Streams
 
@@ -50,6 +51,9 @@ def personal_run(
 ) -> tuple[State, list[Record]]:
     """Run a plan with a personal rule."""
     how = {name: more.pop(name) for name in ("engine", "seed", "state") if name in more}
+    if task.layout.buffers and "state" not in how:
+        buffers = task.layout.flatten_buffers(task.module)
+        how["state"] = State.start(task.layout.flatten(task.module), Population.of(task.federation.sizes), buffers)
     return run(task, Plan(local=local, rounds=rounds, personal=rule, layout=task.layout, **more), **how)
 
 

@@ -20,6 +20,7 @@ from turnout.algorithms.fedadam import fedadam
 from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedavgm import fedavgm
 from turnout.algorithms.fedbabu import fedbabu
+from turnout.algorithms.fedbn import fedbn
 from turnout.algorithms.fedbuff import fedbuff
 from turnout.algorithms.feddrift import feddrift
 from turnout.algorithms.feddrift_eager import feddrift_eager
@@ -96,7 +97,7 @@ GROUPS = {
         optimal_client_sampling,
         filfl,
     ),
-    "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
+    "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, fedbn, lg_fedavg, fedbabu),
     "Models of different widths": (heterofl, fedrolex, fjord, federated_dropout),
     "Several models": (ifca, feddrift, feddrift_eager),
     "Fairness and incentives": (maxfl, q_ffl, agnostic_fl, term),
@@ -122,6 +123,7 @@ __all__ = [
     "fedavg",
     "fedavgm",
     "fedbabu",
+    "fedbn",
     "fedbuff",
     "feddrift",
     "feddrift_eager",

@@ -1,6 +1,7 @@
 """The last model of a run as a PyTorch state dict: names, shapes and order are those of the module."""
 
 import copy
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from turnout.checkpoint.own_models import InMemory, OwnModels, client_pieces, describe_clients, stored_models
 from turnout.checkpoint.tensor_files import DTYPES, Piece, about_of, opened, tensors_of
+from turnout.client_models import ClientModels
 from turnout.coordinator.plan import State
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, StudyNote
 from turnout.models.layout import Layout
 from turnout.number_format import plural
 from turnout.untrusted_input import as_written, count_of
@@ -26,10 +29,18 @@ class LastModel:
     example_shape: tuple[int, ...]  # of one sample
     num_outputs: int
     others: tuple[Mapping[str, Tensor], ...] = ()  # of a run with several models: those after the first
+    own: OwnModels | None = None  # what clients use; None: all use the shared model
 
     @classmethod
-    def of(cls, module: nn.Module, state: State, example_shape: tuple[int, ...], num_outputs: int) -> "LastModel":
-        """Return the model that the state's last evaluation measured.
+    def of(
+        cls,
+        module: nn.Module,
+        state: State,
+        shape: tuple[int, ...],
+        num_outputs: int,
+        clients: ClientModels | None = None,
+    ) -> "LastModel":
+        """Return the model that the state's last evaluation measured, and those that clients use.
 
         Parameters and running statistics come from the state, integer buffers and frozen parameters from the module.
         """
@@ -38,7 +49,8 @@ class LastModel:
         else:
             measured = list(state.models if state.measured_models is None else state.measured_models)
         first, *others = (_state_dict(module, model, state.buffers) for model in measured)
-        return cls(tensors=first, example_shape=example_shape, num_outputs=num_outputs, others=tuple(others))
+        own = None if clients is None else InMemory(clients)
+        return cls(tensors=first, example_shape=shape, num_outputs=num_outputs, others=tuple(others), own=own)
 
     def number(self, model: int) -> "LastModel":
         """Return one of several models, from 0."""
@@ -47,7 +59,34 @@ class LastModel:
             raise ConfigError(
                 f"This run has {plural(len(every), 'model')}, numbered from 0; got model = {model}. Choose one of them."
             )
-        return replace(self, tensors=every[model], others=())
+        return replace(self, tensors=every[model], others=(), own=None)
+
+    def chosen(self, model: int = 0, client: int | None = None, which: str | None = None) -> "LastModel":
+        """Return one of several models or, with a client, the model that it uses; warn if that was never trained."""
+        if client is None:
+            return self.number(model)
+        chosen = self.of_client(client, which)
+        if (note := self.note(client)) is not None:
+            warnings.warn(note, StudyNote, stacklevel=4)
+        return chosen
+
+    def of_client(self, client: int, kind: str | None = None) -> "LastModel":
+        """Return the model that a client uses: its own, of this kind if there are several, or one of several models."""
+        if self.own is None:
+            raise ConfigError(
+                "Clients of this run have no models of their own: all use the shared model. Leave the client out, or "
+                "give the study a [personal] section or an [assignment]."
+            )
+        number, values = self.own.take(client, kind)
+        chosen = self.number(number)
+        tensors = {name: values.get(name, value) for name, value in chosen.tensors.items()}
+        return replace(chosen, tensors=tensors, own=None)
+
+    def note(self, client: int) -> str | None:
+        """Return a remark on a client's own model; None if there is nothing to say."""
+        if self.own is None or self.own.has_trained(client):
+            return None
+        return f"Client {client} never trained: its own model is still made from the initial one."
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return a copy of the state dict."""
@@ -82,6 +121,8 @@ def pieces_of(models: Mapping[int, LastModel]) -> Iterator[Piece]:
             for name, value in tensors.items():
                 if _can_be_stored(value):
                     yield Piece.of(f"{run}/{_prefix(number)}{name}", value)
+        if isinstance(last.own, InMemory):
+            yield from client_pieces(run, last.own.models)
 
 
 def _prefix(number: int) -> str:
@@ -97,6 +138,7 @@ def describe_models(models: Mapping[int, LastModel]) -> dict[str, Any]:
             "example_shape": list(last.example_shape),
             "num_outputs": last.num_outputs,
             "num_models": 1 + len(last.others),
+            "clients": describe_clients(last.own.models) if isinstance(last.own, InMemory) else None,
         }
         for run, last in models.items()
     }
@@ -120,4 +162,5 @@ def read_model(folder: Path, name: str, run: int) -> LastModel:
             others=tuple({each: tensors[_prefix(number) + each] for each in names} for number in range(1, count)),
             example_shape=tuple(count_of(size, "the shape of a sample") for size in shape),
             num_outputs=count_of(about["num_outputs"], "the number of outputs"),
+            own=stored_models(folder, name, run, about["clients"]),
         )

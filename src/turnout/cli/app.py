@@ -329,13 +329,15 @@ def export(
     out: Annotated[Path, typer.Option("-o", "--out", help="the file to write, NAME.safetensors")],
     arm: Annotated[str | None, typer.Option("--arm", help="the arm; not needed if there is only one")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="the seed; not needed if there is only one")] = None,
+    client: Annotated[int | None, typer.Option("--client", help="a client's id, for the model that it uses")] = None,
+    which: Annotated[str | None, typer.Option("--which", help="with APFL: mixture (default) or personal")] = None,
     force: Annotated[bool, typer.Option("--force", help="overwrite the file if it exists")] = False,
 ) -> None:
     """Write a run's last model as a safetensors file, for module.load_state_dict."""
     from turnout.cli.export import export as write_model  # PyTorch is imported only when asked for
 
     with clear_errors():
-        write_model(_folder(run), arm, seed, out, force=force)
+        write_model(_folder(run), (arm, seed), (client, which), out, force=force)
 
 
 @app.command()

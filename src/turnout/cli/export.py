@@ -14,15 +14,22 @@ from turnout.journal.rebuild_model import finished_runs_text
 SUFFIX = ".safetensors"
 
 
-def export(folder: Path, arm: str | None, seed: int | None, out: Path, *, force: bool) -> None:
-    """Write the last model of one run."""
+def export(
+    folder: Path, run: tuple[str | None, int | None], client: tuple[int | None, str | None], out: Path, *, force: bool
+) -> None:
+    """Write the last model of one run, or that of one of its clients: of an (arm, seed), and a (client, kind)."""
     _check_name(out, force=force)
     loaded = load(folder)
-    arm, seed = _select(loaded, arm, seed, folder)
-    tensors = loaded.state_dict(arm, seed)
+    arm, seed = _select(loaded, *run, folder)
+    id, which = client
+    last = loaded.last_model(arm, seed)
+    tensors = (last if id is None else last.of_client(id, which)).state_dict()
     _write(out, tensors)
     numbers = sum(tensor.numel() for tensor in tensors.values())
-    typer.echo(f"Wrote the last model of {arm}, seed {seed}, to {out}: {len(tensors)} tensors, {numbers:,} numbers.")
+    whose = f"{arm}, seed {seed}" if id is None else f"client {id} of {arm}, seed {seed}"
+    typer.echo(f"Wrote the last model of {whose}, to {out}: {len(tensors)} tensors, {numbers:,} numbers.")
+    if id is not None and (note := last.note(id)) is not None:
+        typer.echo(note)
     typer.echo(f'In PyTorch: module.load_state_dict(safetensors.torch.load_file("{out}"))')
 
 

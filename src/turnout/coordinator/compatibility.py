@@ -96,10 +96,11 @@ def check_buffers(plan: Plan, has_buffers: bool) -> None:
             "model has some. Use one without, with GroupNorm in place of BatchNorm for example, or set a number.",
             setting="model",
         )
-    if plan.personal is not None and has_buffers:
+    if plan.personal is not None and has_buffers and not plan.traits.personal.keeps_statistics:
         raise ConfigError(
             f"{called(plan.personal)} cannot keep running statistics for each client's own model; this model has "
-            "some. Use one without, with GroupNorm in place of BatchNorm for example.",
+            "some. Use a model without, with GroupNorm in place of BatchNorm for example, or another personal rule: "
+            "ditto, layers, moreau and fine-tune keep them.",
             setting="model",
         )
     if plan.asynchrony is not None and has_buffers:

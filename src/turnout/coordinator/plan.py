@@ -84,15 +84,23 @@ class Trust:
 
 @rule("memory")
 class MemoryLimit:
-    """How much memory the tables with one row per client may take: control variates, kept solver state, FedVARP."""
+    """How much room what has one row per client may take: control variates, kept solver state, FedVARP, own models."""
 
     # largest table that is kept in memory, in MiB, 0 or more; a larger one is kept in a temporary file, which is slower
     table_mib: NonNegative = DEFAULT_BUDGET / MIB
+
+    # largest size of the clients' own models that are stored after the run, in MiB, 0 or more; larger ones are not
+    own_models_mib: NonNegative = 256.0
 
     @property
     def table_bytes(self) -> int:
         """The same, in bytes."""
         return int(self.table_mib * MIB)
+
+    @property
+    def own_models_bytes(self) -> int:
+        """The size of the own models that are stored, in bytes."""
+        return int(self.own_models_mib * MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ def empty_record(round: int, population: Population, measured: Evaluated | None,
         client_loss=None if measured is None else measured.client_loss,
         counted=_counted(population),
         personal={} if measured is None else measured.personal,
+        client_models=None if measured is None else measured.client_models,
         **{"up": NO_CLIENTS, **more},  # type: ignore[arg-type]
     )
 
@@ -109,6 +110,7 @@ def round_record(
         client_accuracy=None if measured is None else measured.client_accuracy,
         client_loss=None if measured is None else measured.client_loss,
         personal={} if measured is None else measured.personal,
+        client_models=None if measured is None else measured.client_models,
         costs=_training_costs(plan, view, choice, collected) + extra,
         events=collected.events,
         finished=view.round == view.rounds,

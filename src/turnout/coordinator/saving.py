@@ -14,7 +14,7 @@ from turnout.rows import is_finite
 from turnout.untrusted_input import MAX_COUNT, count_of
 
 MOST_ROWS, MOST_BYTES = 1 << 27, 1 << 43  # of a table: as many clients as a journal takes, and a file that can be
-OWN_TABLE = "world.store personal "  # begins the name of a table that may hold a part of the model, or one number
+OWN_TABLE = "world.store personal "  # begins the name of a table of a part of the model, of buffers, or one number
 OPTIONAL = ("measured", "models", "measured_models")  # tensors that a state may have beside its model
 PARTS = ("server", "aggregation", "selection", "filtering", "local", "members", "assignment", "jobs", "world")
 
@@ -133,8 +133,9 @@ def _get(name: str, kind: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     if kind["is"] == "table":
         row_bytes = tensors["model"].numel() * tensors["model"].element_size()
         rows = count_of(kind["rows"], f"the rows of {name}", min(MOST_ROWS, MOST_BYTES // max(row_bytes, 1)))
-        columns = count_of(kind["columns"], f"the columns of {name}", tensors["model"].numel())
+        widest = max(tensors[each].numel() for each in ("model", "buffers") if each in tensors)
+        columns = count_of(kind["columns"], f"the columns of {name}", widest)
         if columns != tensors["model"].numel() and not name.startswith(OWN_TABLE):
             raise ValueError(f"{name} has {columns} columns, and the model {tensors['model'].numel()} parameters")
-        return RowTable(rows, tensors["model"][:columns], count_of(kind["budget"], f"the budget of {name}"))
+        return RowTable(rows, tensors["model"].new_empty(columns), count_of(kind["budget"], f"the budget of {name}"))
     return kind["value"]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.assignment.assigned import Assigned
+from turnout.client_models import ClientModels
 from turnout.coordinator.advance import advance
 from turnout.coordinator.asking import Asker, Meter
 from turnout.coordinator.collecting import Collected, updates_of_all
@@ -264,7 +265,9 @@ def measure_models(plan: Plan, people: Population, state: State, streams: Stream
             metrics.setdefault(name, metrics[f"own_{name}"])
     if not plan.evaluate.clients_due(state.round, plan.rounds):
         return Evaluated(metrics=metrics)
-    return Evaluated(metrics=metrics, client_loss=by_client["loss"], client_accuracy=by_client["accuracy"])
+    used = ClientModels(num_clients=len(model_of), number=model_of) if state.round == plan.rounds else None
+    losses, accuracy = by_client["loss"], by_client["accuracy"]
+    return Evaluated(metrics=metrics, client_loss=losses, client_accuracy=accuracy, client_models=used)
 
 
 def _on_test_set(measured: dict[int, Evaluated], model_of: Ids, weights: Floats) -> dict[str, float]:

@@ -81,7 +81,8 @@ class Evaluator:
         has_accuracy = False
         for at, (end, size) in enumerate(zip(ends, slab.sizes, strict=True)):
             rows, samples = where[end - size : end], Samples(slab.x, slab.y)
-            loss, right = self._per_sample(request.models[at], request.buffers, samples, rows, classes)
+            buffers = request.buffers if request.own_buffers is None else request.own_buffers[at]
+            loss, right = self._per_sample(request.models[at], buffers, samples, rows, classes)
             losses[at], has_accuracy = loss.mean(), right is not None
             hits[at] = 0.0 if right is None else right.mean()
         return EachEvaluated(loss=losses, accuracy=hits if has_accuracy else None)

@@ -51,6 +51,7 @@ class Gather:
         self.extras: list[Tensor | None] = [None] * len(requests)
         self.kept = [{name: _new_rows(r, layout.size, torch.empty) for name in r.kept} for r in requests]
         self.ends = [_room_for_ends(r, layout) for r in requests]
+        self.buffer_ends = [_room_for_buffers(r, layout) for r in requests]
         self.making = threading.Lock()
         self.losses = [np.full(len(r.clients), np.nan) for r in requests]
         self.finite = [np.ones(len(r.clients), dtype=bool) for r in requests]
@@ -97,6 +98,7 @@ class Gather:
                 next_sum=self._next_sum(at),
                 kept=self.kept[at],
                 ends=self.ends[at],
+                buffer_ends=self.buffer_ends[at],
             )
             for at, request in enumerate(self.requests)
         ]
@@ -136,6 +138,8 @@ class Part:
             if block.buffers is not None:
                 weights = torch.as_tensor(gather.requests[owner].buffer_weights[jobs.place[mine]]).to(block.buffers)
                 self.buffers[int(owner)] = weights @ block.buffers[torch.from_numpy(mine)]
+                if (ends := gather.buffer_ends[owner]) is not None:
+                    ends[torch.from_numpy(jobs.place[mine])] = block.buffers[torch.from_numpy(mine)]
             self._keep(block, int(owner), mine)
 
     def _sum(self, block: BlockResult, owners: np.ndarray) -> None:
@@ -232,6 +236,8 @@ class Part:
                 _accumulate(self.next_sums, owner, delta, float(weights[place]))
         if buffers is not None:
             _accumulate(self.buffers, owner, buffers, float(request.buffer_weights[place]))
+            if (buffer_ends := gather.buffer_ends[owner]) is not None:
+                buffer_ends[place] = buffers
 
 
 def multiple(weights: Floats | None, of: Floats | None) -> float | None:
@@ -276,6 +282,11 @@ def _room_for_ends(request: Fit, layout: Layout) -> Tensor | None:
     """Return memory for the values after the last step, where they are wanted."""
     count = len(layout.columns(request.wants_ends))
     return _new_rows(request, count, torch.empty) if count else None
+
+
+def _room_for_buffers(request: Fit, layout: Layout) -> Tensor | None:
+    """Return memory for each client's buffers after the last step, where they are wanted."""
+    return _new_rows(request, layout.buffer_size, torch.empty) if request.wants_buffers and layout.buffers else None
 
 
 def _room_for_next_rows(request: Fit) -> Tensor | None:

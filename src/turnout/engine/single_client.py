@@ -76,7 +76,7 @@ class Worker:
     def _train(self, request: Fit, place: int, slab: Slab, is_over: Callable[[], bool]) -> Row:
         self.module.train()
         start = _start(request, place)
-        self._begin(request, start)
+        self._begin(request, place, start)
         for counter, first in self.counters:
             counter.copy_(first)
         key = request.streams.keys(request.purpose, request.round, request.clients[place])
@@ -128,13 +128,16 @@ class Worker:
             masked: Tensor = self.module(x)
         return masked
 
-    def _begin(self, request: Fit, start: Tensor) -> None:
-        """Hand the module the parameters that the client starts from."""
+    def _begin(self, request: Fit, place: int, start: Tensor) -> None:
+        """Hand the module the parameters and the buffers that the client starts from."""
         self.flat.copy_(start)
         for param, there in self.apart:
             param.copy_(there)
-        if request.buffers is not None:
-            self.layout.load_buffers(self.module, request.buffers)
+        buffers = request.buffers
+        if request.buffer_starts is not None:
+            buffers = request.buffer_starts.take(request.clients[place : place + 1])[0]
+        if buffers is not None:
+            self.layout.load_buffers(self.module, buffers)
 
     def _finished(self, request: Fit, change: Tensor, state: list[Memory]) -> tuple[Tensor, Tensor | None]:
         """Let the solver have the last word on what is sent."""

@@ -16,6 +16,7 @@ from turnout.array_types import Floats, Ids
 from turnout.checkpoint import LastModel, Stored, read_model, verify
 from turnout.errors import ConfigError, JournalError
 from turnout.journal.client_facts import CLIENT_ARRAYS, ClientFacts
+from turnout.journal.client_frames import client_frame, rejections
 from turnout.journal.codec import FLOATS as CLIENT_FLOATS
 from turnout.journal.codec import (
     INTEGERS,
@@ -102,7 +103,7 @@ class Loaded:
         columns["outcome"] = pd.Categorical(
             np.array(OUTCOMES)[np.asarray(columns["outcome"], dtype=np.int64)], list(OUTCOMES)
         )
-        return self._with_names(_long(keys, [len(fact["client"]) for fact in facts], columns))
+        return self._with_names(client_frame(keys, [len(fact["client"]) for fact in facts], columns))
 
     @cached_property
     def client_accuracy(self) -> pd.DataFrame:
@@ -120,17 +121,17 @@ class Loaded:
             "client": np.concatenate([np.arange(length) for length in lengths]) if values else [],
             "accuracy": np.concatenate(values) if values else [],
         }
-        return self._with_names(_long(keys, lengths, columns))
+        return self._with_names(client_frame(keys, lengths, columns))
 
     @cached_property
     def personal(self) -> pd.DataFrame:
         """One row per client, evaluated round and measure of the client's own model on its hold-out (or NaN)."""
-        frames = [_long([], [], {"client": [], "measure": [], "value": []})]
+        frames = [client_frame([], [], {"client": [], "measure": [], "value": []})]
         for arm, seed, round, num_clients, _, blob in self._blobs("personal"):
             check_expansion(self.source, (len(frames) + 1) * num_clients * FRAME_BYTES)
             for name, values in decode_measures(blob, num_clients).items():
                 columns = {"client": np.arange(num_clients), "measure": np.full(num_clients, name), "value": values}
-                frames.append(_long([(arm, seed, round)], [num_clients], columns))
+                frames.append(client_frame([(arm, seed, round)], [num_clients], columns))
         return self._with_names(pd.concat(frames[1:], ignore_index=True) if frames[1:] else frames[0])
 
     def _with_names(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -195,17 +196,23 @@ class Loaded:
         with as_written(f"The journal in {self.source}"):
             return ClientFacts.decoded(*rows[0])
 
-    def state_dict(self, arm: str, seed: int, model: int = 0) -> dict[str, Tensor]:
+    def state_dict(
+        self, arm: str, seed: int, model: int = 0, client: int | None = None, which: str | None = None
+    ) -> dict[str, Tensor]:
         """Return the last model of a finished run as PyTorch has it; of several models, the one with this number.
+
+        With a client, it is the model that this client uses, of the kind `which` where it has several.
 
         It is the model whose final loss and accuracy are on record: with FedExP the mean of the last two iterates.
         Running statistics are the trained ones; integer buffers and frozen parameters are as the module had them.
         """
-        return self.last_model(arm, seed).number(model).state_dict()
+        return self.last_model(arm, seed).chosen(model, client, which).state_dict()
 
-    def module(self, arm: str, seed: int, model: int = 0) -> nn.Module:
-        """Return the last model of a finished run as a module in evaluation mode; for models that turnout ships."""
-        last = self.last_model(arm, seed).number(model)
+    def module(
+        self, arm: str, seed: int, model: int = 0, client: int | None = None, which: str | None = None
+    ) -> nn.Module:
+        """Return the same as a module in evaluation mode; for models that turnout ships."""
+        last = self.last_model(arm, seed).chosen(model, client, which)
         (config,) = self.runs.query("arm == @arm and seed == @seed")["config"]
         return rebuild_module(config, last, self._where)
 
@@ -359,7 +366,7 @@ def _rounds_frame(rows: list[tuple[Any, ...]]) -> tuple[pd.DataFrame, tuple[str,
         for place, kind in ((-3, list), (-2, dict), (-1, dict))
     )
     frame["events"] = pd.Series([tuple(map(str, each)) for each in events], dtype="object")
-    frame["rejected"] = pd.Series([_by_client(each) for each in rejected], dtype="object")
+    frame["rejected"] = pd.Series([rejections(each) for each in rejected], dtype="object")
     names = tuple(dict.fromkeys(name_of(name) for each in others for name in each))
     if len(names) > MOST_METRICS or not all(map(can_be_metric, names)) or {*names} & {*MEASURED}:
         raise ValueError("measures of names that are taken, or too many of them")
@@ -371,22 +378,6 @@ def _rounds_frame(rows: list[tuple[Any, ...]]) -> tuple[pd.DataFrame, tuple[str,
         frame[f"cumulative_{name}"] = runs[name].cumsum()
     measured = tuple(name for name in MEASURED if frame[name].notna().any())
     return frame, (*measured, *names)
-
-
-def _by_client(rejected: dict[str, str]) -> tuple[dict[str, Any], ...]:
-    """Return (client, reason) as records, which Parquet can hold where it cannot hold a mapping."""
-    return tuple({"client": int(client), "reason": str(reason)} for client, reason in rejected.items())
-
-
-def _long(keys: list[tuple[str, int, int]], lengths: list[int], columns: dict[str, Any]) -> pd.DataFrame:
-    """Return a frame of clients: each key (arm, seed, round) is repeated for its number of clients."""
-    arms, seeds, rounds = zip(*keys, strict=True) if keys else ((), (), ())
-    repeated = {
-        "arm": np.repeat(np.array(arms, dtype=object), lengths),
-        "seed": np.repeat(np.array(seeds, dtype=np.int64), lengths),
-        "round": np.repeat(np.array(rounds, dtype=np.int64), lengths),
-    }
-    return pd.DataFrame({**repeated, **columns})
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # with weights of their own
 NARROW = 16  # a linear layer with fewer outputs is narrow: its rows are shorter than two vector registers
 
 
@@ -48,6 +49,7 @@ class Layout:
 
     slots: tuple[Slot, ...]  # trainable parameters
     buffers: tuple[Slot, ...]  # floating-point buffers
+    norms: tuple[str, ...] = ()  # names of the normalisation layers
 
     @property
     def size(self) -> int:
@@ -70,8 +72,11 @@ class Layout:
 
     def columns(self, names: Sequence[str]) -> Tensor:
         """Return the positions of these parameters in the flat vector, in the vector's order."""
-        places = [torch.arange(slot.start, slot.stop) for slot in self.slots if slot.name in names]
-        return torch.cat(places) if places else torch.zeros(0, dtype=torch.int64)
+        return _columns(self.slots, names)
+
+    def buffer_columns(self, names: Sequence[str]) -> Tensor:
+        """Return the positions of these buffers in their flat vector, in the vector's order."""
+        return _columns(self.buffers, names)
 
     @classmethod
     def of(cls, module: nn.Module) -> "Layout":
@@ -86,7 +91,8 @@ class Layout:
         }
         params = [(name, p, name in transposed) for name, p in module.named_parameters() if p.requires_grad]
         floats = [(name, b, False) for name, b in module.named_buffers() if b.is_floating_point()]
-        return cls(tuple(_slots(params)), tuple(_slots(floats)))
+        norms = tuple(name for name, child in module.named_modules() if isinstance(child, NORMS))
+        return cls(tuple(_slots(params)), tuple(_slots(floats)), norms)
 
     def flatten(self, module: nn.Module) -> Tensor:
         """Return a copy of the module's parameters as one vector."""
@@ -116,6 +122,11 @@ class Layout:
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return every parameter as a view of a flat vector, by name."""
         return {slot.name: slot.view(flat) for slot in self.slots}
+
+
+def _columns(slots: Sequence[Slot], names: Sequence[str]) -> Tensor:
+    places = [torch.arange(slot.start, slot.stop) for slot in slots if slot.name in names]
+    return torch.cat(places) if places else torch.zeros(0, dtype=torch.int64)
 
 
 def _slots(entries: Sequence[tuple[str, Tensor, bool]]) -> Iterator[Slot]:

@@ -11,9 +11,11 @@ The gradient of F_i(v̄) with respect to v has the factor α_i. The shared path 
 
 Reduces to: the local model of FedAvg when α = 0; training alone when α = 1.
 Differs from the paper: nothing in the formulas; the authors' code mixes outputs, not parameters, which is the same for
-linear models, and pulls α towards 0 by a term that the paper does not have. α_i moves before the local steps, on the
-first mini-batch, as in their code. In simulation the shared steps are done a second time beside the personal ones, so
-that the shared path cannot change; the costs count them once.
+linear models, and pulls α towards 0 by a term that the paper does not have. Outputs are not mixed here: an engine
+trains and measures one set of parameters per client, and a mixture of outputs needs two. α_i moves before the local
+steps, on the first mini-batch, as in their code. In simulation the shared steps are done a second time beside the
+personal ones, so that the shared path cannot change; the costs count them once. A model with running statistics is
+refused: those of the mixture are not the mixture of those of v_i and w_i.
 Reference: Deng, Kamani, Mahdavi. 2020. arXiv:2003.13461.
 """
 

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
-from turnout.learned import Learned
+from turnout.learned import Learned, ModelRows
 from turnout.local.batches import samples_used
 from turnout.local.sgd import SGD
 from turnout.models.layout import Layout
 from turnout.protocols import Local
-from turnout.requests import Fit, Steps
+from turnout.requests import Fit, Steps, Trained
 from turnout.row_table import RowSource, RowTable
 from turnout.streams import Streams
+
+Used = Mapping[str, Tensor | ModelRows]  # models by kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +35,25 @@ class AtClients:
     settings: Mapping[str, Floats]  # the solver's settings, one value per client
     layout: Layout
     first_model: Tensor  # the model before the first round, x⁰
+    first_buffers: Tensor | None  # its running statistics; None: the model has none
     tables: Callable[[str, Tensor], RowTable]  # (name, first row) → the table of that name
 
     def rows(self, name: str = "model", first: Tensor | None = None) -> RowTable:
         """Return a table with one row per client; a row is `first`, or x⁰, until the client keeps another."""
         return self.tables(name, self.first_model if first is None else first)
+
+    def statistics(self) -> dict[str, object]:
+        """Return what asks, in Fit's words, to start from each client's own running statistics and to return them."""
+        if self.first_buffers is None:
+            return {}
+        return {"buffer_starts": self.rows("buffers", self.first_buffers), "wants_buffers": True}
+
+    def own_models(self) -> ModelRows:
+        """Return the models that clients keep, with their running statistics; x⁰ where a client keeps none yet."""
+        buffers = None
+        if self.first_buffers is not None:
+            buffers = self.rows("buffers", self.first_buffers).take(self.clients)
+        return ModelRows(parameters=self.rows().take(self.clients), buffers=buffers)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,6 +109,13 @@ class AtClients:
         return torch.as_tensor(values, dtype=self.model.dtype, device=self.model.device)[:, None]
 
 
+def model_rows(answer: Trained) -> dict[str, Tensor]:
+    """Return the models in which clients' training ended as rows to keep, with their running statistics."""
+    assert answer.ends is not None
+    statistics = {} if answer.buffer_ends is None else {"buffers": answer.buffer_ends}
+    return {"model": answer.ends, **statistics}
+
+
 class Personal(Protocol):
     """What a client keeps for itself, and which model it uses."""
 
@@ -103,6 +126,9 @@ class Personal(Protocol):
         """
         ...
 
-    def models(self, here: AtClients) -> Mapping[str, Tensor] | Steps[Mapping[str, Tensor]]:
-        """Return the models that clients would use now, one row per client: "personal" and, if any, "mixture"."""
+    def models(self, here: AtClients) -> Used | Steps[Used]:
+        """Return the models that clients would use now, one row per client: "personal" and, if any, "mixture".
+
+        Rows alone are parameters, and the running statistics are then the shared model's.
+        """
         ...

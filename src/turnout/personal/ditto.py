@@ -8,7 +8,8 @@ the shared model. The strength λ of the pull says how far apart the two may be.
     v_i ← v_i − η_p · ( ∇f_i(v_i; batch) + λ·(v_i − x) )        x: the round's model; v_i = x⁰ at first
 
 "together": one personal step on every mini-batch of the shared training. "after": `steps` personal steps after it, on
-mini-batches of their own. The shared path is the same, bit for bit, for every strength.
+mini-batches of their own. The shared path is the same, bit for bit, for every strength. Where the model has running
+statistics, v_i has its own.
 
 Reduces to: training alone when λ = 0; the local model of FedAvg when v_i = x, η_p = η_l and one step is done.
 Differs from the paper: nothing; the authors' code interleaves the two, which is "together". A personal step does not
@@ -16,13 +17,10 @@ depend on the shared step beside it, so the personal steps are done as one piece
 Reference: Li, Hu, Beirami, Smith. ICML 2021. arXiv:2012.04221.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from torch import Tensor
-
 from turnout.learned import Learned
-from turnout.personal.at_clients import AtClients
+from turnout.personal.at_clients import AtClients, Used, model_rows
 from turnout.requests import Fit, Steps, Trained
 from turnout.settings import Count, NonNegative, Positive, When, rule
 
@@ -36,6 +34,8 @@ class Ditto:
     order: Literal["together", "after"] = "together"  # when the personal steps are done
     steps: Annotated[Count, When(order="after")] = 10  # number of personal steps in a round, 1 or more
 
+    keeps_statistics = True
+
     def train(self, here: AtClients, fit: Fit) -> Steps[Learned]:
         """Train the shared model, then each client's own."""
         sent: Trained = yield fit
@@ -43,10 +43,10 @@ class Ditto:
         together = self.order == "together"
         steps = fit.steps if together else here.steps(self.steps)
         purpose = fit.purpose if together else "personal"
-        own: Trained = yield here.training(solver, steps, here.rows(), purpose=purpose)
-        assert own.ends is not None
-        return Learned(sent=sent, rows={"model": own.ends}, gradients=here.samples(solver[0], steps))
+        how = {"purpose": purpose, **here.statistics()}
+        own: Trained = yield here.training(solver, steps, here.rows(), **how)
+        return Learned(sent=sent, rows=model_rows(own), gradients=here.samples(solver[0], steps))
 
-    def models(self, here: AtClients) -> Mapping[str, Tensor]:
+    def models(self, here: AtClients) -> Used:
         """Return each client's own model."""
-        return {"personal": here.rows().take(here.clients)}
+        return {"personal": here.own_models()}

@@ -10,11 +10,8 @@ Reduces to: the shared model when `steps` is 0.
 Reference: Fallah, Mokhtari, Ozdaglar. NeurIPS 2020. arXiv:2002.07948.
 """
 
-from collections.abc import Mapping
-
-from torch import Tensor
-
-from turnout.personal.at_clients import AtClients
+from turnout.learned import ModelRows
+from turnout.personal.at_clients import AtClients, Used
 from turnout.requests import Steps, Trained
 from turnout.settings import CountOrZero, Positive, rule
 
@@ -27,7 +24,9 @@ class FineTune:
     # learning rate of these steps, above 0; none is the local learning rate, with the solver `meta` its inner_lr
     lr: Positive | None = None
 
-    def models(self, here: AtClients) -> Steps[Mapping[str, Tensor]]:
+    keeps_statistics = True
+
+    def models(self, here: AtClients) -> Steps[Used]:
         """Return the shared model after these steps, for each client."""
         if self.steps == 0:
             return {"personal": here.model.repeat(len(here.clients), 1)}
@@ -35,6 +34,7 @@ class FineTune:
         solver, settings = here.solver(self.lr)
         if self.lr is None:
             settings = settings | {"lr": rates}
-        own: Trained = yield here.training((solver, settings), here.steps(self.steps), None, purpose="fine-tune")
+        how = {"purpose": "fine-tune", "wants_buffers": here.buffers is not None}
+        own: Trained = yield here.training((solver, settings), here.steps(self.steps), None, **how)
         assert own.ends is not None
-        return {"personal": own.ends}
+        return {"personal": ModelRows(parameters=own.ends, buffers=own.buffer_ends)}

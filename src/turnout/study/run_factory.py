@@ -19,6 +19,7 @@ from turnout.analysis.target import target_of
 from turnout.array_types import Ids
 from turnout.catalogue import catalogue
 from turnout.coordinator import State, check
+from turnout.coordinator.compatibility import check_buffers
 from turnout.coordinator.widths import check_widths
 from turnout.data.digest import federation_digest
 from turnout.data.federation import Federation, Held, checked
@@ -127,6 +128,7 @@ class RunFactory:
             self._measurable[kind] = measurable_metrics(start.module, loss, federation)
         check_metrics(version, self._measurable[kind], federation)
         task = Task(federation=federation, module=start.module, loss=loss, kind=_kind_of(start, loss))
+        check_buffers(plan, start.buffers is not None)
         buffers = None if start.buffers is None else start.buffers.clone()
         state = State.start(start.model.clone(), population, buffers, self._models(run_key, start, federation))
         streams = Streams(run_key.seed, run_key.arm)

@@ -104,9 +104,9 @@ class RunGroup:
         due = ended or failed or save_now or is_first or is_due
         if self.store is None or round == 0 or not due:  # a run that is stopped in round 0 starts again
             self.journal.write(entries, failed=failed)
-            self.journal.last_models |= self._last_models(ended)
+            self.journal.last_models |= self._last_models(records)
         else:
-            save = self._save(self.store, round, ended)
+            save = self._save(self.store, round, records)
             self.journal.write(entries, save, failed)
             self.store.settle(save)
             self.saved_round, self.saved_at = round, time.monotonic()
@@ -134,17 +134,19 @@ class RunGroup:
             "Bring back a good copy, or run the study again in another output folder."
         )
 
-    def _save(self, store: CheckpointStore, round: int, ended: list[int]) -> Save:
+    def _save(self, store: CheckpointStore, round: int, records: Sequence[tuple[int, Record]]) -> Save:
+        ended = {at for at, record in records if record.finished}
         going_on = {self.ids[at]: self.runs[at].state for at in sorted(self.unfinished.difference(ended))}
-        return store.save(round, going_on, self._last_models(ended))
+        return store.save(round, going_on, self._last_models(records))
 
-    def _last_models(self, ended: list[int]) -> dict[int, LastModel]:
+    def _last_models(self, records: Sequence[tuple[int, Record]]) -> dict[int, LastModel]:
         """Return the last models of the runs that have ended, by run id."""
         models = {}
-        for at in ended:
-            task, state = self.runs[at].task, self.runs[at].state
-            shape, outputs = task.federation.example_shape, num_outputs(task.federation)
-            models[self.ids[at]] = LastModel.of(task.module, state, shape, outputs)
+        for at, record in records:
+            if record.finished:
+                task, state = self.runs[at].task, self.runs[at].state
+                shape, outputs = task.federation.example_shape, num_outputs(task.federation)
+                models[self.ids[at]] = LastModel.of(task.module, state, shape, outputs, record.client_models)
         return models
 
     def mark_unfinished(self, status: str) -> None:

@@ -55,17 +55,22 @@ class Result:
         """Return the comparison as a notebook shows it."""
         return as_html(self.comparison, repr(self))
 
-    def state_dict(self, arm: str, seed: int, model: int = 0) -> dict[str, Tensor]:
+    def state_dict(
+        self, arm: str, seed: int, model: int = 0, client: int | None = None, which: str | None = None
+    ) -> dict[str, Tensor]:
         """Return the last model of a run as a PyTorch state dict; of several models, the one with this number.
 
         It is the model of the final loss and accuracy: with FedExP the mean of the last two iterates. Running
-        statistics are the trained ones; integer buffers and frozen parameters are those of the module.
+        statistics are the trained ones; integer buffers and frozen parameters are those of the module. With a client,
+        it is the model that this client uses; with APFL the mixture, or its own part if `which` is "personal".
         """
-        return self.loaded.state_dict(arm, seed, model)
+        return self.loaded.state_dict(arm, seed, model, client, which)
 
-    def module(self, arm: str, seed: int, model: int = 0) -> nn.Module:
-        """Return the last model of a run as a new module, on the CPU and in evaluation mode."""
-        last = self.loaded.last_model(arm, seed).number(model)
+    def module(
+        self, arm: str, seed: int, model: int = 0, client: int | None = None, which: str | None = None
+    ) -> nn.Module:
+        """Return the same as a new module, on the CPU and in evaluation mode."""
+        last = self.loaded.last_model(arm, seed).chosen(model, client, which)
         generator = Streams(seed).torch_generator("init")
         return last.put_into(
             build_module(self.study.versions()[arm].model, last.example_shape, last.num_outputs, generator)

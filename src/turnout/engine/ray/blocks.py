@@ -15,7 +15,7 @@ from turnout.engine.ray.evaluation_parts import EvaluationPart, evaluated_sample
 from turnout.engine.task import Question, Task
 from turnout.engine.vectorised.engine import group_key
 from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Offset, Probe, Score
-from turnout.row_table import TableExcerpt
+from turnout.row_table import RowSource, TableExcerpt
 
 BLOCK_WORK = 8e7  # samples times parameters that a block has at least: some ten milliseconds
 BLOCK_SAMPLES = 100  # samples that a block has at least: returning a sum then takes a small share of its time
@@ -97,7 +97,8 @@ def part(request: EngineRequest, items: slice) -> EngineRequest | EvaluationPart
         models = None if request.models is None else request.models[items]
         return replace(request, clients=request.clients[items], models=models)
     if isinstance(request, EvaluateEach):
-        return replace(request, clients=request.clients[items], models=request.models[items])
+        own = None if request.own_buffers is None else request.own_buffers[items]
+        return replace(request, clients=request.clients[items], models=request.models[items], own_buffers=own)
     clients = request.clients[items]
     return replace(
         request,
@@ -107,7 +108,8 @@ def part(request: EngineRequest, items: slice) -> EngineRequest | EvaluationPart
         coefficients=_some(request.coefficients, items),
         buffer_weights=request.buffer_weights[items],
         offset=None if request.offset is None else _part_of_offset(request.offset, clients, items),
-        starts=None if request.starts is None else TableExcerpt(clients, request.starts.take(clients)),
+        starts=_excerpt(request.starts, clients),
+        buffer_starts=_excerpt(request.buffer_starts, clients),
         kept={name: TableExcerpt(clients, table.take(clients)) for name, table in request.kept.items()},
         into=None,
     )
@@ -120,6 +122,10 @@ def _part_of_offset(offset: Offset, clients: Ids, items: slice) -> Offset:
         scale=_some(offset.scale, items),
         weights=_some(offset.weights, items),
     )
+
+
+def _excerpt(rows: RowSource | None, clients: Ids) -> TableExcerpt | None:
+    return None if rows is None else TableExcerpt(clients, rows.take(clients))
 
 
 def _some(values: Floats | None, items: slice) -> Floats | None:

@@ -90,6 +90,7 @@ def _joined(request: Fit, before: Trained, items: slice, piece: Trained) -> Trai
         next_sum=_added(before.next_sum, piece.next_sum),
         kept={name: _written(before.kept.get(name), rows, items, count) for name, rows in piece.kept.items()},
         ends=_put_rows(before.ends, piece.ends, items, count),
+        buffer_ends=_put_rows(before.buffer_ends, piece.buffer_ends, items, count),
     )
 
 

@@ -258,7 +258,8 @@ def group_key(task: Task, request: EngineRequest) -> tuple[object, ...]:
     own_rows = (request.starts is None, request.own_models, request.first_step, tuple(sorted(request.kept)))
     parameters = (request.frozen, request.private, request.wants_ends)
     buffers = None if request.buffers is None else id(request.buffers)  # rows of a block start from the same
-    return (*base, *what, local.cycle, returns_next_rows, *own_rows, *parameters, buffers)
+    own_buffers = (request.buffer_starts is None, request.wants_buffers)
+    return (*base, *what, local.cycle, returns_next_rows, *own_rows, *parameters, buffers, *own_buffers)
 
 
 def pick_device(name: str) -> torch.device:

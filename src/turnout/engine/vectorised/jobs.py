@@ -48,12 +48,14 @@ class Jobs:
 
     def rows_of(self, tables: Sequence[RowSource | None]) -> Tensor:
         """Return each client's row in the table of its request; there is one table per request."""
-        model = self.requests[0].model
-        rows = model.new_empty(len(self), model.numel())
+        rows: Tensor | None = None
         for owner in np.unique(self.owner):
             mine, table = np.flatnonzero(self.owner == owner), tables[owner]
             assert table is not None
-            rows[torch.from_numpy(mine)] = table.take(self.requests[owner].clients[self.place[mine]])
+            own = table.take(self.requests[owner].clients[self.place[mine]])
+            rows = own.new_empty(len(self), own.shape[1]) if rows is None else rows
+            rows[torch.from_numpy(mine)] = own
+        assert rows is not None
         return rows
 
     def take(self, rows: Ids) -> "Jobs":

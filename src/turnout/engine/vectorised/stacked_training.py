@@ -206,8 +206,11 @@ def _deferred(
 
 
 def _buffers(program: Program, layout: Layout, jobs: Jobs) -> list[Tensor]:
-    """Return the buffers each row starts from, (rows, …) each; all rows of a block start from the same."""
-    sent = jobs.requests[0].buffers
+    """Return the buffers each row starts from, (rows, …) each: its own, or the same for all rows of a block."""
+    first, sent = jobs.requests[0], jobs.requests[0].buffers
+    if first.buffer_starts is not None:
+        own = jobs.rows_of([request.buffer_starts for request in jobs.requests])
+        return [own[:, slot.start : slot.stop].reshape(len(jobs), *slot.shape).clone() for slot in layout.buffers]
     buffers = program.own_buffers if sent is None else sent
     return [slot.view(buffers).expand(len(jobs), *slot.shape).clone() for slot in layout.buffers]
 

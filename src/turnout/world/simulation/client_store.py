@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.array_types import Floats, Ids
+from turnout.array_types import Bools, Floats, Ids
 from turnout.coordinator.trust import Findings, fitting
 from turnout.ids import is_among
 from turnout.learned import Learned
@@ -23,7 +23,7 @@ from turnout.rows import finite_rows, is_finite
 TABLE = "store "  # begins the name of a saved table
 SOLVER = "solver "  # begins the name of a table of solver state
 PERSONAL = "personal "  # begins the name of a table of what clients keep for themselves
-FIRST_MODEL = "first model"
+FIRST_MODEL, FIRST_BUFFERS = "first model", "first buffers"
 
 
 @dataclass(slots=True)
@@ -34,6 +34,7 @@ class ClientStore:
     budget: int  # bytes of memory that one table may take
     tables: dict[str, RowTable] = field(default_factory=dict)
     first_model: Tensor | None = None  # the model before the first round, where clients keep models of their own
+    first_buffers: Tensor | None = None  # its running statistics, if it has any
     waiting: dict[str, tuple[Ids, Tensor]] = field(default_factory=dict)  # new rows of this round, by table
     gradients: int = 0  # per-sample gradients that clients computed for themselves in this round
 
@@ -41,12 +42,13 @@ class ClientStore:
     def of(cls, memory: Memory, num_clients: int, budget: int) -> "ClientStore":
         """Return the store with the tables that were saved."""
         saved = {name.removeprefix(TABLE): table for name, table in memory.items() if name.startswith(TABLE)}
-        return cls(num_clients, budget, saved, memory.get(FIRST_MODEL))
+        return cls(num_clients, budget, saved, memory.get(FIRST_MODEL), memory.get(FIRST_BUFFERS))
 
     def saved(self) -> Memory:
         """Return the tables, by the names under which they are saved."""
         tables = {f"{TABLE}{name}": table for name, table in self.tables.items()}
-        return tables if self.first_model is None else {**tables, FIRST_MODEL: self.first_model}
+        first = {FIRST_MODEL: self.first_model, FIRST_BUFFERS: self.first_buffers}
+        return tables | {name: value for name, value in first.items() if value is not None}
 
     def table(self, name: str, like: Tensor, first: Tensor | None = None) -> RowTable:
         """Return the table of that name; a new one has one row like this per client: `first`, or zeros."""
@@ -74,6 +76,11 @@ class ClientStore:
                 self.table(f"{PERSONAL}{name}", rows[0], first)
             self._hold(f"{PERSONAL}{name}", clients[sound], rows.detach()[torch.from_numpy(sound)])
         return int((~sound).sum())
+
+    def has_kept(self) -> Bools | None:
+        """Return which clients keep something that they trained, by id; None where clients keep nothing."""
+        own = [table.seen for name, table in self.tables.items() if name.startswith(PERSONAL)]
+        return np.logical_or.reduce(own) if own else None
 
     def solver_tables(self, local: Local, model: Tensor) -> dict[str, RowTable]:
         """Return the table of each entry of its state that a solver keeps."""

@@ -1,20 +1,22 @@
 """Simulated clients with models of their own: a personal rule trains them, and they are evaluated."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.client_models import ClientModels
 from turnout.coordinator import Plan
 from turnout.coordinator.generators import settle
 from turnout.errors import ConfigError
-from turnout.learned import Learned
-from turnout.personal.at_clients import AtClients, Personal
+from turnout.learned import Learned, ModelRows
+from turnout.personal.at_clients import AtClients, Personal, Used
 from turnout.protocols import Local, View
 from turnout.requests import EachEvaluated, Evaluate, EvaluateEach, Fit, Steps
 from turnout.world.simulation.client_store import ClientStore
+from turnout.world.simulation.model_collector import ModelCollector
 
 ROWS_BYTES = 256 << 20  # of clients' own models that are evaluated at once
 
@@ -32,25 +34,56 @@ class OwnModels:
         """Do the whole local work of the clients of a request."""
         return (yield from rule.train(self._at_clients(fit.clients, fit, (fit.local, fit.settings)), fit))
 
-    def evaluate(self, rule: Personal, request: Evaluate) -> Steps[dict[str, Floats]]:
-        """Return the loss and the accuracy of each kind of model on the hold-out of its client, by client id."""
+    def evaluate(self, rule: Personal, request: Evaluate) -> Steps[tuple[dict[str, Floats], ClientModels | None]]:
+        """Return what each kind of model measures on its client's hold-out, by client id, and the last models.
+
+        After the last round the models of all clients are collected, with a hold-out or without.
+        """
+        count = len(self.view.population.sizes)
+        has_holdout = np.zeros(count, dtype=bool) if self.holdout_sizes is None else self.holdout_sizes > 0
+        collector = self._collector(request, count) if request.round == self.plan.rounds else None
         values: dict[str, Floats] = {}
-        sizes = np.zeros(0, dtype=np.int64) if self.holdout_sizes is None else self.holdout_sizes
-        holders = np.flatnonzero(sizes > 0)
-        block = max(1, ROWS_BYTES // max(1, request.model.numel() * request.model.element_size()))
-        for begin in range(0, len(holders), block):
-            clients = holders[begin : begin + block]
-            settings = self.plan.local.settings(clients, self.view)
-            here = self._at_clients(clients, request, (self.plan.local, settings))
-            models: Mapping[str, Tensor] = yield from settle(rule.models(here))
+        for clients in _blocks(np.flatnonzero(has_holdout), request.model):
+            models = yield from self._models(rule, request, clients)
+            if collector is not None:
+                collector.add(clients, models)
             for kind, rows in models.items():
                 each: EachEvaluated = yield EvaluateEach(
-                    round=request.round, clients=clients, models=rows, buffers=request.buffers, metrics=request.metrics
+                    round=request.round,
+                    clients=clients,
+                    models=rows.parameters,
+                    buffers=request.buffers,
+                    own_buffers=rows.buffers,
+                    metrics=request.metrics,
                 )
                 for metric, numbers in (("loss", each.loss), ("accuracy", each.accuracy)):
                     if numbers is not None:
-                        values.setdefault(f"{kind} {metric}", np.full(len(sizes), np.nan))[clients] = numbers
-        return values
+                        values.setdefault(f"{kind} {metric}", np.full(count, np.nan))[clients] = numbers
+        if collector is None:
+            return values, None
+        for clients in _blocks(np.flatnonzero(~has_holdout), request.model):
+            if not collector.too_large:
+                collector.add(clients, (yield from self._models(rule, request, clients)))
+        return values, collector.collected(self.store.has_kept())
+
+    def _models(self, rule: Personal, request: Evaluate, clients: Ids) -> Steps[dict[str, ModelRows]]:
+        """Return the models that these clients use now, by kind."""
+        settings = self.plan.local.settings(clients, self.view)
+        here = self._at_clients(clients, request, (self.plan.local, settings))
+        models: Used = yield from settle(rule.models(here))
+        return {
+            kind: rows if isinstance(rows, ModelRows) else ModelRows(parameters=rows) for kind, rows in models.items()
+        }
+
+    def _collector(self, request: Evaluate, count: int) -> ModelCollector:
+        assert self.plan.layout is not None
+        return ModelCollector(
+            layout=self.plan.layout,
+            model=request.model,
+            buffers=request.buffers,
+            num_clients=count,
+            limit=self.plan.memory.own_models_bytes,
+        )
 
     def _at_clients(self, clients: Ids, request: Fit | Evaluate, how: tuple[Local, Mapping[str, Floats]]) -> AtClients:
         if self.plan.layout is None or self.store.first_model is None:
@@ -66,5 +99,12 @@ class OwnModels:
             settings=how[1],
             layout=self.plan.layout,
             first_model=self.store.first_model,
+            first_buffers=self.store.first_buffers,
             tables=self.store.own_table,
         )
+
+
+def _blocks(clients: Ids, model: Tensor) -> Iterator[Ids]:
+    """Yield clients in blocks whose models fit in memory."""
+    block = max(1, ROWS_BYTES // max(1, model.numel() * model.element_size()))
+    return (clients[begin : begin + block] for begin in range(0, len(clients), block))

@@ -59,6 +59,7 @@ def simulate(plan: Plan, population: Population, state: State, streams: Streams)
     world = Simulation(plan=plan, population=population, streams=streams, memory=state.world)
     if (plan.personal is not None or world.requirement is not None) and world.store.first_model is None:
         world.store.first_model = state.model.clone()
+        world.store.first_buffers = None if state.buffers is None else state.buffers.clone()
     kept, mean = plan.local.client_state, state.local.get("shared")
     if kept is not None and mean is not None and mean.any() and kept.name not in world.store.tables:
         raise KeyError(kept.name)  # a state that was changed: going on would take every client's row for zeros
@@ -199,8 +200,9 @@ class Simulation:
         if self.plan.personal is None or not request.per_client:
             return measured
         models = self._own_models(request.round, request.model)
-        values = yield from models.evaluate(self.plan.personal, request)
-        return replace(measured, personal=values, metrics=measured.metrics | means_of(values))
+        values, used = yield from models.evaluate(self.plan.personal, request)
+        metrics = measured.metrics | means_of(values)
+        return replace(measured, personal=values, metrics=metrics, client_models=used)
 
     def _own_models(self, round: int, model: Tensor) -> OwnModels:
         view = self._view(max(round, 1), model)
