@@ -26,7 +26,7 @@ ABOUT = About(
     scales={
         "smoke": ("rounds=20", "seeds=2"),
         "small": (),
-        "paper": ("rounds=2000", "data.rounds_per_step=200"),
+        "paper": ("rounds=2000", "data.rounds_per_step=200", "evaluate.clients_every=200"),
     },
     cells={
         "sine": (),

@@ -30,7 +30,7 @@ ABOUT = About(
     },
     cells={
         STAY: (),
-        LEAVE: ('fleet.availability.others={use="appealed", epochs=4, lr=0.05, warmup_rounds=20}',),
+        LEAVE: ('fleet.availability.others={use="appealed", epochs=4, lr=0.05, loyal=0.0, warmup_rounds=20}',),
     },
     notes=(
         "A client requires the loss, on its training samples, of a model that it trained alone for four epochs. In the "
