@@ -1,7 +1,7 @@
 """Drift: FedDrift's distances and mergers, what it reduces to, and that it finds staggered changes."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -88,6 +88,48 @@ def test_golden_a_slot_is_one_never_used_then_the_least_recently_used() -> None:
     assert found.free_slot(np.array([1])) == 3
     assert Found(torch.zeros(3, 1), blocks, step=3).free_slot(np.array([1])) == 0
     assert Found(torch.zeros(2, 1), np.array([[0, 1]]), step=1).free_slot(np.array([0])) is None
+
+
+def test_golden_a_new_model_is_a_copy_and_forgets_who_used_its_slot() -> None:
+    models = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    found = Found(models, np.array([[0, 0, 0], [1, 0, 0]]), step=2)
+    found.start(1, like=0)
+    assert found.models.tolist() == [[1.0, 2.0], [1.0, 2.0]]
+    assert found.blocks.tolist() == [[0, 0, 0], [-1, 0, 0]]
+    assert found.fresh == [1]
+    assert models[1].tolist() == [3.0, 4.0]  # those of the last record
+
+
+def test_golden_models_of_clients_that_train_alone_are_no_candidates() -> None:
+    found = Found(torch.zeros(4, 1), np.array([[0, 0, 0, -1], [0, 2, 2, -1], [0, 0, 1, -1]]), step=3)
+    assert found.candidates(np.array([], dtype=np.int64)).tolist() == [0, 1, 2]
+    assert found.candidates(np.array([1])).tolist() == [0, 1]
+
+
+def test_golden_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained(tmp_path: Path) -> None:
+    # labels turn round in the second time step, where the trained model has hardly one right
+    task, found = drifting(tmp_path, "0 0\n0 1\n0 1\n"), {}
+    for compare in ("before", "after"):
+        rule = Drift(num_models=3, threshold=0.75, compare=cast(Any, compare))
+        state, _ = several_run(task, rule, models=_alike(task, 3), rounds=5, local=LOCAL)
+        found[compare] = state.assignment["blocks"][:, 1].tolist()
+    assert found == {"before": [0, 0], "after": [0, 1]}
+
+
+def test_newest_samples_alone_are_compared_and_trained(tmp_path: Path) -> None:
+    task = drifting(tmp_path, "0 0\n0 1\n0 1\n")
+    rule = LowestLoss(num_models=2, newest=True)
+    _, records = several_run(task, rule, rounds=8, local=LOCAL)
+    _, whole = several_run(task, LowestLoss(num_models=2), rounds=8, local=LOCAL)
+
+    assert [records[round].costs.gradient_evaluations for round in (1, 5)] == [2 * 5 * 50, 2 * 5 * 50]
+    assert [records[round].costs.probe_evaluations for round in (1, 5)] == [2 * 2 * 50, 2 * 2 * 50]
+    assert [whole[round].costs.gradient_evaluations for round in (1, 5)] == [2 * 5 * 50, 2 * 5 * 100]
+
+
+def test_error_newest_samples_of_data_that_do_not_change() -> None:
+    with pytest.raises(ConfigError, match="newest = true needs data that change with time; this federation's do not"):
+        several_run(network(), LowestLoss(num_models=2, newest=True))
 
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(deterministic=True)], ids=["sequential", "vectorised"])
