@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.aggregation import test_appeal as of_appeal
-from tests.aggregation import test_loss_weights as of_losses
-from tests.assignment import test_drift as of_drift
-from tests.assignment import test_several_models as of_several
+from tests.support import incentive_checks, several_checks
 from turnout.aggregation import agnostic, appeal, q_ffl, tilted
 from turnout.assignment import drift, lowest_loss
 from turnout.assignment.drift import Found
@@ -78,9 +75,9 @@ WEIGHTS = {
     "agnostic without a projection": (agnostic, "ascended", off_the_simplex),
 }
 CHECKS = {
-    appeal: of_appeal.test_golden_one_step_of_three_clients,
-    q_ffl: of_losses.test_golden_a_step_of_q_ffl,
-    agnostic: of_losses.test_golden_two_steps_of_agnostic,
+    appeal: incentive_checks.assert_one_step_of_three_clients,
+    q_ffl: incentive_checks.assert_a_step_of_q_ffl,
+    agnostic: incentive_checks.assert_two_steps_of_agnostic,
 }
 
 
@@ -94,7 +91,7 @@ def test_contract_a_wrong_weight_is_caught(monkeypatch: pytest.MonkeyPatch, name
 
 
 def test_contract_a_tilt_that_overflows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = of_losses.test_identity_the_largest_tilt_is_the_worst_client_and_the_smallest_the_best
+    check = incentive_checks.assert_the_largest_tilt_is_the_worst_client_and_the_smallest_the_best
     check()
     monkeypatch.setattr(tilted, "tilted_weights", overflowing)
     with pytest.raises(AssertionError):
@@ -102,7 +99,7 @@ def test_contract_a_tilt_that_overflows_is_caught(monkeypatch: pytest.MonkeyPatc
 
 
 def test_contract_a_step_without_eps_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = of_appeal.test_identity_hopeless_clients_vanish_and_a_large_eps_stops
+    check = incentive_checks.assert_hopeless_clients_vanish_and_a_large_eps_stops
     check()
     whole = appeal.appeal_weights
     monkeypatch.setattr(appeal, "appeal_weights", lambda *values: whole(*values) / whole(*values).sum())
@@ -123,8 +120,8 @@ def last_of_equals(losses: Any) -> Any:
 @pytest.mark.parametrize(
     ("mutant", "check"),
     [
-        (highest, of_several.test_golden_one_round_by_hand),
-        (last_of_equals, of_several.test_equal_initial_models_are_noted_and_ties_go_to_the_first),
+        (highest, several_checks.assert_one_round_by_hand),
+        (last_of_equals, several_checks.assert_equal_initial_models_are_noted_and_ties_go_to_the_first),
     ],
 )
 def test_contract_a_wrong_choice_of_ifca_is_caught(
@@ -165,10 +162,10 @@ def with_everyone(self: Found, alone: Any) -> Any:
         (
             "merge",
             by_clients,
-            of_drift.test_golden_a_merger_weighs_models_by_their_blocks_and_keeps_the_number_of_blocks,
+            several_checks.assert_a_merger_weighs_models_by_their_blocks_and_keeps_the_number_of_blocks,
         ),
-        ("start", at_random, of_drift.test_golden_a_new_model_is_a_copy_and_forgets_who_used_its_slot),
-        ("candidates", with_everyone, of_drift.test_golden_models_of_clients_that_train_alone_are_no_candidates),
+        ("start", at_random, several_checks.assert_a_new_model_is_a_copy_and_forgets_who_used_its_slot),
+        ("candidates", with_everyone, several_checks.assert_models_of_clients_that_train_alone_are_no_candidates),
     ],
 )
 def test_contract_a_mistake_of_feddrift_is_caught(
@@ -181,10 +178,10 @@ def test_contract_a_mistake_of_feddrift_is_caught(
 
 
 def test_contract_a_baseline_of_another_time_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    of_drift.test_golden_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained(tmp_path)
+    several_checks.assert_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained(tmp_path)
     monkeypatch.setattr(drift.Drift, "_after", lambda self, found, clients, ask, blocks: _chance(clients))
     with pytest.raises(AssertionError):
-        of_drift.test_golden_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained(tmp_path)
+        several_checks.assert_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained(tmp_path)
 
 
 def _chance(clients: Any) -> Any:

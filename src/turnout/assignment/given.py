@@ -97,5 +97,6 @@ class Given:
             return Assigned(model_of=np.searchsorted(ends[:-1], lots, side="right"))
         if self.groups is not None:
             model_of = {group: model for model, groups in enumerate(self.groups) for group in groups}
-            return Assigned(model_of=np.array([model_of[view.population.groups[c]] for c in clients], dtype=np.int64))
+            names = view.population.groups or ()
+            return Assigned(model_of=np.array([model_of[names[client]] for client in clients], dtype=np.int64))
         return Assigned(model_of=np.asarray(self.models, dtype=np.int64)[clients])
