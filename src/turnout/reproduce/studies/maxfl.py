@@ -21,6 +21,8 @@ ABOUT = About(
     primary=(("appeal stay", "appeal leave"), ("train", "train prox", "unseen", "unseen prox")),
     most=20,
     caveat="Much smaller than the paper's: 60 clients with 75 training samples each, 100 rounds, and 32 hidden units.",
+    found="MaxFL serves 0.8 points more clients than FedAvg while nobody leaves; where clients leave, 20 seeds settle "
+    "neither that it serves more nor that it is more accurate.",
     small="6 min",
     needs=("fashion-mnist",),
     scales={
@@ -41,8 +43,12 @@ ABOUT = About(
         "preferred is the better of the shared model and the client's own. The share served is over all 60 clients, "
         "mean of the last ten rounds. The paper's 22–40 % and 18–50 % are over its data sets and baselines, from its "
         "abstract; ours are relative to the baseline, in the cell `leave`.",
-        "Four epochs were chosen of 2, 4 and 10 on two seeds that are not reported: with 10, FedAvg serves one "
-        "client in ten, and everybody leaves; with 2, half are served by any method.",
+        "Four epochs alone were chosen of 2, 4 and 10, with the results of all arms in sight, on one or two seeds that "
+        "are not reported: with 10, FedAvg serves one client in ten, and nearly everybody leaves; with 2, half are "
+        "served by any method. A sharpness of 5, tried on one of these seeds with four epochs, served fewer clients "
+        "than the paper's 1.",
+        "These seeds were run once before with a mistake in the settings of `leave`, by which nobody left. The claims "
+        "and all other settings are as they were.",
     ),
 )
 
