@@ -30,7 +30,7 @@ def test_the_report_shows_accuracy_around_changes_where_data_drift(tmp_path: Pat
         data=to.data.ConceptDrift(rounds_per_step=1, samples=20),
         model=to.models.Softmax(),
         local=to.local.SGD(lr=0.5, steps=2),
-        arms=[to.arm("one model"), to.arm("oracle", assignment=to.assignment.Concept(num_models=2))],
+        arms=(to.arm("one model"), to.arm("oracle", assignment=to.assignment.Concept(num_models=2))),
         rounds=10,
         evaluate=to.Cadence(clients_every=1),
     )

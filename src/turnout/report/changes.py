@@ -130,5 +130,6 @@ def changes_figure(values: Mapping[str, Floats], places: Mapping[str, int]) -> s
         x, shown = np.array(OFFSETS, dtype=np.float64)[known], rows[:, known]
         band = (np.nanmin(shown, 0), np.nanmax(shown, 0)) if len(rows) > 1 else (None, None)
         lines.append(svg.Line(name=arm, place=places[arm], x=x, y=_mean(shown), low=band[0], high=band[1]))
-    labels = {"x_label": "time steps since the change", "y_label": "accuracy of the clients that change"}
-    return svg.line_figure(lines, svg.Axes(**labels, y_percent=True, marks=(AT,)))
+    y_label = "accuracy of the clients that change"
+    axes = svg.Axes(x_label="time steps since the change", y_label=y_label, y_percent=True, marks=(AT,))
+    return svg.line_figure(lines, axes)
