@@ -14,6 +14,7 @@ study = to.Study(
     ],
     rounds=100,
     seeds=3,
+    evaluate=to.Cadence(clients_every=10),  # at the end of each time step, for the report
 )
 
 if __name__ == "__main__":

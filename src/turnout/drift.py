@@ -45,6 +45,11 @@ class Drift:
         steps = np.arange(self.sizes.shape[1]) <= self.time_step(round)
         return np.broadcast_to(steps, (len(clients), len(steps)))
 
+    def only(self, step: int, clients: Ids) -> Blocks:
+        """Return the blocks of one time step."""
+        steps = np.arange(self.sizes.shape[1]) == step
+        return np.broadcast_to(steps, (len(clients), len(steps)))
+
     def counts(self, clients: Ids, blocks: Blocks) -> Ids:
         """Return the number of samples of each client in its blocks."""
         return np.asarray(np.where(blocks, self.sizes[clients], 0).sum(1))

@@ -32,6 +32,7 @@ class Population:
     server_size: int = 0  # samples the server itself holds
     holdout_sizes: Any = None  # samples each client holds out; None: not known
     drift: Any = None  # a turnout.drift.Drift: how the clients' samples change with time; None: they do not
+    groups: tuple[str, ...] | None = None  # the group of each client, such as its region; None: the data name none
 
     @classmethod
     def of(cls, sizes: Ids, label_counts: Ids | None = None, server_size: int = 0) -> "Population":

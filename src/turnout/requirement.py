@@ -5,7 +5,7 @@ samples on which it was trained. F_k(x) is measured on the same samples, so that
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -84,6 +84,7 @@ class TrainAlone:
     steps: Ids  # how many each does, whatever the fleet would allow
     local: Local
     settings: Mapping[str, Floats]  # the solver's settings, one value per client
+    on_holdouts: tuple[str, ...] = ()  # metrics of each client's own model that are measured on its hold-out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +95,4 @@ class LossesAlone:
     loss: Floats  # of each client's own model
     samples: int  # samples looked at, for the cost ledger
     gradients: int  # per-sample gradients of the training
+    on_holdouts: Mapping[str, Floats] = field(default_factory=dict)  # by metric; NaN where a client has no hold-out

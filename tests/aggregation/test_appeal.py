@@ -10,6 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.incentive_checks import (
+    assert_hopeless_clients_vanish_and_a_large_eps_stops,
+    assert_one_step_of_three_clients,
+)
 from tests.support.rows_by_hand import combined, rows_of
 from tests.support.runs import run
 from tests.support.saved_states import again as saved_and_restored
@@ -67,13 +71,7 @@ MUTANTS: dict[str, Callable[[Any], Any]] = {  # readings that are in public code
 
 
 def test_golden_one_step_of_three_clients() -> None:
-    # z = (0, 1, −2): q = (1/4, 0.196612, 0.104994), Σ q + ε = 0.651606
-    rows = rows_of([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    found = combined(Appeal(requirement=(1.0, 0.5, 3.0), eps=0.1), rows, losses=[1.0, 1.5, 1.0])
-    q = np.array([0.25, 0.19661193324148185, 0.10499358540350662])
-    assert found.coefficients.tolist() == pytest.approx((q / (q.sum() + 0.1)).tolist())
-    assert found.direction.tolist() == pytest.approx([(q[0] + q[2]) / (q.sum() + 0.1), (q[1] + q[2]) / (q.sum() + 0.1)])
-    assert found.metrics == {"cohort_appeal": pytest.approx(1 / 3)}
+    assert_one_step_of_three_clients()
 
 
 @given(NUMBERS, NUMBERS)
@@ -103,12 +101,7 @@ def test_identity_no_sharpness_is_the_mean_and_counts_draws() -> None:
 
 
 def test_identity_hopeless_clients_vanish_and_a_large_eps_stops() -> None:
-    rows = rows_of([[1.0], [4.0]])
-    assert combined(Appeal(requirement=(-1e9, 1.0), eps=0.0), rows).coefficients == pytest.approx([0, 1], abs=1e-100)
-    assert abs(float(combined(Appeal(requirement=1.0, eps=1e12), rows).direction)) < 1e-10
-    # without eps a cohort in which nobody can be won still steps; with it, it does not
-    assert combined(Appeal(requirement=-50.0, eps=0.0), rows).coefficients.sum() == pytest.approx(1.0)
-    assert combined(Appeal(requirement=-50.0), rows).coefficients.sum() < 1e-15
+    assert_hopeless_clients_vanish_and_a_large_eps_stops()
 
 
 def two_groups() -> Any:

@@ -11,6 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.incentive_checks import (
+    assert_a_step_of_q_ffl,
+    assert_the_largest_tilt_is_the_worst_client_and_the_smallest_the_best,
+    assert_two_steps_of_agnostic,
+)
 from tests.support.rows_by_hand import combined, rows_of
 from tests.support.runs import run
 from tests.support.server_steps import close
@@ -82,10 +87,7 @@ def test_convergence_each_rule_reaches_the_minimiser_of_its_objective(name: str)
 
 
 def test_golden_a_step_of_q_ffl() -> None:
-    # F = (1, 2), q = 2, η = 0.1, Δ = (1, 0), (0, 2): F^q = (1, 4), h = 2 F ‖Δ/η‖² + F²/η = (210, 1640)
-    found = combined(QFFL(power=2.0, weighting="mean"), rows_of([[1.0, 0.0], [0.0, 2.0]]), losses=[1.0, 2.0])
-    assert found.direction.tolist() == pytest.approx([1 / 0.1 / 1850, 4 * 2 / 0.1 / 1850])
-    assert found.coefficients.tolist() == pytest.approx([10 / 1850, 40 / 1850])
+    assert_a_step_of_q_ffl()
 
 
 def test_golden_a_step_of_tilted() -> None:
@@ -97,14 +99,7 @@ def test_golden_a_step_of_tilted() -> None:
 
 
 def test_golden_two_steps_of_agnostic() -> None:
-    # λ = (1/4, 3/4), γ = ln 2, F = (2, 1): λ ∝ (1/4 · 4, 3/4 · 2) = (2, 3) / 5 after the step, which uses the old one
-    rows, rule = rows_of([[5.0], [10.0]], sizes=[1, 3]), Agnostic(rate=math.log(2))
-    first = combined(rule, rows, losses=[2.0, 1.0])
-    assert first.coefficients.tolist() == [0.25, 0.75]
-    assert first.memory["mixture"].tolist() == pytest.approx([0.4, 0.6])
-    second = combined(rule, rows, first.memory, losses=[1.0, 1.0])
-    assert second.coefficients.tolist() == pytest.approx([0.4, 0.6])
-    assert second.memory["mixture"].tolist() == pytest.approx([0.4, 0.6])
+    assert_two_steps_of_agnostic()
 
 
 def test_golden_those_heard_share_their_own_weight() -> None:
@@ -133,9 +128,7 @@ def test_identity_equal_losses_tilt_nothing(losses: list[float]) -> None:
 
 
 def test_identity_the_largest_tilt_is_the_worst_client_and_the_smallest_the_best() -> None:
-    rows = rows_of([[1.0], [2.0], [3.0]])
-    assert combined(Tilted(tilt=1e9), rows, losses=[1.0, 700.0, 3.0]).coefficients.tolist() == [0, 1, 0]
-    assert combined(Tilted(tilt=-1e9), rows, losses=[1.0, 700.0, 3.0]).coefficients.tolist() == [1, 0, 0]
+    assert_the_largest_tilt_is_the_worst_client_and_the_smallest_the_best()
 
 
 @given(LOSSES, st.floats(-100, 100))

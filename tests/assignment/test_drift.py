@@ -10,33 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.saved_states import again
+from tests.support.several_checks import (
+    LOCAL,
+    alike,
+    assert_a_merger_weighs_models_by_their_blocks_and_keeps_the_number_of_blocks,
+    assert_a_new_model_is_a_copy_and_forgets_who_used_its_slot,
+    assert_models_of_clients_that_train_alone_are_no_candidates,
+    assert_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained,
+    drifting,
+)
 from tests.support.several_runs import model_of, models_of, network, several_run
-from turnout import losses
 from turnout.assignment import Concept, Drift, LowestLoss
 from turnout.assignment.drift import Found, distances
 from turnout.assignment.linkage import clusters
 from turnout.coordinator import Cadence
-from turnout.data import ConceptDrift
-from turnout.engine import Sequential, Task, Vectorised
+from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError
 from turnout.local import SGD
-from turnout.models import Softmax
 from turnout.selection import Uniform
 from turnout.server import FedAdam
-from turnout.streams import Streams
-
-LOCAL = SGD(lr=2.0, steps=5)
-STAGGERED = "0 0 0 0\n0 1 0 0\n0 1 0 1\n0 1 1 1\n0 1 1 1\n0 1 1 1\n"  # time steps × clients
-
-
-def drifting(folder: Path, changes: str = STAGGERED, **settings: Any) -> Task:
-    """Return clients whose labels are the other way round from a time step of their own on."""
-    file = folder / "changes.txt"
-    file.write_text(changes)
-    data = ConceptDrift(change_points=file, **({"rounds_per_step": 4, "samples": 50} | settings))
-    module = Softmax().build((2,), 2, torch.Generator().manual_seed(0))
-    federation = data.build(Streams(0))
-    return Task(federation=federation, module=module, loss=losses.cross_entropy)
 
 
 def test_golden_distances_by_hand() -> None:
@@ -68,18 +60,7 @@ def test_golden_a_bound_of_zero_merges_what_is_equal() -> None:
 
 
 def test_golden_a_merger_weighs_models_by_their_blocks_and_keeps_the_number_of_blocks() -> None:
-    blocks = np.array([[0, 0, 0, -1], [0, 2, 2, -1], [1, 1, 1, -1]])
-    models = torch.tensor([[1.0, 0.0], [7.0, 7.0], [4.0, 8.0]], dtype=torch.float64)
-    found = Found(models, blocks.copy(), step=2)
-    found.merge([0, 2])
-
-    assert found.models[0].tolist() == [
-        pytest.approx((3 * 1 + 4) / 4),
-        pytest.approx((3 * 0 + 8) / 4),
-    ]  # 3 and 1 blocks
-    assert found.blocks.tolist() == [[0, 0, 0, -1], [0, 0, 0, -1], [1, 1, 1, -1]]
-    assert (found.blocks >= 0).sum() == (blocks >= 0).sum()
-    assert models[0].tolist() == [1.0, 0.0]  # those of the last record
+    assert_a_merger_weighs_models_by_their_blocks_and_keeps_the_number_of_blocks()
 
 
 def test_golden_a_slot_is_one_never_used_then_the_least_recently_used() -> None:
@@ -90,6 +71,34 @@ def test_golden_a_slot_is_one_never_used_then_the_least_recently_used() -> None:
     assert Found(torch.zeros(2, 1), np.array([[0, 1]]), step=1).free_slot(np.array([0])) is None
 
 
+def test_golden_a_new_model_is_a_copy_and_forgets_who_used_its_slot() -> None:
+    assert_a_new_model_is_a_copy_and_forgets_who_used_its_slot()
+
+
+def test_golden_models_of_clients_that_train_alone_are_no_candidates() -> None:
+    assert_models_of_clients_that_train_alone_are_no_candidates()
+
+
+def test_golden_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained(tmp_path: Path) -> None:
+    assert_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained(tmp_path)
+
+
+def test_newest_samples_alone_are_compared_and_trained(tmp_path: Path) -> None:
+    task = drifting(tmp_path, "0 0\n0 1\n0 1\n")
+    rule = LowestLoss(num_models=2, newest=True)
+    _, records = several_run(task, rule, rounds=8, local=LOCAL)
+    _, whole = several_run(task, LowestLoss(num_models=2), rounds=8, local=LOCAL)
+
+    assert [records[round].costs.gradient_evaluations for round in (1, 5)] == [2 * 5 * 50, 2 * 5 * 50]
+    assert [records[round].costs.probe_evaluations for round in (1, 5)] == [2 * 2 * 50, 2 * 2 * 50]
+    assert [whole[round].costs.gradient_evaluations for round in (1, 5)] == [2 * 5 * 50, 2 * 5 * 100]
+
+
+def test_error_newest_samples_of_data_that_do_not_change() -> None:
+    with pytest.raises(ConfigError, match="newest = true needs data that change with time; this federation's do not"):
+        several_run(network(), LowestLoss(num_models=2, newest=True))
+
+
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(deterministic=True)], ids=["sequential", "vectorised"])
 @pytest.mark.parametrize("compare", ["before", "after"])
 def test_identity_without_a_drift_it_is_one_model_on_all_samples_so_far(
@@ -98,15 +107,11 @@ def test_identity_without_a_drift_it_is_one_model_on_all_samples_so_far(
     task = drifting(tmp_path)
     rule = Drift(num_models=3, threshold=9.0, merge_threshold=9.0, compare=compare)
     plain, plain_records = several_run(task, None, rounds=20, local=LOCAL, engine=engine)
-    one, records = several_run(task, rule, models=_alike(task, 3), rounds=20, local=LOCAL, engine=engine)
+    one, records = several_run(task, rule, models=alike(task, 3), rounds=20, local=LOCAL, engine=engine)
 
     assert torch.equal(plain.model, one.model)
     assert [r.metrics["loss"] for r in records] == pytest.approx([r.metrics["loss"] for r in plain_records], abs=1e-6)
     assert [r.costs.gradient_evaluations for r in records] == [r.costs.gradient_evaluations for r in plain_records]
-
-
-def _alike(task: Task, count: int) -> torch.Tensor:
-    return task.layout.flatten(task.module).repeat(count, 1)
 
 
 @pytest.mark.parametrize("rule", [Drift(num_models=4, threshold=0.2), Drift(num_models=4, threshold=0.2, eager=True)])
@@ -116,8 +121,8 @@ def test_staggered_changes_of_two_concepts_end_in_two_models_and_the_truth(
 ) -> None:
     task = drifting(tmp_path)
     rule = Drift(num_models=4, threshold=0.2, eager=rule.eager, compare=compare)
-    state, records = several_run(task, rule, models=_alike(task, 4), rounds=20, local=LOCAL)
-    oracle, truth = several_run(task, Concept(num_models=2), models=_alike(task, 2), rounds=20, local=LOCAL)
+    state, records = several_run(task, rule, models=alike(task, 4), rounds=20, local=LOCAL)
+    oracle, truth = several_run(task, Concept(num_models=2), models=alike(task, 2), rounds=20, local=LOCAL)
     used = model_of(records[-1])
 
     assert len(np.unique(used)) == 2
@@ -133,8 +138,8 @@ def test_staggered_changes_of_two_concepts_end_in_two_models_and_the_truth(
 def test_contract_saved_half_way_and_restored_ends_the_same(tmp_path: Path) -> None:
     task, rule = drifting(tmp_path), Drift(num_models=4, threshold=0.2)
     more: dict[str, Any] = {"local": LOCAL, "server": FedAdam(lr=0.5)}
-    whole, whole_records = several_run(task, rule, models=_alike(task, 4), rounds=20, **more)
-    half, _ = several_run(task, rule, models=_alike(task, 4), rounds=10, **more)
+    whole, whole_records = several_run(task, rule, models=alike(task, 4), rounds=20, **more)
+    half, _ = several_run(task, rule, models=alike(task, 4), rounds=10, **more)
     final, records = several_run(task, rule, rounds=20, state=again(half), **more)
 
     assert torch.equal(models_of(final), models_of(whole))
@@ -145,9 +150,9 @@ def test_contract_saved_half_way_and_restored_ends_the_same(tmp_path: Path) -> N
 def test_engine_both_agree(tmp_path: Path) -> None:
     task, rule = drifting(tmp_path), Drift(num_models=4, threshold=0.2)
     local = SGD(lr=1.0, epochs=2, batch_size=16)
-    one, first = several_run(task, rule, models=_alike(task, 4), rounds=20, local=local)
+    one, first = several_run(task, rule, models=alike(task, 4), rounds=20, local=local)
     two, second = several_run(
-        task, rule, models=_alike(task, 4), rounds=20, local=local, engine=Vectorised(deterministic=True)
+        task, rule, models=alike(task, 4), rounds=20, local=local, engine=Vectorised(deterministic=True)
     )
 
     assert torch.allclose(models_of(one), models_of(two), rtol=0, atol=1e-4)
@@ -179,7 +184,7 @@ def test_the_oracle_trains_on_the_samples_of_its_concept_alone(tmp_path: Path) -
 def test_a_client_that_is_away_when_a_time_step_begins_stays_with_its_model(tmp_path: Path) -> None:
     task = drifting(tmp_path)
     state, records = several_run(
-        task, Drift(num_models=4), models=_alike(task, 4), rounds=20, local=LOCAL, selection=Uniform(cohort_size=2)
+        task, Drift(num_models=4), models=alike(task, 4), rounds=20, local=LOCAL, selection=Uniform(cohort_size=2)
     )
     blocks = state.assignment["blocks"]
     for step in range(1, 5):

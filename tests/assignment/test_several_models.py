@@ -7,6 +7,10 @@ import pytest
 import torch
 
 from tests.support.saved_states import again
+from tests.support.several_checks import (
+    assert_equal_initial_models_are_noted_and_ties_go_to_the_first,
+    assert_one_round_by_hand,
+)
 from tests.support.several_runs import (
     GROUPS,
     LOCAL,
@@ -126,19 +130,7 @@ def test_closed_form_quadratics_in_two_groups_are_told_apart_at_once() -> None:
 
 
 def test_golden_one_round_by_hand() -> None:
-    # F_i = ½ h ‖x‖² − e·x, one step of rate 0.1: x ← x + 0.1 (e − h x). Model 0 at (1, 0): clients 0 and 2, with
-    # h = 1, 2 and e = (3, 0), (4, 1): (1.2, 0) and (1.2, 0.1); their mean is (1.2, 0.05). Model 1 mirrors it.
-    models = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [50.0, 50.0]], dtype=torch.float64)
-    state, records = several_run(
-        quadratics(), LowestLoss(num_models=3), models=models, rounds=1, local=SGD(lr=0.1, steps=1)
-    )
-
-    assert models_of(state).tolist() == [
-        [pytest.approx(1.2, abs=1e-15), pytest.approx(0.05, abs=1e-15)],
-        [pytest.approx(-1.2, abs=1e-15), pytest.approx(0.05, abs=1e-15)],
-        [50.0, 50.0],
-    ]
-    assert records[1].coefficients.tolist() == [0.5, 0.5, 0.5, 0.5]
+    assert_one_round_by_hand()
 
 
 @pytest.mark.parametrize("server", [FedAdam(lr=0.1), FedAvgM(momentum=0.9), FedExP()])
@@ -168,13 +160,7 @@ def test_golden_ties_go_to_the_smallest_index_and_nan_is_never_lowest() -> None:
 
 
 def test_equal_initial_models_are_noted_and_ties_go_to_the_first() -> None:
-    task = network()
-    models = task.layout.flatten(task.module).repeat(2, 1)
-    state, records = several_run(task, LowestLoss(num_models=2), models=models, rounds=1)
-
-    assert any("models 0 and 1 start with the same weights" in event for event in records[0].events)
-    assert torch.equal(models_of(state)[1], models[1])
-    assert (model_of(records[1]) == 0).all()
+    assert_equal_initial_models_are_noted_and_ties_go_to_the_first()
 
 
 @pytest.mark.parametrize("server", [FedAdam(lr=0.05), FedExP()])

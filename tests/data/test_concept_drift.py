@@ -89,21 +89,25 @@ def test_contract_a_pattern_has_ten_clients_and_ten_time_steps_and_one(pattern: 
 
 def test_a_file_is_one_line_per_time_step(tmp_path: Path) -> None:
     file = tmp_path / "changes.csv"
-    file.write_text("# three clients\n0,0,0\n\n0,1,0\n1 1 0\n")
+    file.write_text("# three clients\n0,0,0\n\n0,1,0  # the second changes\n1 1 0\n")
     assert read_concepts(file).tolist() == [[0, 0, 1], [0, 1, 1], [0, 0, 0]]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0 0\n0 x\n", "line 2 has '0 x'. Write 2 whole numbers"),
-        ("0 0\n0\n", "line 2 has '0'. Write 2 whole numbers"),
+        ("0 0\n0 x\n", "changes.cp:2: a line needs one concept number, from 0 to 999, .* got '0 x'"),
+        ("# two clients\n\n0 0\n0\n", "changes.cp:4: .* for each of the 2 clients; got '0'. Write 2 whole numbers"),
+        ("0 0\n0 1000\n", "changes.cp:2: .* got '0 1000'"),
+        ("0 0\n0 -1\n", "changes.cp:2: .* got '0 -1'"),
+        (f"0 0\n0 {'1' * 5000}\n", "changes.cp:2: "),
+        ("", "got 0. Add lines"),
         ("0 0\n", "got 1. Add lines"),
         ("0 2\n0 0\n", "sine has 2 concepts, from 0 to 1; the change points name concept 2"),
     ],
 )
 def test_error_a_bad_file_names_the_line(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "changes.txt"
+    file = tmp_path / "changes.cp"
     file.write_text(text)
     with pytest.raises(DataError, match=message):
         ConceptDrift(change_points=file).build(Streams(0))

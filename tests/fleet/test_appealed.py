@@ -12,10 +12,11 @@ from tests.support.fleet_claims import view_of
 from tests.support.runs import run
 from tests.support.saved_states import again as saved_and_restored
 from tests.support.server_steps import close
+from tests.support.several_runs import network
 from tests.support.tasks import blob_task, quadratic_task
 from turnout.aggregation import Appeal, FedAvg
 from turnout.asynchrony import FedBuff
-from turnout.coordinator import Plan, State
+from turnout.coordinator import Cadence, Plan, State
 from turnout.coordinator.compatibility import check_buffers, problems, problems_with
 from turnout.engine import Engine, Sequential, Vectorised
 from turnout.errors import ConfigError
@@ -24,6 +25,8 @@ from turnout.local import SGD
 from turnout.protocols import Population
 from turnout.requirement import Appeal as Measured
 from turnout.selection import Uniform
+from turnout.streams import Streams
+from turnout.study.driver import Run, drive
 
 LOCAL = SGD(lr=0.1, epochs=1, batch_size=4)
 
@@ -90,6 +93,31 @@ def test_golden_a_client_that_the_model_does_not_serve_leaves_and_returns() -> N
     assert records[1].metrics["appeal"] == 0.75
     assert records[-1].up.tolist() == [0, 1, 2]
     assert float(served.model) == pytest.approx(1.0, abs=0.01)
+
+
+def test_golden_a_client_joins_when_the_model_comes_to_serve_it() -> None:
+    # clients 0 to 2 pull x from 0 to 1: x = 1 − 2^−t. Client 3, with F = ½x² − x, requires less than −0.4: x > 0.553
+    task = quadratic_task([1.0] * 4, [[1.0]] * 4, [1] * 4)
+    rule = Appealed(requirement=(9.0, 9.0, 9.0, -0.4), warmup_rounds=0)
+    plan = Plan(local=SGD(lr=0.5, steps=1, batches="full"), rounds=4, fleet=Fleet(availability=rule))
+    _, records = run(task, plan)
+    assert [record.up.tolist() for record in records[1:]] == [[0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]
+    assert [record.metrics["appeal"] for record in records[1:]] == [0.75, 0.75, 1.0, 1.0]
+
+
+def test_golden_the_preferred_model_is_the_better_of_two_on_each_hold_out() -> None:
+    task = network()
+    people = replace(Population.of(task.federation.sizes), holdout_sizes=task.federation.holdout.sizes)  # type: ignore[union-attr]
+    state = State.start(task.layout.flatten(task.module), people)
+    plan = replace(plan_of(loyal=1.0), evaluate=Cadence(clients_every=4))
+    run_ = Run(index=0, task=task, plan=plan, state=state, streams=Streams(0), population=people)
+    records: list[Any] = []
+    drive([run_], Sequential(), lambda batch: records.extend(record for _, record in batch))
+    shared, own = records[-1].client_accuracy, records[-1].personal
+    assert np.array_equal(own["preferred accuracy"], np.maximum(shared, own["alone accuracy"]))
+    assert np.array_equal(own["alone accuracy"], records[4].personal["alone accuracy"])  # trained once
+    assert records[-1].metrics["preferred_accuracy"] == pytest.approx(own["preferred accuracy"].mean())
+    assert "preferred_accuracy" not in records[0].metrics
 
 
 def plan_of(**settings: Any) -> Plan:

@@ -9,6 +9,7 @@ from scipy.special import ndtri
 
 import turnout as to
 from tests.support.journal_records import info, journal
+from turnout.drift import Drift
 from turnout.errors import JournalError
 from turnout.journal import ClientFacts, RunInfo, frames, load
 from turnout.journal.codec import decode_counts, encode_counts
@@ -46,6 +47,18 @@ def test_golden_what_clients_hold_comes_back(tmp_path: Path) -> None:
     assert bare is not None
     assert (bare.label_counts, bare.seconds_per_step) == (None, None)
     assert loaded.holdings("C", 0) is None
+
+
+def test_golden_how_data_drift_comes_back_and_a_wrong_length_does_not() -> None:
+    sizes, concepts = np.array([[1, 2], [3, 4], [5, 6]]), np.array([[0, 1], [0, 0], [1, 1]])
+    facts = held(drift=Drift(sizes, concepts, 20))  # type: ignore[arg-type]
+    found = ClientFacts.decoded(*facts.encoded())  # type: ignore[arg-type]
+    assert found.drift is not None
+    assert (found.drift.sizes.tolist(), found.drift.concepts.tolist()) == (sizes.tolist(), concepts.tolist())
+    assert found.drift.rounds_per_step == 20
+    for numbers in ([20, *range(11)], [0, *range(12)], [20]):
+        with pytest.raises(ValueError, match="are no time steps of 3 clients"):
+            ClientFacts.decoded(encode_counts(facts.sizes), None, None, encode_counts(np.array(numbers)), None, None)
 
 
 def test_contract_equal_arrays_are_kept_once() -> None:

@@ -136,13 +136,13 @@ class Drift:
             blocks = np.full((len(drift.sizes), drift.num_steps), NOBODY_USES)
             blocks[:, 0] = 0
             first, level = Found(models, blocks, 0), np.zeros(len(drift.sizes))
-            level[clients] = (yield from _accuracies(models[:1], clients, ask, _only(drift, clients, 0)))[0]
+            level[clients] = (yield from _accuracies(models[:1], clients, ask, drift.only(0, clients)))[0]
             return self._remembered(clients, first, {"level": level, "release": np.zeros_like(level, dtype=np.int64)})
         blocks = memory["blocks"].copy()
         blocks[:, step] = blocks[:, step - 1]
         found, level = Found(models, blocks, step), memory["level"].copy()
         if self.compare == "after":
-            level[clients] = yield from self._after(found, clients, ask, _only(drift, clients, step - 1))
+            level[clients] = yield from self._after(found, clients, ask, drift.only(step - 1, clients))
         release = yield from self._look(found, clients, (level, memory["release"].copy()), ask, drift)
         return self._remembered(clients, found, {"level": level, "release": release})
 
@@ -157,7 +157,7 @@ class Drift:
         alone = np.flatnonzero(release > step)
         candidates = found.candidates(alone)
         asked = np.setdiff1d(clients, alone)
-        new = _only(drift, asked, step)
+        new = drift.only(step, asked)
         scores = yield from _accuracies(found.models[torch.from_numpy(candidates)], asked, ask, new)
         best, accuracy = candidates[np.argmax(scores, axis=0)], scores.max(axis=0)
         drifted = level[asked] - accuracy > self.threshold
@@ -218,11 +218,6 @@ class Drift:
         trained = np.zeros((len(clients), blocks.shape[1] + 1), dtype=bool)
         trained[:, : step + 1] = blocks[clients, : step + 1] == model_of[:, None]
         return Assigned(model_of=model_of, blocks=trained)
-
-
-def _only(drift: Any, clients: Ids, step: int) -> Any:
-    """Return the blocks of one time step."""
-    return np.broadcast_to(np.arange(drift.sizes.shape[1]) == step, (len(clients), drift.sizes.shape[1]))
 
 
 def _accuracies(models: Tensor, clients: Ids, ask: Ask, blocks: Any) -> Steps[Floats]:

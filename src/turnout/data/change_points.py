@@ -2,7 +2,12 @@
 
 A file of change points is plain text: one line for each time step, from the first on, and in it one concept number,
 from 0, for each client, separated by spaces or commas. The last line is the time step after the last one of training:
-models are measured on it, and not trained. Lines that are empty or start with # are left out.
+models are measured on it, and not trained. What follows a # is left out, and so are empty lines. With three clients,
+of which the second changes after one time step of training and the first after two:
+
+    0 0 0   # time step 0
+    0 1 0
+    1 1 0   # measured only
 
 The patterns A to D are those of FedDrift, for ten clients and ten time steps. A: two concepts; each client changes at
 times of its own. B: four concepts, which appear one after another. C: four concepts, and two of them appear in the same
@@ -20,6 +25,7 @@ from turnout.array_types import Ids
 from turnout.errors import ConfigError, DataError
 
 MOST_CONCEPTS = 1000
+LONGEST = 20  # letters of a number
 PATTERNS = {  # one word per time step, one digit per client
     "A": "0000000000 0100000000 0100000100 0111010100 0111010110 1011011010 "
     "1001001010 1000101011 1000101001 1000101001 1000101001",
@@ -43,20 +49,25 @@ def read_concepts(path: Path) -> Ids:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"The change points in {path} cannot be read: {error}. Change data.change_points.") from None
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    rows = [line.replace(",", " ").split() for line in lines]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(rows[0]) or not all(word.isdecimal() and int(word) < MOST_CONCEPTS for word in row):
+    lines = {number: line.split("#")[0].replace(",", " ").split() for number, line in enumerate(text.splitlines(), 1)}
+    rows = {number: words for number, words in lines.items() if words}
+    first = next(iter(rows.values()), [])
+    for number, words in rows.items():
+        if len(words) != len(first) or not all(_is_concept(word) for word in words):
             raise DataError(
-                f"{path} needs one concept number from 0 for each client in every line; line {number} has "
-                f"{' '.join(row)[:60]!r}. Write {len(rows[0])} whole numbers in it."
+                f"{path}:{number}: a line needs one concept number, from 0 to {MOST_CONCEPTS - 1}, for each of the "
+                f"{len(first)} clients; got {' '.join(words)[:60]!r}. Write {len(first)} whole numbers."
             )
     if len(rows) < 2:
         raise DataError(
             f"{path} needs a line for each time step, and one more for the samples after the last; got {len(rows)}. "
             "Add lines."
         )
-    return np.array([[int(word) for word in row] for row in rows]).T.copy()
+    return np.array([[int(word) for word in words] for words in rows.values()]).T.copy()
+
+
+def _is_concept(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < LONGEST and int(word) < MOST_CONCEPTS
 
 
 class ChangePoints(Protocol):

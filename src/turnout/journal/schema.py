@@ -8,7 +8,7 @@ from functools import lru_cache
 from turnout.errors import JournalError
 
 FILE = "journal.sqlite"
-VERSION = 9
+VERSION = 10
 
 TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);
@@ -31,6 +31,7 @@ CREATE TABLE run (
     seconds_per_step INTEGER REFERENCES array (id),
     client_names INTEGER REFERENCES array (id),
     client_groups INTEGER REFERENCES array (id),
+    drift INTEGER REFERENCES array (id),
     data TEXT,
     run_group INTEGER NOT NULL,
     model TEXT REFERENCES file (name),

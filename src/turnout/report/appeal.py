@@ -24,6 +24,8 @@ COLUMNS = {
     "appeal_late": Column("last tenth of the rounds", *PERCENT),
     "appeal_best": Column("best round", *PERCENT),
     "cohort_appeal_late": Column("of the cohort, last tenth of the rounds", *PERCENT),
+    "alone_accuracy": Column("accuracy of models trained alone", *PERCENT),
+    "preferred_accuracy": Column("accuracy of the preferred model", *PERCENT),
     "up_late": Column("clients available, last tenth of the rounds", number_format.number, number_format.spread),
 }
 
@@ -51,6 +53,9 @@ def _figures(arm: str, seed: int, run: pd.DataFrame, known: Sequence[str]) -> di
     late = run[run["round"] > (1 - TENTH) * run["round"].max()]
     row: dict[str, object] = {"arm": arm, "seed": seed, "up_late": float(late["up"].mean())}
     row |= {f"{name}_late": float(late[name].mean()) for name in known}
+    for name in ("alone_accuracy", "preferred_accuracy"):
+        if name in run and run[name].notna().any():
+            row[name] = float(run[name].dropna().iloc[-1])
     if "appeal" in known:
         row |= {"appeal_last": float(run["appeal"].iloc[-1]), "appeal_best": float(run["appeal"].max())}
     return row

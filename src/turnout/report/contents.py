@@ -15,6 +15,7 @@ from turnout.array_types import Floats, Ids
 from turnout.journal.size_limits import check_can_show
 from turnout.report import curves, fairness, participation
 from turnout.report.appeal import appeal_table
+from turnout.report.changes import by_arm, changes, changes_table, each_change_table
 from turnout.report.client_tables import by_client, client_table, group_table
 from turnout.report.comparison_tables import comparison_table, tests_table
 from turnout.report.load_studies import Arm, Gathered, rounds_of
@@ -64,6 +65,7 @@ class Contents:
     objectives: tuple[Summary, ...]  # by arm: what it minimised; empty if there are too many clients to audit
     maps: dict[str, Any]
     models_used: tuple[Used, ...]  # of arms with several models: which each client trained
+    around_changes: dict[str, Floats]  # by arm: seeds by time steps around a change of concept; empty: nothing changes
 
     def table(self, name: str) -> Table | None:
         """Return a table by its name."""
@@ -89,7 +91,13 @@ def contents(gathered: Gathered) -> Contents:
         known = by_run[by_run[next(iter(columns))].notna()]
         if len(known):
             tables.append(over_seeds(name, f"{of} on the clients' own hold-outs, mean over seeds", columns, known))
-    own = (personal_table(gathered.arms), appeal_table(gathered.arms))
+    changed = changes(gathered.arms)
+    own = (
+        personal_table(gathered.arms),
+        appeal_table(gathered.arms),
+        changes_table(changed),
+        each_change_table(changed),
+    )
     tables += [table for table in own if table is not None]
     of_clients = by_client(gathered.arms)
     tables += [table for table in (group_table(of_clients), client_table(of_clients)) if table is not None]
@@ -105,6 +113,7 @@ def contents(gathered: Gathered) -> Contents:
         objectives=audited,
         maps=encoded_maps,
         models_used=models_used(gathered.arms),
+        around_changes=by_arm(changed),
     )
 
 

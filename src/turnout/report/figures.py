@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from turnout.array_types import Floats
 from turnout.report import curves, svg
+from turnout.report.changes import changes_figure
 from turnout.report.contents import RARE, Contents, Event, difference_label, ranked_charts
 from turnout.report.participation import NOT_ASKED, STATES, USED_STATES, Participation
 
@@ -69,6 +70,8 @@ def drawings(contents: Contents) -> Iterator[tuple[str, str]]:
             "objective",
             svg.cause_figure([(each.arm, each.causes, each.total_variation) for each in contents.objectives]),
         )
+    if contents.around_changes:
+        yield "changes", changes_figure(contents.around_changes, places)
     for chart in ranked_charts(contents):
         if chart.by_arm:
             lines = [_ranked(arm, rows, places[arm]) for arm, rows in chart.by_arm.items()]

@@ -9,6 +9,7 @@ from turnout.analysis.audit.words import sentences
 from turnout.journal import Loaded
 from turnout.journal.changed_data import CHANGED
 from turnout.report import curves
+from turnout.report.changes import changes_figure
 from turnout.report.contents import Contents, Event
 from turnout.report.models_used import models_markup
 from turnout.report.svg import cause_figure
@@ -67,6 +68,7 @@ def sections(contents: Contents) -> list[Section]:
         Section("curves", "Training curves", *_curves(contents)),
         Section("participation", "Participation", *_participation(contents)),
         Section("models", "Models used by clients", _models(contents)),
+        Section("changes", "Accuracy around changes of concept", _changes(contents)),
         Section("updates-used", "Updates used per client", *_updates_used(contents)),
         Section("objective", "The objective that was minimised", _objective(contents)),
         Section("fairness", "Accuracy per client", *_fairness(contents)),
@@ -156,6 +158,20 @@ def _models(contents: Contents) -> str:
         "Which of several models each client trained: one row per client, one column per round, one colour per model."
     )
     return _lead(lead) + markup if markup else ""
+
+
+def _changes(contents: Contents) -> str:
+    if not contents.around_changes:
+        return ""
+    lead = _lead(
+        "The labels of some clients change between two time steps. Before: the last measurement on samples of the old "
+        "concept. At the change: the first on samples of the new one, with models that have not been trained on it. "
+        "After k: when models have been trained on k time steps of it. Clients that change again by then are left out."
+    )
+    places = {arm.name: place for place, arm in enumerate(contents.gathered.arms)}
+    figure = f"<figure>{changes_figure(contents.around_changes, places)}</figure>"
+    each = f"<details><summary>Each change</summary>{_table(contents, 'each-change')}</details>"
+    return lead + figure + _table(contents, "changes") + each
 
 
 def _updates_used(contents: Contents) -> Part:

@@ -75,6 +75,15 @@ def clients(loaded: Loaded, arm: str) -> Floats:
     return table
 
 
+def personal(loaded: Loaded, arm: str, measure: str) -> Floats:
+    """Return a measure of each client's own model after the last round, as (seeds, clients)."""
+    frame = loaded.personal
+    mine = frame[(frame["arm"] == arm) & (frame["measure"] == measure)]
+    last = mine[mine["round"] == mine["round"].max()]
+    table: Floats = last.pivot(index="seed", columns="client", values="value").to_numpy()
+    return table
+
+
 def loss_gap(loaded: Loaded, arm: str, other: str) -> Floats:
     """Return the largest difference in loss of each seed over the rounds that both arms were measured in."""
     (rounds, losses), (others, other_losses) = curve(loaded, arm, "loss"), curve(loaded, other, "loss")

@@ -115,7 +115,8 @@ class RunFactory:
         server_size = 0 if federation.server is None else len(federation.server)
         holdouts = np.zeros_like(federation.sizes) if federation.holdout is None else federation.holdout.sizes
         population = Population.of(federation.sizes, _label_counts(federation), server_size)
-        population = replace(population, holdout_sizes=holdouts, drift=federation.drift)
+        groups = federation.client_groups
+        population = replace(population, holdout_sizes=holdouts, drift=federation.drift, groups=groups)
         start = self._start(run_key, federation)
         plan = replace(version.plan, layout=Layout.of(start.module))
         check(plan, population)
@@ -243,6 +244,7 @@ def _holdings(run: Run) -> ClientFacts:
         seconds_per_step=speeds,
         client_names=data.client_names,
         client_groups=data.client_groups,
+        drift=data.drift,
     )
 
 

@@ -10,22 +10,25 @@ from turnout.reproduce.claims import Claim, Statement, above, exactly, number
 from turnout.reproduce.reading import POINTS, curve, loss_gap
 from turnout.reproduce.shipped import About
 
-ONE, NEVER, DRIFT, EAGER, ORACLE = "one model", "never a drift", "FedDrift", "FedDrift-Eager", "oracle"
+ONE, NEVER, DRIFT, EAGER = "one model", "never a drift", "FedDrift", "FedDrift-Eager"
+IFCA, ORACLE = "IFCA", "oracle"
 CELLS = ("sine", "circle", "mnist")
 MARGIN = 2.0  # points that FedDrift may be below the oracle
-ROUNDING = 1e-6
+ROUNDING = 1e-3  # of a loss: sums are taken in another order, which grows over the rounds
 
 ABOUT = About(
     paper="Jothimurugesan et al. 2023, FedDrift (SINE, CIRCLE and MNIST with swapped labels)",
     what="FedDrift is more accurate than one model for all, and about as accurate as an oracle.",
     primary=(tuple(f"better {cell}" for cell in CELLS), tuple(f"oracle {cell}" for cell in CELLS)),
     most=10,
+    found="FedDrift is 21 points better than one model on SINE and 3 on MNIST, where it is within 2 of the oracle; "
+    "SINE does not settle that, and CIRCLE is not learned well enough to tell anything.",
     small="8 min",
     needs=("mnist",),
     scales={
         "smoke": ("rounds=20", "seeds=2"),
         "small": (),
-        "paper": ("rounds=2000", "data.rounds_per_step=200"),
+        "paper": ("rounds=2000", "data.rounds_per_step=200", "evaluate.clients_every=200"),
     },
     cells={
         "sine": (),
@@ -43,6 +46,13 @@ ABOUT = About(
         "not seen a change that comes next.",
         "All data sets have the threshold 0.1, the authors' choice for CIRCLE and MNIST. A client trains only the "
         "model that it uses now; in the authors' code it goes on training those that it used before.",
+        "IFCA has two models, the true number of concepts, and compares and trains them on the samples of the newest "
+        "time step. The oracle's and IFCA's models start from weights of their own; FedDrift's new ones as copies.",
+        "On CIRCLE most runs, also of the oracle, are about as accurate as the more frequent class alone: 93 % "
+        "of one concept's samples and 81 % of the other's. Four hidden units learn hardly more in these steps, so that "
+        "there is little to tell apart. With 8 units and 50 steps an oracle ends at 98 % and one model at 88 %, on "
+        "four seeds that are not reported. On SINE, FedDrift is 4 points or more below the oracle in five of ten "
+        "seeds; in these, four to six models are in use in some time step, and in the others three at most.",
     ),
 )
 
@@ -51,7 +61,7 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
     """Compare the accuracy on the next samples, mean over the time steps."""
     found = []
     for cell in CELLS:
-        accuracy = {arm: by_step(loaded[cell], arm) for arm in (ONE, DRIFT, EAGER, ORACLE)}
+        accuracy = {arm: by_step(loaded[cell], arm) for arm in (ONE, DRIFT, EAGER, IFCA, ORACLE)}
         found += [
             above(
                 Statement(id=f"better {cell}", text=f"{cell}: FedDrift − one model", paper="better", unit="points"),
@@ -66,6 +76,10 @@ def claims(loaded: Mapping[str, Loaded]) -> list[Claim]:
                 ),
                 accuracy[DRIFT] - accuracy[ORACLE],
                 than=-MARGIN,
+            ),
+            above(
+                Statement(id=f"clustered {cell}", text=f"{cell}: FedDrift − IFCA", paper="better", unit="points"),
+                accuracy[DRIFT] - accuracy[IFCA],
             ),
             number(
                 Statement(

@@ -2,12 +2,16 @@
 
 Every member measures the model on its training samples before it decides whether to take part. Both that and training
 alone, once, before a client's first decision, are on the round's bill: the client has to have the model, and computes.
+
+Where clients have hold-outs, the models that they trained alone are measured on them, once. A client prefers the better
+of two models, the shared one and its own: `preferred accuracy` is the larger of their accuracies on its hold-out.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
@@ -17,24 +21,28 @@ from turnout.coordinator.trust import Findings, fitting
 from turnout.costs import Costs
 from turnout.local.batches import samples_used
 from turnout.protocols import Memory, View
-from turnout.requests import Fit, Probe, Probed, Steps, Trained
+from turnout.requests import EachEvaluated, Evaluated, EvaluateEach, Fit, Probe, Probed, Steps, Trained
 from turnout.requirement import ALONE, Appeal, LossesAlone, Requirement, TrainAlone, is_served
 
 ROWS_BYTES = 256 << 20  # of models trained alone that are in memory at once
-SAVED: dict[str, Any] = {
-    "required": np.float64,
-    "is_known": np.bool_,
-    "unserved": np.int64,
-}  # by client
+SAVED: dict[str, Any] = {  # by client, with what a client has that was not measured
+    "required": np.float64(0.0),
+    "is_known": np.bool_(False),
+    "unserved": np.int64(0),
+    "alone loss": np.float64(np.nan),
+    "alone accuracy": np.float64(np.nan),
+}
+ALONE_MEASURES = ("alone loss", "alone accuracy")
 
 
-def losses_alone(request: TrainAlone, sizes: Ids) -> Steps[LossesAlone]:
+def losses_alone(request: TrainAlone, sizes: Ids, holdout_sizes: Ids | None) -> Steps[LossesAlone]:
     """Have clients train alone, and return the loss of each one's model on the samples it was trained on.
 
     A client whose training diverges has the model that it started from.
     """
     clients, local = request.clients, request.local
     losses, samples = np.zeros(len(clients)), 0
+    on_holdouts = {metric: np.full(len(clients), np.nan) for metric in request.on_holdouts}
     block = max(1, ROWS_BYTES // max(1, request.model.numel() * request.model.element_size()))
     for begin in range(0, len(clients), block):
         part = slice(begin, begin + block)
@@ -42,13 +50,35 @@ def losses_alone(request: TrainAlone, sizes: Ids) -> Steps[LossesAlone]:
         models = request.model - cast(Tensor, trained.delta)
         probed: Probed = yield _probe(request, clients[part], models)
         losses[part], samples = cast(Floats, probed.loss), samples + probed.samples
+        models[torch.from_numpy(~np.isfinite(losses[part]))] = request.model
+        for metric, values in (yield from _on_holdouts(request, clients[part], models, holdout_sizes)).items():
+            on_holdouts[metric][part] = values
     diverged = np.flatnonzero(~np.isfinite(losses))
     if len(diverged):
         probe = _probe(request, clients[diverged], None)
         first = fitting(probe, (yield probe), Findings())
         losses[diverged], samples = first.loss, samples + first.samples
     used = samples_used(sizes[clients], request.steps, local.batch_size, local.batches, local.cycle)
-    return LossesAlone(clients=clients, loss=losses, samples=samples, gradients=int(used.sum()))
+    gradients = int(used.sum())
+    return LossesAlone(clients=clients, loss=losses, samples=samples, gradients=gradients, on_holdouts=on_holdouts)
+
+
+def _on_holdouts(request: TrainAlone, clients: Ids, models: Tensor, sizes: Ids | None) -> Steps[dict[str, Floats]]:
+    """Return the wanted metrics of each client's model on its hold-out, NaN where it has none."""
+    values = {metric: np.full(len(clients), np.nan) for metric in request.on_holdouts}
+    has_holdout = np.zeros(len(clients), dtype=bool) if sizes is None else sizes[clients] > 0
+    if values and has_holdout.any():
+        each: EachEvaluated = yield EvaluateEach(
+            round=request.round,
+            clients=clients[has_holdout],
+            models=models[torch.from_numpy(has_holdout)],
+            buffers=None,
+            metrics=request.on_holdouts,
+        )
+        for metric, numbers in (("loss", each.loss), ("accuracy", each.accuracy)):
+            if metric in values and numbers is not None:
+                values[metric][has_holdout] = numbers
+    return values
 
 
 def _fit(request: TrainAlone, part: slice) -> Fit:
@@ -91,7 +121,7 @@ class Appeals:
     @classmethod
     def of(cls, memory: Memory, num_clients: int) -> "Appeals":
         """Return what was saved."""
-        return cls({name: memory.get(f"appeal {name}", np.zeros(num_clients, kind)) for name, kind in SAVED.items()})
+        return cls({name: memory.get(f"appeal {name}", np.full(num_clients, kind)) for name, kind in SAVED.items()})
 
     def saved(self) -> Memory:
         """Return what goes on to the next round, by the names under which it is saved."""
@@ -104,9 +134,11 @@ class Appeals:
         if not requirement.is_alone:
             required = requirement.given(len(sizes))
         elif len(new := members[~is_known[members]]):
-            alone = yield from losses_alone(train_alone(plan, view, new, requirement, start), sizes)
+            request = replace(train_alone(plan, view, new, requirement, start), on_holdouts=plan.evaluate.may_measure)
+            alone = yield from losses_alone(request, sizes, view.population.holdout_sizes)
             required, is_known = required.copy(), is_known.copy()
             required[new], is_known[new] = alone.loss, True
+            self._keep(new, alone)
             self._bill(
                 plan, view, len(new), Costs(probe_evaluations=alone.samples, gradient_evaluations=alone.gradients)
             )
@@ -118,9 +150,23 @@ class Appeals:
         losses[members] = 0.0 if probed.loss is None else probed.loss
         served[members] = is_served(losses[members], required[members])
         unserved = np.where(served, 0, self.by_client["unserved"] + 1)
-        self.by_client = {"required": required, "is_known": is_known, "unserved": unserved}
+        self.by_client |= {"required": required, "is_known": is_known, "unserved": unserved}
         self.share = float(served[members].mean()) if len(members) else None
         return Appeal(losses=losses, required=required, unserved_rounds=unserved)
+
+    def _keep(self, clients: Ids, alone: LossesAlone) -> None:
+        for metric, values in alone.on_holdouts.items():
+            by_client = self.by_client[f"alone {metric}"].copy()
+            by_client[clients] = values
+            self.by_client[f"alone {metric}"] = by_client
+
+    def preferred(self, shared: Evaluated) -> dict[str, Floats]:
+        """Return measures of the models that clients trained alone, and of the better of that and the shared model."""
+        known = {name: values for name, values in self.by_client.items() if name in ALONE_MEASURES}
+        values = {name: each for name, each in known.items() if np.isfinite(each).any()}
+        if shared.client_accuracy is not None and "alone accuracy" in values:
+            values["preferred accuracy"] = np.maximum(shared.client_accuracy, values["alone accuracy"])
+        return values
 
     def close(self) -> tuple[Costs, dict[str, float]]:
         """Return the round's bill and its metric, and begin the next round."""

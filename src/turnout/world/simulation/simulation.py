@@ -119,7 +119,7 @@ class Simulation:
 
     def train_alone(self, request: TrainAlone) -> Steps[LossesAlone]:
         """Have clients train a model alone, whatever the fleet allows, and measure it."""
-        return (yield from losses_alone(request, self.population.sizes))
+        return (yield from losses_alone(request, self.population.sizes, self.population.holdout_sizes))
 
     def expect(self, request: Expect) -> Steps[Expected]:
         """Return how far these clients would get this round, and how long all of the asked work would take them."""
@@ -197,10 +197,13 @@ class Simulation:
         if self.plan.traits.width.usable_rates:
             view = self._view(max(request.round, 1), request.model)
             measured = yield from evaluate_parts(usable_parts(self.plan, view), request, measured)
-        if self.plan.personal is None or not request.per_client:
+        if not request.per_client:
             return measured
-        models = self._own_models(request.round, request.model)
-        values, used = yield from models.evaluate(self.plan.personal, request)
+        values, used = {} if self.requirement is None else self.appeals.preferred(measured), None
+        if self.plan.personal is not None:
+            models = self._own_models(request.round, request.model)
+            own, used = yield from models.evaluate(self.plan.personal, request)
+            values |= own
         metrics = measured.metrics | means_of(values)
         return replace(measured, personal=values, metrics=metrics, client_models=used)
 
