@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +22,7 @@ from turnout.data.federation import Slab
 from turnout.engine.evaluation import Evaluator
 from turnout.engine.fingerprint import machine_fingerprint
 from turnout.engine.module_probe import draws_globally
+from turnout.engine.operation_threads import SMALL, operation_threads
 from turnout.engine.reduction import Gather
 from turnout.engine.single_client import Worker
 from turnout.engine.task import Question, Task, samples_of
@@ -43,8 +43,6 @@ from turnout.engine.vectorised.scratch import Scratch
 from turnout.engine.vectorised.tuning import REMEMBERED, Tuning, tuning_of
 from turnout.engine.watch import TooSlowError, Watch
 from turnout.requests import Answer, EngineRequest, Evaluate, Fit, Trained
-
-SMALL = 50_000  # parameters below which operations are too small to share between threads
 
 
 class Prepared:
@@ -303,16 +301,3 @@ def pick_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-@contextmanager
-def operation_threads(count: int):  # type: ignore[no-untyped-def]
-    """Let operations use so many threads, and put it back afterwards."""
-    before = torch.get_num_threads()
-    if before != count:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        if before != count:
-            torch.set_num_threads(before)
