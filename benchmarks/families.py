@@ -304,6 +304,7 @@ def measured(name: str) -> dict[str, Any]:
     x = family.samples(rng, family.clients * family.examples).unflatten(0, (family.clients, family.examples))
     y = torch.from_numpy(rng.integers(0, CLASSES, (family.clients, family.examples)))
     ours = turnout_rounds(family, x, y)
+    ours.settle()
     entrants = {
         "plain, 1 thread": PlainRounds(family, x, y, 1).round,
         "plain, 2 threads": PlainRounds(family, x, y, 2).round,

@@ -24,6 +24,8 @@ def main() -> int:
     work = WORKLOADS["W1"]
     task, plan = task_of(work), plan_of(work, COHORT)
     entrants = {"one": TurnoutRounds(task, plan), "many": TurnoutRounds(task, plan, range(RUNS))}
+    for entrant in entrants.values():
+        entrant.settle()
     timings = measure([Contender(name, e.round) for name, e in entrants.items()], repetitions=given.repetitions)
     for entrant in entrants.values():
         entrant.close()

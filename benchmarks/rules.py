@@ -106,11 +106,13 @@ def main() -> int:
     turns = {name: Turns() for name in some}
     for choice in range(given.choices):
         plain_rounds = TurnoutRounds(task, plan)
+        plain_rounds.settle()
         engine = plain_rounds.engine  # rules that share a solver share what was measured for it, as in one study
         plain = Contender("plain", plain_rounds.round)
         for name, (rule, _) in some.items():
             print(f"choice {choice + 1} of {given.choices}: measuring {name} ...", file=sys.stderr, flush=True)
             rounds = TurnoutRounds(task, rule, engine=engine)
+            rounds.settle()
             turns[name].add(*paired(plain, Contender(name, rounds.round), repetitions=given.repetitions))
             rounds.close()
         plain_rounds.close()

@@ -109,6 +109,7 @@ def run(workload: Workload, repetitions: int) -> Result:
     """Measure one workload."""
     entrants = competitors(workload)
     check_same_work(workload, entrants)
+    entrants[-1].ask("settle")
     timings = measure(entrants, repetitions=repetitions)
     how = entrants[-1].ask("how")
     entrants[-1].ask("close")

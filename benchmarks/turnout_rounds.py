@@ -19,6 +19,7 @@ from turnout.aggregation import FedAvg
 from turnout.coordinator import Cadence, Plan, State
 from turnout.data.federation import from_clients
 from turnout.engine import Engine, Task, Vectorised
+from turnout.engine.vectorised.tuning import describe
 from turnout.journal import Journal, RunInfo
 from turnout.local import SGD
 from turnout.protocols import Population
@@ -36,8 +37,10 @@ class TurnoutRounds:
     def __init__(self, task: Task, plan: Plan, seeds: Sequence[int] = (0,), engine: Engine | None = None) -> None:
         self.task = task
         self.folder = tempfile.TemporaryDirectory(prefix="turnout-bench-")
-        os.environ["TURNOUT_CACHE"] = f"{self.folder.name}/cache"  # block size and threads are measured afresh
+        os.environ["TURNOUT_CACHE"] = f"{self.folder.name}/cache"  # nothing is remembered
         self.engine = engine or Vectorised()
+        self.engine.watch.rounds_ahead = plan.rounds  # enough for a search of the fastest way
+        self.engine.watch.group += 1  # rounds of another study on this engine have the same numbers
         self.journal = Journal.create(Path(self.folder.name) / "journal", study="benchmark", config={}, facts={})
         infos = [RunInfo(arm="FedAvg", seed=seed, rounds=plan.rounds, config={}) for seed in seeds]
         self.ids = [self.journal.begin(info) for info in infos]
@@ -48,7 +51,6 @@ class TurnoutRounds:
         self.steps = [
             simulate(plan, population, state, Streams(seed)) for state, seed in zip(self.states, seeds, strict=True)
         ]
-        wait_until_quiet()  # the first round also measures how to run the rest
         self.round()  # the record of round 0, before training
 
     def round(self) -> None:
@@ -61,9 +63,16 @@ class TurnoutRounds:
         self.states = [record.state for record in waiting]
         self.journal.write(list(zip(self.ids, waiting, strict=True)))
 
+    def settle(self) -> None:
+        """Run rounds until the engine has settled on how to run."""
+        wait_until_quiet()
+        self.round()
+        while isinstance(self.engine, Vectorised) and self.engine.is_searching:
+            self.round()
+
     def how(self) -> str:
         """Return how the engine chose to run the last rounds."""
-        return "; ".join(sorted({way.describe() for way in self.engine.executions.values()}))
+        return describe(self.engine.tuning())
 
     def close(self) -> None:
         """Close the journal and remove its folder."""
@@ -92,9 +101,9 @@ def task_of(workload: Workload) -> Task:
 class TurnoutWorkload(TurnoutRounds):
     """One run of a workload with everyone taking part."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, engine: Engine | None = None) -> None:
         self.workload = workload
-        super().__init__(task_of(workload), plan_of(workload))
+        super().__init__(task_of(workload), plan_of(workload), engine=engine)
 
     def loss(self) -> float:
         """Return the mean training loss of the averaged model."""

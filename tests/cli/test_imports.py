@@ -62,6 +62,7 @@ def imported_by(code: str, packages: tuple[str, ...] = HEAVY) -> list[str]:
         ["--help"],
         ["--version"],
         ["run", "--help"],
+        ["check", "--help"],
         ["trace", "--help"],
         ["ls"],
         ["ls", "--json"],

@@ -1,6 +1,5 @@
-"""How to run is chosen by a measurement that a noisy moment does not decide."""
+"""How to run follows from shapes at first; what is worth trying beside it, and what counts as the same work."""
 
-import itertools
 import os
 import subprocess
 import sys
@@ -12,74 +11,32 @@ import pytest
 from tests.support.engine_requests import offset_of, request
 from tests.support.tasks import blob_task
 from turnout.engine import Vectorised
-from turnout.engine.vectorised import autotune
-from turnout.engine.vectorised.autotune import TURNS, Execution, candidates, choose
+from turnout.engine.vectorised.autotune import Execution, candidates, guess
 from turnout.local import SGD
 
-ALONE, FEW, MANY, THREADS = (
-    Execution(False, 1, 2, 1),
-    Execution(True, 5, 1, 1),
-    Execution(True, 50, 2, 1),
-    Execution(True, 50, 1, 2),
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "expected"),
+    [
+        (50, 2 << 10, Execution(True, 50, 1, 1)),  # softmax regression: operations are short
+        (1000, 3 << 10, Execution(True, 500, 2, 1)),  # many of them: a block for each core
+        (100, 800 << 10, Execution(True, 10, 2, 1)),  # blocks of at most 8 MiB, as many for each core
+        (100, 3 * MIB, Execution(False, 1, 2, 1)),  # large rows keep a core busy alone
+        (1, 2 << 10, Execution(True, 1, 1, 1)),
+    ],
 )
-TRUE = {ALONE: 1.0, FEW: 1.1, MANY: 1.15, THREADS: 3.0}
+def test_golden_the_first_way_follows_from_shapes(rows: int, row_bytes: int, expected: Execution) -> None:
+    assert guess(rows, row_bytes, True, 2, False) == expected
+    assert guess(rows, row_bytes, False, 2, False) == Execution(False, 1, 2, 1)  # a module that cannot be stacked
+    assert guess(rows, row_bytes, True, 2, True) == Execution(False, 1, 2, 1, pixels_last=True)  # convolutions
 
 
-def test_contract_the_fastest_way_is_chosen_and_told() -> None:
-    best, told = choose(list(TRUE), lambda way, steps: TRUE[way])
-    assert best == ALONE
-    assert told == {way.describe(): seconds for way, seconds in TRUE.items()}
-
-
-def test_contract_a_noisy_moment_does_not_decide() -> None:
-    disturbed = np.random.default_rng(0)
-    found = [choose(list(TRUE), lambda way, steps: TRUE[way] * (1 + disturbed.exponential(0.15)))[0] for _ in range(50)]
-    assert found.count(ALONE) >= 45  # of one sample each it would be 36
-
-
-def test_contract_what_is_far_behind_is_not_tried_again() -> None:
-    tried = []
-    choose(list(TRUE), lambda way, steps: tried.append((way, steps)) or TRUE[way])  # type: ignore[func-returns-value]
-    assert [steps for way, steps in tried if way == THREADS] == [1, 2, 2]
-    assert [steps for way, steps in tried if way == MANY] == [1, 2, *[8] * TURNS]
-    tried.clear()
-    choose(
-        list(TRUE),
-        lambda way, steps: tried.append((way, steps)) or TRUE[way] * (1.1 if steps == 8 and way != ALONE else 1),  # type: ignore[func-returns-value]
-    )
-    assert [steps for way, steps in tried if way == FEW] == [1, 2, 8]  # far behind once more was seen of it
-
-
-def test_contract_one_bad_sample_does_not_rule_a_way_out() -> None:
-    spoilt = {ALONE}  # its first try of two steps takes ten times as long
-
-    def measure(way: Execution, steps: int) -> float:
-        bad = steps == 2 and way in spoilt
-        spoilt.difference_update({way} if bad else ())
-        return TRUE[way] * (10.0 if bad else 1.0)
-
-    assert choose(list(TRUE), measure)[0] == ALONE
-
-
-def test_contract_operation_threads_must_win_clearly() -> None:
-    assert choose([MANY, THREADS], lambda way, steps: {MANY: 1.0, THREADS: 0.95}[way])[0] == MANY
-    assert choose([MANY, THREADS], lambda way, steps: {MANY: 1.0, THREADS: 0.85}[way])[0] == THREADS
-
-
-def test_contract_when_time_runs_out_the_best_so_far_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count()
-    monkeypatch.setattr(autotune.time, "perf_counter", lambda: float(next(clock)))  # type: ignore[attr-defined]
-    tried = []
-    best, told = choose([FEW, ALONE, MANY], lambda way, steps: tried.append((way, steps)) or TRUE[way])  # type: ignore[func-returns-value]
-    assert best == ALONE
-    assert set(told) == {FEW.describe(), ALONE.describe(), MANY.describe()}
-    assert sum(steps == 8 for _, steps in tried) <= 3
-
-
-def test_contract_a_single_way_is_not_timed_for_nothing() -> None:
-    tried = []
-    assert choose([FEW], lambda way, steps: tried.append(steps) or 1.0)[0] == FEW  # type: ignore[func-returns-value]
-    assert tried == [1, 2]
+def test_contract_a_way_is_described_in_words() -> None:
+    assert Execution(True, 64, 2, 1).describe() == "stacked, blocks of 64, 2 workers"
+    assert Execution(True, 64, 1, 2).describe() == "stacked, blocks of 64, 1 worker with 2 threads"
+    assert Execution(False, 1, 2, 1, pixels_last=True).describe() == "one by one, 2 workers, pixels last"
 
 
 def test_contract_work_that_moves_more_memory_is_measured_on_its_own(
@@ -90,10 +47,10 @@ def test_contract_work_that_moves_more_memory_is_measured_on_its_own(
     engine = Vectorised("cpu")
     for more in ({}, {"lr_decay": 1.0}, {"momentum": 0.9}):  # a factor of one is no feature
         engine.answer([(task, request(task, shares, SGD(lr=0.1, batch_size=5, epochs=1, **more)))])  # type: ignore[arg-type]
-    assert len(engine.executions) == 2
+    assert len(engine.tunings) == 2
     controlled = SGD(lr=0.1, batch_size=5, epochs=1, control="average")
     engine.answer([(task, request(task, shares, controlled, offset=offset_of(task, 0)))])
-    assert len(engine.executions) == 3
+    assert len(engine.tunings) == 3
 
 
 @pytest.mark.parametrize("row_bytes", [4 << 10, 800 << 10])

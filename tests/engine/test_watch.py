@@ -88,19 +88,6 @@ def test_engine_what_it_does_is_told() -> None:
     assert heard == [f"round 3: {what}" for what in told] * 2
 
 
-def test_engine_choosing_how_to_run_is_told_and_can_be_given_up(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TURNOUT_CACHE", str(tmp_path))
-    task, heard, engine = task_of(), list[str](), Vectorised("cpu")
-    engine.watch.tell = heard.append
-    engine.watch.is_asked = lambda: "choosing how to run" in heard
-    with pytest.raises(Interrupted):
-        engine.answer([(task, asked(task)["train"])])
-    assert heard == ["round 3: training", "choosing how to run"]
-    assert engine.tuning() == {}
-
-
 def test_engine_a_model_that_runs_start_from_together_is_evaluated_once() -> None:
     task, looks = task_of(), [0]
     engine = Vectorised("cpu", block=2, workers=1, threads=1)

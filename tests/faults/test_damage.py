@@ -224,12 +224,18 @@ def forget_controls(tensors: dict[str, Any], runs: dict[str, Any]) -> None:
 
 
 WAY = {"stacked": True, "block": 4, "workers": 2, "threads": 1, "pixels_last": False}
+TUNING = WAY | {"why": "", "settled": True}
 FORGED = {
     "runs together that are a text": (with_facts(together="many"), "holds values that turnout did not write"),
     "no runs together": (with_facts(together=0), "must be a whole number from 1 to"),
     "ways that are a list": (with_facts(tuning=[1]), "holds values that turnout did not write"),
     "a way of a million workers": (with_facts(tuning={"k": WAY | {"workers": 10**6}}), "from 1 to 4096"),
     "a way without threads": (with_facts(tuning={"k": {"stacked": True}}), "KeyError: 'block'"),
+    "a way without rounds": (with_facts(tuning={"k": TUNING}), "KeyError: 'rounds'"),
+    "a round before the first": (
+        with_facts(tuning={"k": TUNING | {"rounds": [[0, -1, WAY]]}}),
+        "round must be a whole number",
+    ),
     "an engine that is none": (with_facts(engine="quantum"), "There is no engine 'quantum'"),
     "a checkpoint of no files": (
         lambda f: forged(f, "checkpoint", "files = 'null'"),

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from turnout.engine.vectorised import autotune
 from turnout.reproduce import reproduce, shipped
 from turnout.reproduce.claims import MOST_PRIMARY
 
@@ -30,10 +29,7 @@ EXACT = {  # how many identities each study holds to
 
 
 @pytest.mark.parametrize("name", list(STUDIES))
-def test_contract_a_study_runs_at_smoke_scale_and_its_identities_hold(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(autotune, "BUDGET_SECONDS", 0.2)  # for a few rounds the best way to run is not worth seconds
+def test_contract_a_study_runs_at_smoke_scale_and_its_identities_hold(name: str, tmp_path: Path) -> None:
     study = STUDIES[name]
     if study.about.needs and not os.environ.get("TURNOUT_DATA"):
         pytest.skip(f"{name} needs {', '.join(study.about.needs)}: set TURNOUT_DATA to the folder that holds it")

@@ -132,14 +132,14 @@ def test_contract_a_study_goes_on_the_way_it_was_begun(wrapped: Callable[[Engine
     study, engine = Study(**SMALL), Vectorised()
     with pytest.raises(KeyboardInterrupt):
         study.run(tmp_path / "out", engine=wrapped(engine), on_progress=stopping_at(0, 3))
-    assert engine.executions
+    assert engine.tunings
     assert load(tmp_path / "out").study["facts"]["tuning"] == engine.tuning()
     other = Vectorised()
     other.remembered.known = dict.fromkeys(
-        engine.executions, Execution(False, 1, 1, 1)
+        engine.tunings, Execution(False, 1, 1, 1)
     )  # what another process has measured
     study.run(tmp_path / "out", engine=wrapped(other))
-    assert {key: other.executions[key] for key in engine.executions} == engine.executions
+    assert {key: other.tuning()[key] for key in engine.tuning()} == engine.tuning()
 
 
 class Elsewhere(Sequential):

@@ -13,6 +13,7 @@ from turnout.analysis.until_clear import UntilClear
 from turnout.cli.comparison_table import comparison_table
 from turnout.cli.error_messages import STOPPED, printable
 from turnout.engine import Engine
+from turnout.engine.vectorised.tuning import describe
 from turnout.errors import ConfigError, JournalError, RunsFailed, TurnoutError
 from turnout.journal import Journal
 from turnout.study import Comparison, Result, Study
@@ -59,6 +60,9 @@ def carry_out(
         typer.echo(str(error))
         if not result.loaded.rounds["answered"].any():
             typer.echo("No client took part in any round.")
+    how = describe(result.loaded.study["facts"].get("tuning", {}))
+    if how and not result.was_finished:
+        typer.echo(printable(f"ran {how}"))
     took = "" if result.was_finished else f"done in {duration(time.monotonic() - started)}; "
     typer.echo(f"{took}next: turnout compare {folder}")
     if result.failures:

@@ -5,7 +5,6 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from turnout.array_types import Floats
 from turnout.coordinator.asking import Asker
 from turnout.coordinator.collecting import Collected
 from turnout.coordinator.generators import settle
@@ -26,7 +25,7 @@ def advance(
     answer = collected.answer if collected.answer is not None else _of_nobody(plan, view, anyone_up)
     if answer is None:
         return {}
-    state.last_losses = _updated(state.last_losses, answer)
+    state.hear(answer.clients, answer.loss)
     observe = plan.traits.local.observe
     if observe is not None and len(collected.facts):
         share = collected.facts.weights * collected.facts.multiplicity
@@ -47,13 +46,6 @@ def advance(
         norms = norms_of(answer.delta, answer.square_norms)
         metrics |= first_norms(combined.direction, collected.facts.multiplicity, norms)
     return metrics
-
-
-def _updated(last_losses: Floats, answer: Trained) -> Floats:
-    """Return the last loss heard from each client, after this answer."""
-    losses = last_losses.copy()
-    losses[answer.clients] = answer.loss
-    return losses
 
 
 def _square_norms(plan: Plan, collected: Collected, answer: Trained) -> Any:

@@ -1,12 +1,13 @@
 """The plan of one run: one choice per axis. And its state: one value that can be saved and restored."""
 
+import sys
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from turnout.array_types import Floats
+from turnout.array_types import Floats, Ids
 from turnout.assignment.assigned import Assignment
 from turnout.attacks.attack import Attack
 from turnout.axes import FLEET_AXES, PLAN_RULES, default_rule
@@ -156,6 +157,17 @@ class Plan:
         return (model.numel() - self.num_private) * model.element_size()
 
 
+REFERENCES = 2  # to an array that only a tuple holds: the tuple's, and that of the call that counts them
+
+
+class SpareLosses(NamedTuple):
+    """The last losses of the round before, which may be used again."""
+
+    array: Floats
+    changed: Ids  # clients whose entries are newer in the array that followed
+    following: Floats
+
+
 @dataclass(slots=True, kw_only=True)
 class State:
     """Everything a run carries from one round to the next. Randomness is keyed, so it is not here."""
@@ -178,6 +190,24 @@ class State:
     restart: int = 0  # the round after which learning-rate schedules count again
     last_losses: Floats = field(default_factory=lambda: np.zeros(0))
     rows: Tensor | None = field(default=None, init=False, repr=False)  # memory for a cohort's changes
+
+    spare: "SpareLosses | None" = field(default=None, init=False, repr=False)
+
+    def hear(self, clients: Ids, losses: Floats) -> None:
+        """Take down the losses of some clients; an array of last losses that anybody holds stays as it is.
+
+        With 15 million clients a copy took a quarter of the round. Where nobody holds the array of the round before, it
+        is brought up to date and used again.
+        """
+        held, spare = self.last_losses, self.spare
+        self.spare = None
+        if spare is not None and spare.following is held and sys.getrefcount(spare.array) == REFERENCES:
+            array = spare.array
+            array[spare.changed] = held[spare.changed]
+        else:
+            array = held.copy()
+        array[clients] = losses
+        self.last_losses, self.spare = array, SpareLosses(held, clients, array)
 
     def row_buffer(self, count: int) -> Tensor:
         """Return memory for so many rows, the same each round: fresh memory is slow to touch."""

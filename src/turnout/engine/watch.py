@@ -1,11 +1,12 @@
 """Whoever waits for an engine: it is told what the engine is doing, and may ask it to stop between two batches."""
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Probe, Score
 
-CHOOSING = "choosing how to run"
 DOING: dict[type, str] = {
     Fit: "training",
     Probe: "asking clients",
@@ -17,6 +18,10 @@ DOING: dict[type, str] = {
 
 class Interrupted(KeyboardInterrupt):
     """An engine was asked to stop and gave up what it was doing; none of it counts."""
+
+
+class TooSlowError(Exception):
+    """A round of a search took longer than it may; it is run another way."""
 
 
 def _never() -> bool:
@@ -40,15 +45,20 @@ class Watch:
     advance: Callable[[float], None] = _show_nothing  # the share of it that is done; called from several threads
     expected: int = 0  # batches of what is being done; 0: not known
     done: int = 0
+    group: int = 0  # number of the runs that advance together: with a request's round, it names a round of the study
+    deadline: float = math.inf  # on the clock of time.perf_counter; afterwards a check raises TooSlowError
+    rounds_ahead: float = 0.0  # rounds like the next one that the study still has, over all its runs; 0: not known
 
     def expect(self, batches: int) -> None:
         """Note how many batches come next, so that a share of them can be shown."""
         self.expected, self.done = batches, 0
 
     def check(self) -> None:
-        """Raise Interrupted if the engine is to stop: called before each batch."""
+        """Raise Interrupted if the engine is to stop, and TooSlowError after the deadline: called before each batch."""
         if self.is_asked():
             raise Interrupted
+        if time.perf_counter() > self.deadline:
+            raise TooSlowError
         if self.expected:
             self.advance(min(self.done / self.expected, 1.0))
             self.done += 1
@@ -61,3 +71,4 @@ class Watch:
     def clear(self) -> None:
         """Let nobody watch."""
         self.is_asked, self.tell, self.advance = _never, _say_nothing, _show_nothing
+        self.group, self.rounds_ahead = 0, 0.0

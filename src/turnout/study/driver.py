@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from turnout.coordinator import Plan, State
+from turnout.engine.operation_threads import SMALL, operation_threads
 from turnout.engine.task import Engine, Question, Task
 from turnout.errors import EngineError, UpdateError
 from turnout.losses import Distilled
@@ -66,6 +67,13 @@ def drive(
         on_records: called with the (index, record) of all runs after each round.
         on_failure: called with a run in which a rule raises an error; the others continue. None raises the error.
     """
+    small = all(run.state.model.numel() < SMALL for run in runs)
+    with operation_threads(1 if small else torch.get_num_threads()):  # threads would wait longer than they work
+        _drive(runs, engine, on_records, on_failure)
+    return [run.state for run in runs]
+
+
+def _drive(runs: Sequence[Run], engine: Engine, on_records: OnRecords, on_failure: OnFailure | None) -> None:
     waiting: dict[int, Any] = {}
     steps = [run.world(run.plan, run.population, run.state, run.streams) for run in runs]
 
@@ -101,7 +109,6 @@ def drive(
         on_records([(runs[at].index, record) for at, record in done])
         for at, _ in done:
             send(at, None)
-    return [run.state for run in runs]
 
 
 def _answers(engine: Engine, questions: dict[int, Question]) -> tuple[dict[int, Answer], dict[int, Exception]]:

@@ -114,6 +114,11 @@ class RunGroup:
         self.failing.clear()
         self.is_resumed = False
 
+    def rounds_ahead(self, later: int) -> float:
+        """Return how many rounds like the next one are to come; `later` are those of all runs in later groups."""
+        own = sum(self.runs[at].plan.rounds - self.runs[at].state.round for at in self.unfinished)
+        return (own + later) / max(len(self.unfinished), 1)
+
     def fail(self, at: int, error: Exception) -> None:
         """Take a failed run out of the group; raise if it has just resumed, since its checkpoint may be damaged."""
         if self.is_resumed and isinstance(error, UNLIKELY):

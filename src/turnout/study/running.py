@@ -273,13 +273,15 @@ def _run_groups(
     """Run each group; return the errors of the runs that failed."""
     errors: list[Exception] = []
     with handle_signals(journal.folder is not None) as stop, _stop_between_batches(engine, stop):
-        for number, run_keys in groups:
+        for place, (number, run_keys) in enumerate(groups):
+            engine.watch.group = number
+            later = sum(run_factory.versions[arm].rounds for _, keys in groups[place + 1 :] for arm, _ in keys)
             with stop.between_rounds():
                 engine.watch.tell(READING)
                 group = RunGroup.of(run_factory, number, run_keys, journal, first_single)
             tell = None if on_progress is None else _by_run(on_progress, run_keys)
             try:
-                errors += _run_group(group, engine, tell, stop)
+                errors += _run_group(group, engine, tell, stop, later)
             except BaseException as error:
                 group.mark_unfinished("interrupted" if isinstance(error, KeyboardInterrupt | EngineError) else "failed")
                 if isinstance(error, Interrupted):
@@ -305,9 +307,17 @@ def _stop_between_batches(engine: Engine, stop: StopRequest) -> Iterator[None]:
 
 
 def _run_group(
-    group: RunGroup, engine: Engine, tell: Callable[[int, Record], None] | None, stop: StopRequest
+    group: RunGroup, engine: Engine, tell: Callable[[int, Record], None] | None, stop: StopRequest, later: int
 ) -> list[Exception]:
-    """Run a group to its end, or until a signal stops it; return the errors of the runs that failed."""
+    """Run a group to its end, or until a signal stops it; return the errors of the runs that failed.
+
+    Args:
+        group: the runs.
+        engine: trains and measures.
+        tell: called with the position of a run in the group and its record.
+        stop: whether a signal has come.
+        later: rounds of all runs in the groups that come after.
+    """
     errors: list[Exception] = []
 
     def on_failure(at: int, error: Exception) -> None:
@@ -318,21 +328,23 @@ def _run_group(
         _save_tuning(group.journal, engine)
         is_asked = stop.is_asked()
         group.write(records, save_now=is_asked)
+        engine.watch.rounds_ahead = group.rounds_ahead(later)
         if tell is not None:
             for at, record in records:
                 tell(at, record)
         if is_asked and group.unfinished:
             raise stop.after_round(group.saved_round)
 
+    engine.watch.rounds_ahead = group.rounds_ahead(later)
     drive(group.runs, engine, on_records, on_failure)
     group.end()
     return errors
 
 
 def _save_tuning(journal: Journal, engine: Engine) -> None:
-    """Record the choices of the engine's autotuner: another choice would add the same numbers in another order."""
+    """Record how the engine ran the round that is written next: another way would add the same numbers otherwise."""
     tuning = engine.tuning()
-    if len(tuning) > len(journal.facts.get("tuning", ())):
+    if tuning and tuning != journal.facts.get("tuning"):
         journal.set_fact("tuning", tuning)
 
 

@@ -4,11 +4,9 @@ The choice changes speed only: results agree up to float rounding whatever is ch
 """
 
 import json
-import math
 import os
 import platform
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -21,10 +19,7 @@ from turnout.untrusted_input import count_of
 
 CACHE_BYTES = (2 << 20, 8 << 20, 64 << 20)  # what a block's rows may take to stay close
 FEW_ROWS, MOST_BYTES = 256, 256 << 20  # up to here one block, or one a core, is worth a try: fewer operations
-SMALL_BYTES = 256 << 10  # of a row
-BUDGET_SECONDS = 4.0
-TURNS = 8
-NEAR_AT_FIRST, NEAR = 1.6, 1.2  # times as long as the fastest, and still in: more while little was seen
+SMALL_BYTES, LARGE_BYTES = 256 << 10, 2 << 20  # of a row
 USUAL_THREADS = torch.get_num_threads()  # before anyone changed it: what OMP_NUM_THREADS says, or all cores
 MOST_OF = {"block": 1 << 31, "workers": 4096, "threads": 4096}  # that are believed of a journal
 
@@ -41,9 +36,10 @@ class Execution:
 
     def describe(self) -> str:
         """Say it in a few words."""
-        how = f"blocks of {self.block}" if self.stacked else "one by one"
+        how = f"stacked, blocks of {self.block}" if self.stacked else "one by one"
+        threads = f" with {self.threads} threads" * (self.threads > 1)
         last = ", pixels last" * self.pixels_last
-        return f"{how}, {self.workers} worker{'s' * (self.workers > 1)} x {self.threads} threads{last}"
+        return f"{how}, {self.workers} worker{'s' * (self.workers > 1)}{threads}{last}"
 
 
 def execution_of(known: Mapping[str, Any]) -> Execution:
@@ -83,55 +79,25 @@ def candidates(
     return list(dict.fromkeys([*alone[:first], *stacked, *alone[first:]]))
 
 
+def guess(rows: int, row_bytes: int, can_stack: bool, cores: int, of_images: bool) -> Execution:
+    """Return the way that shapes suggest.
+
+    Convolutions, and rows of more than 2 MiB (half a million parameters), keep a core busy alone: one by one, on as
+    many workers as there are cores. Smaller models are stacked, in blocks whose rows take up to 8 MiB, and blocks run
+    on all cores where a row takes more than 256 KiB: operations on smaller rows are too short to share.
+    """
+    if not can_stack or of_images or row_bytes > LARGE_BYTES:
+        return Execution(False, 1, cores, 1, pixels_last=of_images)
+    block = max(1, min(rows, CACHE_BYTES[1] // max(row_bytes, 1)))
+    execution = Execution(True, block, cores if rows * row_bytes > CACHE_BYTES[0] else 1, 1)
+    return replace(execution, block=evenly(rows, execution))
+
+
 def evenly(rows: int, execution: Execution) -> int:
     """Return the rows of a block, at most the way's, such that every worker has as many blocks as the others."""
     blocks = -(-rows // execution.block)
     turns = -(-blocks // execution.workers)
     return max(1, min(execution.block, -(-rows // (turns * execution.workers))))
-
-
-def choose(
-    executions: list[Execution], measure: Callable[[Execution, int], float]
-) -> tuple[Execution, dict[str, float]]:
-    """Return the fastest way by trying each, within the budget, and the seconds per client-step each took.
-
-    A first try of one step pays for buffers, two of two steps weed out what is slow. The others are timed in turns,
-    the least of each counts, and after every turn those go that are far behind: a noisy moment does not decide.
-    """
-    started = time.perf_counter()
-    seconds: dict[Execution, float] = {}
-    for execution in executions:
-        first = measure(execution, 1)
-        if not seconds or first < 4 * min(seconds.values()):
-            seconds[execution] = measure(execution, 2)
-        if time.perf_counter() - started > BUDGET_SECONDS / 2:
-            break
-    near = _near(seconds, NEAR_AT_FIRST)
-    for execution in [each for each in seconds if each not in near]:  # once more: a sample may be wrong by any factor
-        if time.perf_counter() - started < BUDGET_SECONDS / 2:
-            seconds[execution] = min(measure(execution, 2), seconds[execution])
-    left = _near(seconds, NEAR_AT_FIRST)
-    finals: dict[Execution, float] = {}
-    for _ in range(TURNS):
-        if len(left) < 2 or time.perf_counter() - started > BUDGET_SECONDS:
-            break
-        for execution in left:
-            finals[execution] = min(measure(execution, 8), finals.get(execution, math.inf))
-        left = _near({execution: finals[execution] for execution in left}, NEAR)
-    seconds |= finals
-    return left[0], {execution.describe(): round(value, 5) for execution, value in seconds.items()}
-
-
-def _near(seconds: Mapping[Execution, float], within: float) -> list[Execution]:
-    """Return the ways that take at most so many times as long as the fastest, fastest first."""
-    cost = _handicapped(seconds)
-    ranked = sorted(seconds, key=cost)
-    return [execution for execution in ranked if cost(execution) <= within * cost(ranked[0])]
-
-
-def _handicapped(seconds: Mapping[Execution, float]) -> Callable[[Execution], float]:
-    """Operation threads wait for each other and suffer when anything else takes a core: they must win clearly."""
-    return lambda execution: seconds[execution] * (1.1 if execution.threads > 1 else 1.0)
 
 
 class Remembered:

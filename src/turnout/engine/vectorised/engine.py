@@ -2,14 +2,16 @@
 
 Questions that are open at the same time, of whatever run, are grouped by model and local solver family and trained
 in one sweep of blocks. Each run's changes are summed block by block, so memory does not grow with the cohort. Models
-bound by arithmetic run one client at a time on several workers instead. Which way is measured once and remembered.
+bound by arithmetic run one client at a time on several workers instead. Which way is guessed from shapes, refined while
+real rounds run, and remembered.
 """
 
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,7 @@ from turnout.data.federation import Slab
 from turnout.engine.evaluation import Evaluator
 from turnout.engine.fingerprint import machine_fingerprint
 from turnout.engine.module_probe import draws_globally
+from turnout.engine.operation_threads import SMALL, operation_threads
 from turnout.engine.reduction import Gather
 from turnout.engine.single_client import Worker
 from turnout.engine.task import Question, Task, samples_of
@@ -27,10 +30,9 @@ from turnout.engine.vectorised.autotune import (
     Execution,
     Remembered,
     candidates,
-    choose,
     cores,
     evenly,
-    execution_of,
+    guess,
     most_threads,
     tuning_key,
 )
@@ -38,11 +40,9 @@ from turnout.engine.vectorised.jobs import Jobs, block_bounds, collect_jobs
 from turnout.engine.vectorised.kernels import Kernel, kernels_of
 from turnout.engine.vectorised.malloc_tuning import keep_freed_memory
 from turnout.engine.vectorised.scratch import Scratch
-from turnout.engine.vectorised.timing_trials import Rehearsal
-from turnout.engine.watch import CHOOSING, Watch
+from turnout.engine.vectorised.tuning import REMEMBERED, Tuning, tuning_of
+from turnout.engine.watch import TooSlowError, Watch
 from turnout.requests import Answer, EngineRequest, Evaluate, Fit, Trained
-
-SMALL = 50_000  # parameters below which operations are too small to share between threads
 
 
 class Prepared:
@@ -67,9 +67,9 @@ class Prepared:
 
 
 class Vectorised:
-    """Clients as rows. `block`, `workers` and `threads` fix what is otherwise measured.
+    """Clients as rows. `block`, `workers` and `threads` fix what is otherwise guessed and refined.
 
-    With `deterministic`, nothing is measured or remembered: how to run follows from the model and the cohort alone, on
+    With `deterministic`, nothing is refined or remembered: how to run follows from the model and the cohort alone, on
     the CPU with one worker and one thread.
     """
 
@@ -93,7 +93,8 @@ class Vectorised:
         self.fixed = (block, workers, threads, stack)
         self.prepared: dict[str, Prepared] = {}  # by the kind of a task
         self.remembered = Remembered()
-        self.executions: dict[str, Execution] = {}
+        self.tunings: dict[str, Tuning] = {}  # by the kind of work
+        self.restored: dict[str, Mapping[str, Any]] = {}  # of work that a journal knows and that is not met yet
         self.pool: ThreadPoolExecutor | None = None
         self.own = threading.local()  # each worker thread's scratch
 
@@ -115,12 +116,23 @@ class Vectorised:
         return machine_fingerprint(self.device)
 
     def tuning(self) -> dict[str, dict[str, Any]]:
-        """Return how it chose to run each kind of work."""
-        return {key: asdict(execution) for key, execution in sorted(self.executions.items())}
+        """Return how it runs each kind of work, and why; of a search, also the way of each of its rounds."""
+        known = {**self.restored, **{key: tuning.plain() for key, tuning in self.tunings.items()}}
+        return {key: dict(known[key]) for key in sorted(known)}
 
-    def use_tuning(self, executions: Mapping[str, Mapping[str, Any]]) -> None:
-        """Run as was chosen before."""
-        self.executions |= {key: execution_of(execution) for key, execution in executions.items()}
+    def use_tuning(self, tuning: Mapping[str, Mapping[str, Any]]) -> None:
+        """Run every round as it was run before."""
+        for known in tuning.values():
+            tuning_of(known)  # raises for what is none
+        self.restored = dict(tuning)
+        self.tunings = {key: mine for key, mine in self.tunings.items() if key not in tuning}
+        for mine in self.tunings.values():
+            mine.rounds.clear()  # of another study
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether it may still try other ways for work that it has met."""
+        return any(tuning.search is not None for tuning in self.tunings.values())
 
     def close(self) -> None:
         """End the worker threads; the next question starts them anew."""
@@ -140,8 +152,25 @@ class Vectorised:
         if single is not None:
             return [single(task, request) for task, request in zip(tasks, requests, strict=True)]
         slabs = [samples_of(task, request) for task, request in zip(tasks, requests, strict=True)]
-        execution = self._execution(prepared, requests, slabs)
-        return self._train(prepared, requests, slabs, execution)
+        return self._train_tuned(prepared, requests, slabs)
+
+    def _train_tuned(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab]) -> list[Trained]:
+        """Train in the way of this round, and note how long it took; a way that takes too long is given up."""
+        tuning, round = self._tuning(prepared, requests), requests[0].round
+        client_steps = sum(int(request.steps.sum()) for request in requests)
+        execution, most = tuning.trial(self.watch, round)
+        started = time.perf_counter()
+        self.watch.deadline = started + most * client_steps
+        try:
+            trained = self._train(prepared, requests, slabs, execution)
+        except TooSlowError:
+            self.watch.deadline = math.inf
+            execution = tuning.give_up(self.watch, round, time.perf_counter() - started)
+            return self._train(prepared, requests, slabs, execution)
+        finally:
+            self.watch.deadline = math.inf
+        tuning.add(execution, time.perf_counter() - started, client_steps)
+        return trained
 
     def _prepare(self, task: Task) -> Prepared:
         if task.kind not in self.prepared:
@@ -217,34 +246,38 @@ class Vectorised:
         for done in running:
             done.result()
 
-    def _execution(self, prepared: Prepared, requests: list[Fit], slabs: list[Slab]) -> Execution:
-        """Return how to run this group: as fixed, as remembered, or as measured now."""
+    def _tuning(self, prepared: Prepared, requests: list[Fit]) -> Tuning:
+        """Return how to run this group: as fixed, as a journal or this machine remembers, or as its shapes suggest."""
         rows = sum(len(r.clients) for r in requests)
         layout, local = prepared.task.layout, requests[0].local
         block, workers, threads, stack = self.fixed
         can_stack = bool(prepared.kernels) and stack is not False
         if self.device.type != "cpu":
-            return Execution(can_stack, block or rows, 1, most_threads())
+            return Tuning(Execution(can_stack, block or rows, 1, most_threads()))
         if any(value is not None for value in self.fixed):
-            return Execution(can_stack, block or rows, workers or 1, threads or 1)
+            return Tuning(Execution(can_stack, block or rows, workers or 1, threads or 1))
         has_offset, own_rows = requests[0].offset is not None, len(requests[0].kept) + (requests[0].starts is not None)
         rows_in_cache = 1 + ("momentum" in local.features) + has_offset + own_rows  # what a row keeps in cache
-        size = 4 * layout.size * rows_in_cache
+        size, of_images = 4 * layout.size * rows_in_cache, prepared.task.of_images
         if self.deterministic:
-            return candidates(rows, size, can_stack, 1, 1, prepared.task.of_images)[0]
-        work = (sorted(local.features), has_offset, own_rows, local.batch_size, rows.bit_length())
+            return Tuning(candidates(rows, size, can_stack, 1, 1, of_images)[0])
+        moves = (sorted(local.features), has_offset, own_rows, local.batch_size, rows.bit_length())
         kernels = [kernel.name for kernel in prepared.kernels]
-        key = tuning_key([slot.shape for slot in layout.slots], kernels, type(local), *work)
-        execution = self.executions.get(key) or self.remembered.known.get(key)
-        if execution is None:
-            options = candidates(rows, size, can_stack, cores(), most_threads(), prepared.task.of_images)
-            self.watch.tell(CHOOSING)
-            train = partial(self._train, prepared)
-            execution, _ = choose(options, Rehearsal(4 * layout.size, requests, slabs, train).seconds)
-            self.remembered.put(key, execution)
-            self.watch.begin(requests[0])
-        self.executions[key] = execution
-        return execution
+        key = tuning_key([slot.shape for slot in layout.slots], kernels, type(local), *moves)
+        if key not in self.tunings:
+            options = candidates(rows, size, can_stack, cores(), most_threads(), of_images)
+            self.tunings[key] = self._first_tuning(key, [guess(rows, size, can_stack, cores(), of_images), *options])
+        return self.tunings[key]
+
+    def _first_tuning(self, key: str, options: list[Execution]) -> Tuning:
+        """Return the tuning of work that is met for the first time in this process."""
+        remember = partial(self.remembered.put, key)
+        if key in self.restored:
+            tuning = tuning_of(self.restored[key])
+            return tuning if tuning.is_settled else tuning.searching(options, remember)
+        if key in self.remembered.known:
+            return Tuning(self.remembered.known[key], REMEMBERED, is_settled=True)
+        return Tuning(options[0]).searching(options, remember)
 
 
 def group_key(task: Task, request: EngineRequest) -> tuple[object, ...]:
@@ -269,16 +302,3 @@ def pick_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-@contextmanager
-def operation_threads(count: int):  # type: ignore[no-untyped-def]
-    """Let operations use so many threads, and put it back afterwards."""
-    before = torch.get_num_threads()
-    if before != count:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        if before != count:
-            torch.set_num_threads(before)
