@@ -13,13 +13,13 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.costs import Costs
 from turnout.drift import Blocks
 from turnout.metrics import EVALUATED
+from turnout.offset import Offset
 from turnout.orders import Order
 from turnout.progress import Progress
 from turnout.protocols import Local
@@ -206,7 +206,7 @@ class Fit:
     coefficients: Floats | None  # given: return only Σ c_i Δ_i, reduced block by block; None: return the rows
     buffer_weights: Floats  # how clients' buffers are averaged
     wants_norms: bool = False  # return ‖Δ_i‖² too
-    offset: "Offset | None" = None  # k_i, subtracted from every gradient of client i
+    offset: Offset | None = None  # k_i, subtracted from every gradient of client i
     starts: RowSource | None = None  # where each client starts, by client id; None: all start from `model`
     buffer_starts: RowSource | None = None  # the buffers that each client starts from, by client id; None: `buffers`
     wants_buffers: bool = False  # return each client's buffers after the last step, one row per client
@@ -226,22 +226,6 @@ class Fit:
     own_models: bool = False  # `starts` are what clients were sent: a proximal term pulls towards the client's own
     first_step: int = 0  # local steps that clients did before in this round: their mini-batches go on from there
     blocks: Blocks | None = None  # the time steps whose samples each client trains on; None: all that it has received
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offset:
-    """Gradient offsets k_i = row_i − shared, formed where they are used: a cohort's would take as much as its rows."""
-
-    shared: Tensor  # the same for all clients: SCAFFOLD's c
-    table: RowTable  # one row per client: SCAFFOLD's c_i
-    scale: Floats | None = None  # s_i; given: return the next rows k_i + s_i Δ_i, too
-    weights: Floats | None = None  # p_i, given with the scale: and Σ p_i s_i Δ_i
-
-    def columns(self, clients: Ids, start: int, out: Tensor) -> Tensor:
-        """Write a part of these clients' k_i, from this column on, to `out`, and return it."""
-        stop, view = start + out.shape[1], self.table.run_of(clients)
-        own = self.table.columns(clients, start, out) if view is None else view[:, start:stop]
-        return torch.sub(own, self.shared[start:stop], out=out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from turnout.engine.vectorised.mlp import Dense, is_plain
 from turnout.engine.vectorised.stacked_training import BlockResult, train_block
 from turnout.local import SGD
 from turnout.models.layout import Layout
-from turnout.requests import Offset
+from turnout.offset import Offset
 
 
 def jobs_of(sizes: Any, batch_size: int | None = None) -> Jobs:

@@ -16,8 +16,9 @@ from turnout import losses
 from turnout.data import from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.local import SGD, Adam
+from turnout.offset import Offset
 from turnout.protocols import Local, Population, View
-from turnout.requests import Fit, Offset
+from turnout.requests import Fit
 from turnout.row_table import RowTable
 from turnout.streams import Streams
 

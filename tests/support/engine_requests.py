@@ -12,8 +12,9 @@ from turnout.engine import Engine, Task
 from turnout.engine.task import samples_of
 from turnout.local import SGD
 from turnout.local.batches import draw_batches
+from turnout.offset import Offset
 from turnout.protocols import Population, View
-from turnout.requests import EngineRequest, Fit, Offset
+from turnout.requests import EngineRequest, Fit
 from turnout.row_table import RowTable
 from turnout.streams import Streams
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from turnout.errors import JournalError
 
 FILE = "journal.sqlite"
-VERSION = 10
+VERSION = 11
 
 TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, config TEXT NOT NULL, facts TEXT NOT NULL, checksum BLOB);

@@ -14,7 +14,8 @@ from turnout.array_types import Floats, Ids
 from turnout.engine.ray.evaluation_parts import EvaluationPart, evaluated_samples
 from turnout.engine.task import Question, Task
 from turnout.engine.vectorised.engine import group_key
-from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Offset, Probe, Score
+from turnout.offset import Offset
+from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Probe, Score
 from turnout.row_table import RowSource, TableExcerpt
 
 BLOCK_WORK = 8e7  # samples times parameters that a block has at least: some ten milliseconds

@@ -18,8 +18,9 @@ from turnout.engine.single_client import Worker
 from turnout.engine.task import Task
 from turnout.engine.watch import Watch
 from turnout.errors import ConfigError, TurnoutError
+from turnout.offset import Offset
 from turnout.protocols import Local
-from turnout.requests import Evaluate, Fit, Offset, Probe, Score
+from turnout.requests import Evaluate, Fit, Probe, Score
 from turnout.row_table import RowTable
 from turnout.rows import Facts, is_finite
 from turnout.streams import Streams

@@ -17,6 +17,7 @@ from turnout.coordinator.widths import parts_for, usable_parts
 from turnout.ids import is_among
 from turnout.local.batches import steps_per_epoch
 from turnout.metrics import means_of
+from turnout.offset import Offset
 from turnout.orders import Order
 from turnout.protocols import Local, Memory, Population, View
 from turnout.requests import (
@@ -29,7 +30,6 @@ from turnout.requests import (
     Expect,
     Expected,
     Fit,
-    Offset,
     Present,
     Recall,
     Recalled,
