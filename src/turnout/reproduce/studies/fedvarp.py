@@ -36,6 +36,8 @@ ABOUT = About(
     what="With a network, remembered changes of absent clients beat FedAvg and SCAFFOLD where few clients answer.",
     primary=(tuple(f"{id} {NETWORK}" for id in ("fedavg", "scaffold", "cluster", "close", "smoother")),),
     most=9,
+    found="With LeNet-5 FedVARP ends 5.5 points above FedAvg and 12 above SCAFFOLD; ten clusters of unlike clients "
+    "are too few, and ClusterFedVARP stays 6.5 points behind it.",
     small="12 min",
     needs=("mnist", "cifar10"),
     scales={

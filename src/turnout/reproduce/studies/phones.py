@@ -23,6 +23,9 @@ ABOUT = About(
     what="Which selection and which weighting reach a target in the fewest simulated hours and bytes.",
     primary=(("oort phones drawn", "fedbuff phones drawn", "first phones drawn", "oort-bytes", "bias", "fair-least"),),
     most=24,
+    found="On recorded phones FedBuff takes a fifth of uniform selection's hours to the target, over-selection two "
+    "fifths and Oort two thirds; groups that are seldom up lose 1.4 points, and asking them first brings 1.2 "
+    "back.",
     small="5 min",
     needs=("mnist", "mnist-writers", "availability-traces", "device-capability"),
     scales={
