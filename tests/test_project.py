@@ -48,6 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "protocols",
             "traits",
             "own_rules",
+            "offset",
             "orders",
             "requests",
             "requirement",
