@@ -29,6 +29,7 @@ class DataTraits:
     num_clients: Any = None  # number of clients
     clients: Any = None  # the same, as the setting of a generator or loader
     server_samples: Any = None  # number of samples at the server
+    public_samples: Any = None  # number of inputs of the public set
     holdout: Any = None  # share of its samples that each client holds out
 
     @property

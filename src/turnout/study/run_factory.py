@@ -114,7 +114,8 @@ class RunFactory:
         server_size = 0 if federation.server is None else len(federation.server)
         holdouts = np.zeros_like(federation.sizes) if federation.holdout is None else federation.holdout.sizes
         population = Population.of(federation.sizes, _label_counts(federation), server_size)
-        population = replace(population, holdout_sizes=holdouts, drift=federation.drift)
+        public_size = 0 if federation.public is None else len(federation.public)
+        population = replace(population, holdout_sizes=holdouts, public_size=public_size, drift=federation.drift)
         start = self._start(run_key, federation)
         plan = replace(version.plan, layout=Layout.of(start.module))
         check(plan, population)
