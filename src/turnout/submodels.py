@@ -1,4 +1,7 @@
-"""Submodels: which part of the model each client trains, where clients train models of different widths."""
+"""Submodels: which part of the model each client trains, where clients train models of different widths.
+
+A client of a family of models trains the model of its architecture: a part of the family's vector.
+"""
 
 from dataclasses import dataclass
 
@@ -30,6 +33,16 @@ class Submodel:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FamilyParts:
+    """Where the models of a family lie in its vector. The size of a part is the number of its architecture."""
+
+    server: Submodel
+    members: tuple[Submodel, ...]  # one for each architecture that clients have
+    # positions of the parameters of the last layer, in the order of the module: of the server, then of each member
+    last_layers: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Parts:
     """The submodel of each client in one round.
 
@@ -43,6 +56,7 @@ class Parts:
     # (clients, steps): number of the submodel of each local step that a client is asked for, −1 beyond its last step;
     # None: its own submodel in all of them
     steps: Ids | None = None
+    family: FamilyParts | None = None  # the submodels are the members of a family, whose server has a model of its own
 
     def of(self, clients: Ids) -> Ids:
         """Return the number of the submodel of each of these clients."""
@@ -85,4 +99,5 @@ class Parts:
             which=self.which[here],
             size=self.size,
             steps=steps,
+            family=self.family,
         )

@@ -151,6 +151,11 @@ class WidthTraits:
     scaler: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
     # (clients, rates, steps, view) → the rate of each client at each local step, up to its own; None: its own at all
     step_rates: Callable[[Ids, Floats, int, View], Floats] | None = None
+    # (clients, sizes of the models, view) → the number of each client's model of a family; None: clients train parts of
+    # one model
+    members_of: Callable[[Ids, tuple[int, ...], View], Ids] | None = None
+    # (number of models) → why the rule's settings do not suit a family of so many; None: it suits any
+    family_problems: Callable[[int], Iterator[Problem]] | None = None
     population_problems: PopulationCheck | None = None
 
 
@@ -186,6 +191,7 @@ class AggregationTraits:
     # it divides updates by the client's work: all of them, or those that are incomplete
     divides_by_work: Literal["never", "incomplete", "always"] = "never"
     needs_one_model: bool = False  # it stores updates of one model, or compares them with the server's own
+    trains_server_model: bool = False  # it trains the server's model of a family from the models of the clients
     least_cohort_size: int = 1  # draws that its guarantee needs in a round
     requires: Requirement | None = None  # the loss that clients require of the model; None: it does not depend on one
     privacy: Privacy | None = None

@@ -15,6 +15,10 @@ from turnout.requests import Evaluated, Record
 
 NO_CLIENTS = np.zeros(0, dtype=np.int64)
 NO_VALUES = np.zeros(0)
+UNTRAINED_SERVER = (
+    "nobody trains the server's model of the family: loss and accuracy stay its own before training, and those that "
+    "end in of_architecture are of what clients train"
+)
 NOBODY_EVER = "no client ever took part: no answer was used in any round"
 
 
@@ -140,6 +144,13 @@ def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected
         sim_seconds=collected.round_seconds,
     )
     return training + collected.extra
+
+
+def first_events(plan: Plan) -> tuple[str, ...]:
+    """Return what a reader should know of the model that is measured, before the first round."""
+    if plan.traits.width.members_of is None or plan.traits.aggregation.trains_server_model:
+        return ()
+    return (UNTRAINED_SERVER,)
 
 
 def events_of(plan: Plan, up: Ids, choice: Choice, collected: Collected) -> tuple[str, ...]:

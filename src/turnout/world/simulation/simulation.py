@@ -193,7 +193,7 @@ class Simulation:
     def evaluate(self, request: Evaluate) -> Steps[Evaluated]:
         """Have an engine measure the model and, where every client is measured, the models that they use."""
         measured: Evaluated = yield request
-        if self.plan.traits.width.usable_rates:
+        if self.plan.width is not None:
             view = self._view(max(request.round, 1), request.model)
             measured = yield from evaluate_parts(usable_parts(self.plan, view), request, measured)
         if self.plan.personal is None or not request.per_client:
