@@ -40,6 +40,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "settings",
             "streams",
             "drift",
+            "distillation",
             "row_table",
             "array_types",
             "number_format",

@@ -1,7 +1,7 @@
 """What the round asks of the world, what the world asks of an engine, and what comes back. Plain values: no I/O.
 
     round → world   Census · Train: Dispatch, Collect · TrainAlone · Settle · Expect · Probe · Score · Evaluate · Record
-    world → engine  Fit · Probe · Score · Evaluate
+    world → engine  Fit · Probe · Score · Evaluate · Predict · Distil
 
 The world decides who is a member, who is up, how far each client gets and when it returns. The engine does arithmetic
 only: these clients, this start, exactly so many steps.
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.costs import Costs
+from turnout.distillation import Distil, Distilled, Predict, Predicted
 from turnout.drift import Blocks
 from turnout.metrics import EVALUATED
 from turnout.orders import Order
@@ -341,6 +342,7 @@ class EvaluateEach:
     models: Tensor  # one row per client
     buffers: Tensor | None
     metrics: tuple[str, ...] = EVALUATED
+    cut: tuple[int, ...] | None = None  # the models are parts of the whole one, as in Fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,8 +388,8 @@ class Record:
     state: Any = None  # what the run carries on from here; a checkpoint saves it
 
 
-EngineRequest = Fit | Probe | Score | Evaluate | EvaluateEach
+EngineRequest = Fit | Probe | Score | Evaluate | EvaluateEach | Predict | Distil
 Request = Census | Train | TrainAlone | Dispatch | Collect | Settle | Recall | Expect | EngineRequest | Record
-Answer = Trained | Probed | Scored | Evaluated | EachEvaluated | None
+Answer = Trained | Probed | Scored | Evaluated | EachEvaluated | Predicted | Distilled | None
 Steps = Generator[Request, Any, T]  # a rule that asks before it decides: yields requests, returns T
 Reply = Steps[Any]  # makes the answer to one request; named here, for a name in a signature is looked up at every call

@@ -192,6 +192,7 @@ class AggregationTraits:
     divides_by_work: Literal["never", "incomplete", "always"] = "never"
     needs_one_model: bool = False  # it stores updates of one model, or compares them with the server's own
     trains_server_model: bool = False  # it trains the server's model of a family from the models of the clients
+    needs_alike_last_layers: bool = False  # with that: the last layers of all models must have one shape
     least_cohort_size: int = 1  # draws that its guarantee needs in a round
     requires: Requirement | None = None  # the loss that clients require of the model; None: it does not depend on one
     privacy: Privacy | None = None
@@ -208,6 +209,7 @@ class ServerTraits:
     """How the model moves."""
 
     needs_weighted_sum: bool = False  # it needs a direction that is a weighted sum of the updates
+    subtracts_step: bool = False  # the new model is x − u: a rule may step to a model that it has found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from turnout.algorithms.cpow_d import cpow_d
 from turnout.algorithms.ditto import ditto
 from turnout.algorithms.divfl import divfl
 from turnout.algorithms.dp_fedavg import dp_fedavg
+from turnout.algorithms.fed_et import fed_et
 from turnout.algorithms.fedadagrad import fedadagrad
 from turnout.algorithms.fedadam import fedadam
 from turnout.algorithms.fedavg import fedavg
@@ -98,6 +99,7 @@ GROUPS = {
     ),
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
     "Models of different widths": (heterofl, fedrolex, fjord, federated_dropout),
+    "Models of different architectures": (fed_et,),
     "Several models": (ifca, feddrift, feddrift_eager),
     "Fairness and incentives": (maxfl, q_ffl, agnostic_fl, term),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
@@ -117,6 +119,7 @@ __all__ = [
     "ditto",
     "divfl",
     "dp_fedavg",
+    "fed_et",
     "fedadagrad",
     "fedadam",
     "fedavg",

@@ -81,6 +81,8 @@ def _check_family(plan: Plan, members: Members) -> None:
     problems = plan.traits.width.family_problems
     if problems is not None and (found := list(problems(len(members.sizes)))):
         raise ConfigError.of(found)
+    if plan.traits.aggregation.needs_alike_last_layers:
+        members.check_last_layers()
 
 
 def _numbers(drawn: Floats, clients: Ids, number_of: Callable[[float, int], int]) -> Ids:

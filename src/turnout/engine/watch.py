@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from turnout.distillation import Distil, Predict
 from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Probe, Score
 
 CHOOSING = "choosing how to run"
@@ -12,6 +13,8 @@ DOING: dict[type, str] = {
     Score: "scoring models",
     Evaluate: "evaluating",
     EvaluateEach: "evaluating clients' own models",
+    Predict: "predicting on the public set",
+    Distil: "distilling",
 }
 
 
