@@ -152,6 +152,7 @@ class Settled:
     finite: bool = True  # whether every row that was kept is
     samples: int = 0  # per-sample gradients that clients computed for it
     gradients: int = 0  # per-sample gradients of what clients trained for themselves
+    exchanged: int = 0  # bytes that clients sent beside updates, and as many that they received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,6 +138,8 @@ class PersonalTraits:
     strength: float = 0.0  # of the pull of personal steps towards the shared model
     lr: float | None = None  # learning rate of personal steps; None: the local learning rate
     needs_inner_solution: bool = False  # it reports what the local solver finds on its way
+    has_shared_model: bool = True  # False: clients have only models of their own, which alone are measured
+    population_problems: PopulationCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from turnout.algorithms.agnostic_fl import agnostic_fl
 from turnout.algorithms.algorithm import Algorithm, Sections
 from turnout.algorithms.apfl import apfl
 from turnout.algorithms.cluster_fedvarp import cluster_fedvarp
+from turnout.algorithms.comet import comet
 from turnout.algorithms.cpow_d import cpow_d
 from turnout.algorithms.ditto import ditto
 from turnout.algorithms.divfl import divfl
@@ -99,7 +100,7 @@ GROUPS = {
     ),
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, lg_fedavg, fedbabu),
     "Models of different widths": (heterofl, fedrolex, fjord, federated_dropout),
-    "Models of different architectures": (fed_et,),
+    "Models of different architectures": (fed_et, comet),
     "Several models": (ifca, feddrift, feddrift_eager),
     "Fairness and incentives": (maxfl, q_ffl, agnostic_fl, term),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
@@ -115,6 +116,7 @@ __all__ = [
     "agnostic_fl",
     "apfl",
     "cluster_fedvarp",
+    "comet",
     "cpow_d",
     "ditto",
     "divfl",

@@ -15,6 +15,9 @@ from turnout.requests import Evaluated, Record
 
 NO_CLIENTS = np.zeros(0, dtype=np.int64)
 NO_VALUES = np.zeros(0)
+NO_SHARED_MODEL = (
+    "there is no shared model: loss and accuracy are the means over clients of their own models, each on its hold-out"
+)
 UNTRAINED_SERVER = (
     "nobody trains the server's model of the family: loss and accuracy stay its own before training, and those that "
     "end in of_architecture are of what clients train"
@@ -148,6 +151,8 @@ def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected
 
 def first_events(plan: Plan) -> tuple[str, ...]:
     """Return what a reader should know of the model that is measured, before the first round."""
+    if not plan.traits.personal.has_shared_model:
+        return (NO_SHARED_MODEL,)
     if plan.traits.width.members_of is None or plan.traits.aggregation.trains_server_model:
         return ()
     return (UNTRAINED_SERVER,)

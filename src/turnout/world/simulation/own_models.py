@@ -11,9 +11,10 @@ from turnout.coordinator import Plan
 from turnout.coordinator.generators import settle
 from turnout.errors import ConfigError
 from turnout.learned import Learned
+from turnout.metrics import EVALUATED, means_of
 from turnout.personal.at_clients import AtClients, Personal
 from turnout.protocols import Local, View
-from turnout.requests import EachEvaluated, Evaluate, EvaluateEach, Fit, Steps
+from turnout.requests import EachEvaluated, Evaluate, Evaluated, EvaluateEach, Fit, Steps
 from turnout.world.simulation.client_store import ClientStore
 
 ROWS_BYTES = 256 << 20  # of clients' own models that are evaluated at once
@@ -52,6 +53,17 @@ class OwnModels:
                         values.setdefault(f"{kind} {metric}", np.full(len(sizes), np.nan))[clients] = numbers
         return values
 
+    def measured(self, rule: Personal | None, request: Evaluate) -> Steps[Evaluated]:
+        """Return the metrics of a study without a shared model: the means over clients of their own models'."""
+        assert rule is not None
+        values = yield from self.evaluate(rule, request)
+        means = means_of(values)
+        shared = {name: means[f"personal_{name}"] for name in EVALUATED if f"personal_{name}" in means}
+        if not request.per_client:
+            return Evaluated(metrics=shared)
+        accuracy, loss = values.get("personal accuracy"), values.get("personal loss")
+        return Evaluated(metrics=shared | means, client_accuracy=accuracy, client_loss=loss, personal=values)
+
     def _at_clients(self, clients: Ids, request: Fit | Evaluate, how: tuple[Local, Mapping[str, Floats]]) -> AtClients:
         if self.plan.layout is None or self.store.first_model is None:
             raise ConfigError("A plan with a personal rule needs the model's layout. Pass layout=task.layout to Plan.")
@@ -67,4 +79,5 @@ class OwnModels:
             layout=self.plan.layout,
             first_model=self.store.first_model,
             tables=self.store.own_table,
+            public_size=self.view.population.public_size,
         )
