@@ -133,7 +133,7 @@ def test_contract_labels_of_clients_play_no_part_in_distillation() -> None:
 
 def test_identity_without_steps_one_architecture_of_one_layer_is_fedavg() -> None:
     task = family_task(Family(server=MLP(hidden=()), clients=(MLP(hidden=()),)))
-    plan = {"selection": Uniform(cohort_size=3)}
+    plan: dict[str, Any] = {"selection": Uniform(cohort_size=3)}
     state, records = family_run(task, width=Architectures(), aggregation=EnsembleTransfer(steps=0), **plan)
     members = members_of(task)
     module = members.cut((0,))

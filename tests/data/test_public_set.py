@@ -66,9 +66,8 @@ def test_contract_the_public_set_moves_with_the_federation_and_is_named() -> Non
 
 @pytest.mark.parametrize("origin", ["clients", "test"])
 def test_contract_digits_have_a_public_set_from_either_origin(origin: str) -> None:
-    plain, made = (
-        Digits(clients=5, **more).build(Streams(0)) for more in ({}, {"public_samples": 30, "public_from": origin})
-    )
+    more: dict[str, Any] = {"public_samples": 30, "public_from": origin}
+    plain, made = Digits(clients=5).build(Streams(0)), Digits(clients=5, **more).build(Streams(0))
     assert made.public is not None
     assert plain.test is not None
     assert made.test is not None

@@ -12,6 +12,7 @@ from turnout.errors import ConfigError
 from turnout.models import MLP, Family, Softmax
 from turnout.models.layout import Layout
 from turnout.models.members import SERVER, Members, multiply_adds
+from turnout.models.user_modules import build_module
 from turnout.study import load_study, resolved_settings
 from turnout.study.toml_text import to_toml
 
@@ -73,7 +74,7 @@ def test_golden_the_vector_holds_the_server_and_then_each_member() -> None:
 
 def test_identity_the_output_is_the_servers_and_every_model_starts_as_it_would_alone() -> None:
     module, x = built(FAMILY), torch.randn(3, INPUTS)
-    alone = [part.build((INPUTS,), CLASSES, torch.Generator().manual_seed(1)) for part in FAMILY.parts]
+    alone = [build_module(part, (INPUTS,), CLASSES, torch.Generator().manual_seed(1)) for part in FAMILY.parts]
     assert torch.equal(module(x), alone[0](x))
     members = Members.of(module, x[:1])
     for number, model in enumerate(alone[1:]):

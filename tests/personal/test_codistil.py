@@ -71,7 +71,8 @@ def test_identity_with_one_cluster_for_each_client_nothing_pulls_at_first() -> N
 
 
 def test_golden_one_cluster_pulls_towards_the_mean_prediction() -> None:
-    task, how = task_of(), {"distil_steps": 1, "batch_size": 99, "lr": 0.5, "strength": 2.0}
+    task = task_of()
+    how: dict[str, Any] = {"distil_steps": 1, "batch_size": 99, "lr": 0.5, "strength": 2.0}
     before, _ = comet(Codistil(strength=0.0), task, rounds=1)
     rows = kept(before)
     public = task.federation.public
@@ -80,7 +81,7 @@ def test_golden_one_cluster_pulls_towards_the_mean_prediction() -> None:
     target = outputs.softmax(2).mean(0)
     flat = rows[2].clone().requires_grad_()
     z = torch.func.functional_call(task.module, task.layout.views(flat), (public,))
-    (2.0 * -(target * z.log_softmax(1)).sum(1).mean()).backward()  # type: ignore[no-untyped-call]
+    (2.0 * -(target * z.log_softmax(1)).sum(1).mean()).backward()
     expected = rows[2] - 0.5 * flat.grad  # type: ignore[operator]
     one = SGD(lr=1e-300, steps=1, batch_size=4)
     after, _ = personal_run(task, Codistil(clusters=1, **how), local=one, rounds=2, state=before)
@@ -95,7 +96,8 @@ def test_golden_bytes_are_predictions_both_ways() -> None:
 
 
 def test_engine_engines_agree_and_a_run_goes_on_from_its_state() -> None:
-    rule, how = Codistil(samples=7, batch_size=3), {"selection": Uniform(cohort_size=4)}
+    rule = Codistil(samples=7, batch_size=3)
+    how: dict[str, Any] = {"selection": Uniform(cohort_size=4)}
     one, _ = comet(rule, rounds=3, engine=Sequential(), **how)
     other, _ = comet(rule, rounds=3, engine=Vectorised("cpu"), **how)
     assert torch.allclose(kept(one), kept(other), rtol=0, atol=1e-12)

@@ -1,6 +1,7 @@
 """Clients of different architectures: who has which, and what averaging, costs and engines make of it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,8 @@ def test_identity_each_architecture_is_averaged_over_its_own_clients() -> None:
 class Listed:
     """A selection of one's own: the same clients in every round."""
 
+    cohort_size = None
+
     def __init__(self, clients: Ids) -> None:
         self.clients = clients
 
@@ -97,7 +100,8 @@ class Listed:
 
 
 def test_engine_engines_agree_and_a_run_goes_on_from_its_state() -> None:
-    task, how = family_task(), {"width": Architectures(), "selection": Uniform(cohort_size=4)}
+    task = family_task()
+    how: dict[str, Any] = {"width": Architectures(), "selection": Uniform(cohort_size=4)}
     (one, _), (other, _) = (family_run(task, engine=engine, **how) for engine in (Sequential(), Vectorised("cpu")))
     assert torch.allclose(one.model, other.model, rtol=0, atol=1e-12)
     half, _ = family_run(task, rounds=2, **how)
@@ -107,7 +111,7 @@ def test_engine_engines_agree_and_a_run_goes_on_from_its_state() -> None:
 def test_golden_a_step_of_a_member_takes_its_share_of_the_servers_time() -> None:
     task = family_task()
     clock = Deadline(seconds_per_step=(1.0,) * 6, down_bandwidth=1e9, up_bandwidth=1e9)
-    how = {"width": Architectures(assign="listed", numbers=(0,) * 6), "fleet": Fleet(clock=clock)}
+    how: dict[str, Any] = {"width": Architectures(assign="listed", numbers=(0,) * 6), "fleet": Fleet(clock=clock)}
     _, records = family_run(task, rounds=1, **how)
     cost = members_of(task).parts.members[0].step_cost
     assert records[1].costs.sim_seconds == pytest.approx(3 * cost, rel=1e-3)

@@ -103,7 +103,8 @@ class EnsembleTransfer:
                 setting="width.use",
             )
         family, whose = parts.family, parts.of(rows.facts.clients)
-        weights = rows.facts.multiplicity * (1.0 if self.weighting == "mean" else rows.facts.weights)
+        shares = np.ones(len(rows.facts)) if self.weighting == "mean" else rows.facts.weights
+        weights: Floats = rows.facts.multiplicity * shares
         coefficients = weights / np.bincount(whose, weights, len(family.members))[whose]
         models = view.model - rows.delta
         after = view.model - as_tensor(coefficients, rows.delta) @ rows.delta  # the members

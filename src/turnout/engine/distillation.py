@@ -43,7 +43,10 @@ def predict(evaluator: "Evaluator", task: Task, request: Predict) -> Predicted:
         evaluator.watch.check()
         state = task.layout.views(model)
         with torch.no_grad():
-            parts = [torch.func.functional_call(module, state, (public[some],)) for some in rows.split(SAMPLES_AT_ONCE)]
+            parts = [
+                torch.func.functional_call(module, state, (public[some],))
+                for some in torch.split(rows, SAMPLES_AT_ONCE)
+            ]
         outputs.append(torch.cat(parts))
     return Predicted(outputs=torch.stack(outputs))
 

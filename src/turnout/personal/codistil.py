@@ -10,7 +10,8 @@ of those whose predictions resemble its own, so that it learns from others witho
     v_i  ← v_i after the local steps on the client's own samples, as `local` says;  v_i = x⁰ at first
 
 The published order is distil, train, predict for the next round: the same where everyone takes part in every round.
-A client sends and receives |P_t| · classes numbers, and nothing else. There is no shared model: x stays as it was.
+A client sends and receives |P_t| · classes numbers and nothing else; nothing at all where λ = 0. There is no shared
+model: x stays as it was.
 
 Reduces to: every client alone when λ = 0; everybody towards the mean prediction when Q = 1; with Q = the cohort's size
 every client has its own predictions as its target, and the gradient is zero at the start.
@@ -109,25 +110,23 @@ class Codistil:
 
     def train(self, here: AtClients, fit: Fit) -> Steps[Learned]:
         """Compare predictions, distil, and train on the client's own samples."""
-        own = here.rows().take(here.clients)
-        samples = self._samples(here)
-        request = Predict(round=here.round, models=own, samples=samples, clients=here.clients)
-        predictions = request.outputs((yield request)).softmax(2)
-        gradients = 0
+        own, told = here.rows().take(here.clients), {}
         if self.strength > 0:
+            samples = self._samples(here)
+            request = Predict(round=here.round, models=own, samples=samples, clients=here.clients)
+            predictions = request.outputs((yield request)).softmax(2)
             distil = self._distil(here, own, samples, self._targets(here, predictions))
             answer: Distilled = yield distil
-            own, gradients = distil.rows(answer), answer.gradients
+            own = distil.rows(answer)
+            told = {
+                "gradients": answer.gradients,
+                "predictions": len(here.clients) * len(samples),
+                "exchanged": predictions.numel() * predictions.element_size(),
+            }
         starts = TableExcerpt(here.clients, own)
         sent: Trained = yield replace(fit, starts=starts, own_models=True, private=here.names, wants_ends=here.names)
         assert sent.ends is not None
-        return Learned(
-            sent=sent,
-            rows={"model": sent.ends},
-            gradients=gradients,
-            predictions=len(here.clients) * len(samples),
-            exchanged=predictions.numel() * predictions.element_size(),
-        )
+        return Learned(sent=sent, rows={"model": sent.ends}, **told)
 
     def models(self, here: AtClients) -> Mapping[str, Tensor]:
         """Return each client's own model."""

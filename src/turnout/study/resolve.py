@@ -115,7 +115,7 @@ def fixed_digest(module: nn.Module) -> str:
 
 
 def _settings(rule: Any) -> dict[str, Any]:
-    values = {}
+    values: dict[str, Any] = {}
     for name, given in parameters(type(rule)).items():
         if not hasattr(rule, name):
             continue
@@ -123,8 +123,8 @@ def _settings(rule: Any) -> dict[str, Any]:
         axis, list_axis = nested_axis(name, kinds), nested_list_axis(kinds)
         if list_axis is not None and value is not None:
             values[name] = [rule_values(list_axis, entry) for entry in value]
-        else:
-            values[name] = plain_value(value) if axis is None or value is None else rule_values(axis, value)
+            continue
+        values[name] = plain_value(value) if axis is None or value is None else rule_values(axis, value)
     return values
 
 

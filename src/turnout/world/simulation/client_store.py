@@ -126,11 +126,11 @@ class ClientStore:
         """Write the new rows of accepted clients, for the time being, and return the mean of all rows."""
         order, facts, trained = request.order, request.facts, request.trained
         self._settle_waiting(facts.clients)
-        own = {"gradients": self.gradients, "exchanged": self.exchanged}
-        predictions, self.gradients, self.exchanged, self.predictions = self.predictions, 0, 0, 0
+        gradients, exchanged, predictions = self.gradients, self.exchanged, self.predictions
+        self.gradients = self.exchanged = self.predictions = 0
         kept, shared = order.local.client_state, cast(Tensor, order.shared)
         if kept is None:
-            return Settled(shared=None, samples=predictions, **own)
+            return Settled(shared=None, samples=predictions, gradients=gradients, exchanged=exchanged)
         table, clients, samples = self.table(kept.name, order.model), facts.clients, 0
         table.stage()
         weights = shared.new_tensor(facts.weights)
@@ -151,7 +151,8 @@ class ClientStore:
             after = table.take(clients) + change
             mean, finite = shared + weights @ change, is_finite(after)
         table.put(clients, after)
-        return Settled(shared=mean, finite=finite, samples=samples + predictions, **own)
+        own = Settled(shared=mean, finite=finite, samples=samples + predictions, gradients=gradients)
+        return replace(own, exchanged=exchanged)
 
     def close(self, *, kept: bool) -> None:
         """Keep what was written since the last round, or forget it."""
