@@ -23,9 +23,10 @@ study = to.Study(
 
 if __name__ == "__main__":
     result = study.run()
-    frame = result.loaded.client_accuracy  # the one measure that all arms share: their tables of accuracy do not
+    print(result.table())  # accuracy on the test set; of COMET and alone, of each client's model on its own hold-out
+    frame = result.loaded.client_accuracy  # comparable: all arms on clients' hold-outs
     last = frame[frame["round"] == study.rounds]
-    print("Accuracy on clients' hold-outs of the model that each would use, mean over clients, in %")
+    print("\nAccuracy on clients' hold-outs of the model that each would use, mean over clients, in %")
     print((100 * last.groupby("arm", sort=False)["accuracy"].mean()).round(1).to_string())
     sent = result.loaded.rounds.groupby("arm", sort=False)["bytes"].sum() / 1e6
     print("\nMegabytes sent, both ways")

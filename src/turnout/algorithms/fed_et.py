@@ -14,9 +14,9 @@ Round:
     last layer of every x_a ← the server's
 
 Choice per axis:
-    model        family
-    width        architectures
+    width        architectures, of a family of models
     aggregation  ensemble-transfer
+    server       sgd with lr = 1
 
 Reduces to: FedAvg within one architecture when there are no distillation steps.
 When to use it: when devices cannot train the model that the server wants, and public inputs are at hand.
@@ -38,6 +38,7 @@ EXAMPLE = Example(
             "server": {"use": "mlp", "hidden": [64, 16]},
             "clients": [{"use": "mlp", "hidden": [16]}, {"use": "mlp", "hidden": [24, 16]}],
         },
+        "width": {"use": "architectures"},  # FedAvg beside it averages each architecture, and no server's model
     },
 )
 
