@@ -19,7 +19,7 @@ from turnout.axes import AXES, Axis, use_name
 from turnout.errors import ConfigError, did_you_mean
 from turnout.field_comments import Comments
 from turnout.parameters import parameters
-from turnout.settings import Range
+from turnout.settings import LISTS, Range, members
 
 if TYPE_CHECKING:  # looking up names and describing rules must not import PyTorch
     from turnout.losses import Loss
@@ -60,13 +60,22 @@ def is_rule(candidate: object, axis: Axis) -> bool:
     return any(callable(getattr(candidate, m, None)) for m in axis.methods)
 
 
-def nested_axis(name: str, members: Sequence[Any]) -> str | None:
-    """Return the axis of a field that holds a rule, from the name of the field's type or of the field itself."""
-    classes = [m for m in members if isinstance(m, type) and m.__module__ != "builtins"]
-    for member in classes:
-        if member.__name__.lower() in AXES:
-            return member.__name__.lower()
+def nested_axis(name: str, kinds: Sequence[Any]) -> str | None:
+    """Return the axis of a field that holds a rule, from the field's types or the name of the field itself."""
+    classes = [kind for kind in kinds if isinstance(kind, type) and kind.__module__ != "builtins"]
+    protocols = {axis.protocol: axis.name for axis in AXES.values()}
+    for kind in classes:
+        if kind.__name__.lower() in AXES:
+            return kind.__name__.lower()
+        if f"{kind.__module__}:{kind.__name__}" in protocols:
+            return protocols[f"{kind.__module__}:{kind.__name__}"]
     return name if classes and name in AXES else None
+
+
+def nested_list_axis(kinds: Sequence[Any]) -> str | None:
+    """Return the axis of a field that holds a list of rules, from the field's types."""
+    lists = (kind for kind in kinds if get_origin(kind) in LISTS and get_args(kind))
+    return next((axis for kind in lists if (axis := nested_axis("", members(get_args(kind)[0])))), None)
 
 
 def rule_named(axis: str, name: str, *, allow_code: bool = True) -> type:

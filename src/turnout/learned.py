@@ -14,6 +14,8 @@ class Learned:
 
     sent: Trained  # the answer to the round's own training
     rows: Mapping[str, Tensor] = field(default_factory=dict)  # what each client keeps from here on, by table
+    predictions: int = 0  # outputs of clients' own models on public samples
+    exchanged: int = 0  # bytes that all clients sent beside updates, and as many that they received
     gradients: int = 0  # per-sample gradients that this took beside the round's own training
 
 

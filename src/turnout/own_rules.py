@@ -135,7 +135,7 @@ def rule_problems(axis: str, rule: object) -> Iterator[Problem]:
         message = f"{section} needs a rule with the method {needs}; got {rule!r:.80}. See `turnout ls {axis}`."
         yield Problem(message, section)
         return
-    protocol, defaults = _protocol(axis, rule), DEFAULTS.get(axis)
+    protocol, defaults = _protocol(axis, rule), _defaults(axis, rule)
     missing = [member for member in _members(protocol) if not hasattr(rule, member) and not hasattr(defaults, member)]
     if missing:
         yield Problem(
@@ -168,9 +168,18 @@ def _difference(declared: Any, own: Any) -> str | None:
 
 def _protocol(axis: str, rule: object) -> Any:
     """Return the protocol that a rule follows; of several, the first whose methods it has, from the last on."""
+    choices = _protocols(axis)
+    return next((each for each in reversed(choices) if all(hasattr(rule, n) for n in _members(each))), choices[0])
+
+
+def _protocols(axis: str) -> tuple[Any, ...]:
     protocol = at(AXES[axis].protocol)
-    choices = reversed(get_args(protocol) or (protocol,))
-    return next((each for each in choices if all(hasattr(rule, name) for name in _members(each))), protocol)
+    return get_args(protocol) or (protocol,)
+
+
+def _defaults(axis: str, rule: object) -> type | None:
+    """Return the defaults of the protocol that a rule follows; of several protocols, the first has them."""
+    return DEFAULTS.get(axis) if _protocol(axis, rule) is _protocols(axis)[0] else None
 
 
 @cache
@@ -190,7 +199,7 @@ def completed(axis: str, rule: Any) -> Any:
     found = list(rule_problems(axis, rule))
     if found:
         raise ConfigError.of(found)
-    own = {name: hasattr(rule, name) for name in (*_members(_protocol(axis, rule)), *_public(DEFAULTS.get(axis)))}
+    own = {name: hasattr(rule, name) for name in (*_members(_protocol(axis, rule)), *_public(_defaults(axis, rule)))}
     if all(own.values()):
         return rule
     return _completed_class(axis, cast(Any, type(rule)), tuple(name for name, has in own.items() if has))(rule)

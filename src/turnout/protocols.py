@@ -30,6 +30,7 @@ class Population:
     label_counts: Any = None  # (clients, classes), where a rule needs it
     counted: Any = None  # bool per client: is it in the objective? None: all are
     server_size: int = 0  # samples the server itself holds
+    public_size: int = 0  # inputs of the public set, which have no labels
     holdout_sizes: Any = None  # samples each client holds out; None: not known
     drift: Any = None  # a turnout.drift.Drift: how the clients' samples change with time; None: they do not
     groups: tuple[str, ...] | None = None  # the group of each client, such as its region; None: the data name none

@@ -1,7 +1,7 @@
 """What the round asks of the world, what the world asks of an engine, and what comes back. Plain values: no I/O.
 
     round → world   Census · Train: Dispatch, Collect · TrainAlone · Settle · Expect · Probe · Score · Evaluate · Record
-    world → engine  Fit · Probe · Score · Evaluate
+    world → engine  Fit · Probe · Score · Evaluate · Predict · Distil
 
 The world decides who is a member, who is up, how far each client gets and when it returns. The engine does arithmetic
 only: these clients, this start, exactly so many steps.
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.costs import Costs
+from turnout.distillation import Distil, Distilled, Predict, Predicted
 from turnout.drift import Blocks
 from turnout.metrics import EVALUATED
 from turnout.offset import Offset
@@ -151,6 +152,7 @@ class Settled:
     finite: bool = True  # whether every row that was kept is
     samples: int = 0  # per-sample gradients that clients computed for it
     gradients: int = 0  # per-sample gradients of what clients trained for themselves
+    exchanged: int = 0  # bytes that clients sent beside updates, and as many that they received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,6 +336,7 @@ class EvaluateEach:
     buffers: Tensor | None
     own_buffers: Tensor | None = None  # one row per client; None: `buffers` for all
     metrics: tuple[str, ...] = EVALUATED
+    cut: tuple[int, ...] | None = None  # the models are parts of the whole one, as in Fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,8 +383,8 @@ class Record:
     state: Any = None  # what the run carries on from here; a checkpoint saves it
 
 
-EngineRequest = Fit | Probe | Score | Evaluate | EvaluateEach
+EngineRequest = Fit | Probe | Score | Evaluate | EvaluateEach | Predict | Distil
 Request = Census | Train | TrainAlone | Dispatch | Collect | Settle | Recall | Expect | EngineRequest | Record
-Answer = Trained | Probed | Scored | Evaluated | EachEvaluated | None
+Answer = Trained | Probed | Scored | Evaluated | EachEvaluated | Predicted | Distilled | None
 Steps = Generator[Request, Any, T]  # a rule that asks before it decides: yields requests, returns T
 Reply = Steps[Any]  # makes the answer to one request; named here, for a name in a signature is looked up at every call

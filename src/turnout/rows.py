@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.submodels import Parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,7 @@ class Rows:
     delta: Tensor  # update Δ_i of each client
     extra: Tensor | None = None  # second row of each client, if the local solver returns one
     losses: Floats | None = None  # mean mini-batch loss of each client
+    parts: Parts | None = None  # the part of the model that each client trained; None: all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

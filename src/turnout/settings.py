@@ -363,7 +363,7 @@ def requirement(hint: Any) -> str:
 def _type_name(hint: Any) -> str:
     if hint is Path:
         return "a path"
-    if hint in WORDS or not isinstance(hint, type):
+    if hint in WORDS or hint is Callable or not isinstance(hint, type):
         return WORDS.get(hint, "a function (package.module:name)")
     if _is_protocol(hint):
         return f"a rule with the method {' and '.join(methods_of(hint))}"

@@ -23,8 +23,15 @@ def as_rule(axis: str, value: Any, base: Any = None) -> Any:
 
 
 def as_setting(name: str, allowed: Sequence[Any], value: Any) -> Any:
-    """Return the rule for a name or a dict in a setting whose allowed types are rules; else return the value."""
-    if not isinstance(value, str | Mapping):
+    """Return the rule for a name or a dict in a setting whose allowed types are rules; else return the value.
+
+    In a list of rules, each entry may be a name or a dict.
+    """
+    if not isinstance(value, str | Mapping | list | tuple):
         return value
-    axis = import_module("turnout.catalogue").nested_axis(name, allowed)
+    catalogue = import_module("turnout.catalogue")
+    if isinstance(value, list | tuple):
+        axis = catalogue.nested_list_axis(allowed)
+        return value if axis is None else [as_rule(axis, entry) for entry in value]
+    axis = catalogue.nested_axis(name, allowed)
     return value if axis is None else as_rule(axis, value)

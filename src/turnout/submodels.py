@@ -1,4 +1,7 @@
-"""Submodels: which part of the model each client trains, where clients train models of different widths."""
+"""Submodels: which part of the model each client trains, where clients train models of different widths.
+
+A client of a family of models trains the model of its architecture: a part of the family's vector.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -44,6 +47,16 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FamilyParts:
+    """Where the models of a family lie in its vector. The size of a part is the number of its architecture."""
+
+    server: Submodel
+    members: tuple[Submodel, ...]  # one for each architecture that clients have
+    # positions of the parameters of the last layer, in the order of the module: of the server, then of each member
+    last_layers: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Parts:
     """The submodel of each client in one round.
 
@@ -60,6 +73,7 @@ class Parts:
     # a step on a narrower submodel is one on the client's own, whose predictions the narrower one is trained on
     distils: bool = False
     labels: Labels | None = None  # which labels each client holds; None: labels are not masked
+    family: FamilyParts | None = None  # the submodels are the members of a family, whose server has a model of its own
 
     def of(self, clients: Ids) -> Ids:
         """Return the number of the submodel of each of these clients."""
@@ -122,4 +136,5 @@ class Parts:
             steps=steps,
             distils=self.distils,
             labels=None if self.labels is None else replace(self.labels, held=self.labels.held[here]),
+            family=self.family,
         )

@@ -39,6 +39,7 @@ class DataTraits:
     num_clients: Any = None  # number of clients
     clients: Any = None  # the same, as the setting of a generator or loader
     server_samples: Any = None  # number of samples at the server
+    public_samples: Any = None  # number of inputs of the public set
     holdout: Any = None  # share of its samples that each client holds out
     sample_form: SampleForm | None = None  # of every sample; None: not known before the data is made
 
@@ -149,6 +150,8 @@ class PersonalTraits:
     lr: float | None = None  # learning rate of personal steps; None: the local learning rate
     needs_inner_solution: bool = False  # it reports what the local solver finds on its way
     keeps_statistics: bool = False  # running statistics of what a client keeps are the client's own
+    has_shared_model: bool = True  # False: clients have only models of their own, which alone are measured
+    population_problems: PopulationCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +167,11 @@ class WidthTraits:
     mask_labels: bool = False  # the logits of labels that a client does not hold are 0 in training
     # (clients, rates, steps, view) → the rate of each client at each local step, up to its own; None: its own at all
     step_rates: Callable[[Ids, Floats, int, View], Floats] | None = None
+    # (clients, sizes of the models, view) → the number of each client's model of a family; None: clients train parts of
+    # one model
+    members_of: Callable[[Ids, tuple[int, ...], View], Ids] | None = None
+    # (number of models) → why the rule's settings do not suit a family of so many; None: it suits any
+    family_problems: Callable[[int], Iterator[Problem]] | None = None
     population_problems: PopulationCheck | None = None
 
 
@@ -199,6 +207,8 @@ class AggregationTraits:
     # it divides updates by the client's work: all of them, or those that are incomplete
     divides_by_work: Literal["never", "incomplete", "always"] = "never"
     needs_one_model: bool = False  # it stores updates of one model, or compares them with the server's own
+    trains_server_model: bool = False  # it trains the server's model of a family from the models of the clients
+    needs_alike_last_layers: bool = False  # with that: the last layers of all models must have one shape
     least_cohort_size: int = 1  # draws that its guarantee needs in a round
     requires: Requirement | None = None  # the loss that clients require of the model; None: it does not depend on one
     privacy: Privacy | None = None
@@ -215,6 +225,7 @@ class ServerTraits:
     """How the model moves."""
 
     needs_weighted_sum: bool = False  # it needs a direction that is a weighted sum of the updates
+    subtracts_step: bool = False  # the new model is x − u: a rule may step to a model that it has found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from turnout.fleet import Bernoulli, Deadline, Fleet
 from turnout.learned import Learned
 from turnout.local import SGD
 from turnout.local import Moreau as MoreauSolver
-from turnout.personal import APFL, Ditto, FineTune, Layers, Moreau
+from turnout.personal import APFL, Codistil, Ditto, FineTune, Layers, Moreau
 from turnout.personal.at_clients import AtClients
 from turnout.requests import Fit, Steps, Trained
 from turnout.selection import PowerOfChoice, Uniform
@@ -32,6 +32,7 @@ RULES: dict[str, tuple[Any, Any]] = {
     "fine-tune": (FineTune(steps=2), LOCAL),
     "layers": (Layers(keep=("2",), order="kept-first", kept_steps=2), LOCAL),
     "moreau": (Moreau(), INNER),
+    "codistil": (Codistil(samples=5), LOCAL),
 }
 
 

@@ -38,7 +38,8 @@ def network(clients: int = 6, *, seed: int = 0) -> Task:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(8, 24, clients)
     pairs = [(torch.tensor(rng.normal(size=(n, 4))), torch.tensor(rng.integers(0, 3, n))) for n in sizes]
-    federation: Federation = from_clients(pairs, test=pairs[0], num_classes=3, holdout=0.25)
+    public = torch.tensor(np.random.default_rng(seed + 1).normal(size=(9, 4)))
+    federation: Federation = from_clients(pairs, test=pairs[0], public=public, num_classes=3, holdout=0.25)
     module = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():

@@ -27,6 +27,8 @@ def run(
     """Run one plan, from the start or from a state, and return the last state and the records."""
     held = task.federation.server
     population = Population.of(task.federation.sizes, label_counts, server_size=0 if held is None else len(held))
+    if task.federation.public is not None:
+        population = replace(population, public_size=len(task.federation.public))
     if task.federation.holdout is not None:
         population = replace(population, holdout_sizes=task.federation.holdout.sizes)
     records: list[Record] = []

@@ -3,6 +3,7 @@
 from turnout.aggregation.agnostic import Agnostic
 from turnout.aggregation.appeal import Appeal
 from turnout.aggregation.cluster_fedvarp import ClusterFedVARP
+from turnout.aggregation.ensemble_transfer import EnsembleTransfer
 from turnout.aggregation.fedavg import FedAvg
 from turnout.aggregation.fednova import FedNova
 from turnout.aggregation.fedvarp import FedVARP
@@ -27,6 +28,7 @@ __all__ = [
     "Agnostic",
     "Appeal",
     "ClusterFedVARP",
+    "EnsembleTransfer",
     "FLTrust",
     "FedAvg",
     "FedNova",

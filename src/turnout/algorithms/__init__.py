@@ -11,10 +11,12 @@ from turnout.algorithms.agnostic_fl import agnostic_fl
 from turnout.algorithms.algorithm import Algorithm, Sections
 from turnout.algorithms.apfl import apfl
 from turnout.algorithms.cluster_fedvarp import cluster_fedvarp
+from turnout.algorithms.comet import comet
 from turnout.algorithms.cpow_d import cpow_d
 from turnout.algorithms.ditto import ditto
 from turnout.algorithms.divfl import divfl
 from turnout.algorithms.dp_fedavg import dp_fedavg
+from turnout.algorithms.fed_et import fed_et
 from turnout.algorithms.fedadagrad import fedadagrad
 from turnout.algorithms.fedadam import fedadam
 from turnout.algorithms.fedavg import fedavg
@@ -99,6 +101,7 @@ GROUPS = {
     ),
     "Personal models": (fine_tuning, ditto, apfl, pfedme, per_fedavg, fedper, fedrep, fedbn, lg_fedavg, fedbabu),
     "Models of different widths": (heterofl, fedrolex, fjord, federated_dropout),
+    "Models of different architectures": (fed_et, comet),
     "Several models": (ifca, feddrift, feddrift_eager),
     "Fairness and incentives": (maxfl, q_ffl, agnostic_fl, term),
     "Robustness and privacy": (median, trimmed_mean, krum, multi_krum, norm_clipping, fltrust, dp_fedavg),
@@ -114,10 +117,12 @@ __all__ = [
     "agnostic_fl",
     "apfl",
     "cluster_fedvarp",
+    "comet",
     "cpow_d",
     "ditto",
     "divfl",
     "dp_fedavg",
+    "fed_et",
     "fedadagrad",
     "fedadam",
     "fedavg",

@@ -72,7 +72,7 @@ def _combine(
         delta = cast(Tensor, answer.delta)
         if plan.asynchrony is not None and collected.staleness is not None:
             delta = delta * delta.new_tensor(plan.asynchrony.weight(collected.staleness))[:, None]
-        rows = Rows(collected.facts, delta, answer.extra, answer.loss)
+        rows = Rows(collected.facts, delta, answer.extra, answer.loss, collected.parts)
         combined: Combined = yield from settle(combine(rows, state.aggregation, view, ask))
         return combined
     assert collected.coefficients is not None

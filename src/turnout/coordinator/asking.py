@@ -11,6 +11,7 @@ from turnout.coordinator.client_state import shared_of
 from turnout.coordinator.orders import first_round_order, order_for, server_order, train_alone
 from turnout.coordinator.plan import Plan, State
 from turnout.costs import Costs
+from turnout.distillation import Distil, Distilled, Predict
 from turnout.errors import ConfigError
 from turnout.generators import relay
 from turnout.local.batches import samples_used
@@ -120,6 +121,10 @@ class Meter:
         elif isinstance(request, TrainAlone) and isinstance(answer, LossesAlone):
             self.down += len(request.clients)  # the model to start from
             self.samples += answer.samples
+            self.gradients += answer.gradients
+        elif isinstance(request, Predict):  # at the server, which has the models
+            self.samples += len(request.models) * len(request.samples)
+        elif isinstance(request, Distil) and isinstance(answer, Distilled):
             self.gradients += answer.gradients
         elif isinstance(request, Score) and isinstance(answer, Scored):
             self.down += 0 if request.client is None else len(request.models)  # scored at a client, so sent to it

@@ -44,7 +44,12 @@ def settle_clients(plan: Plan, state: State, order: Order, facts: Facts, trained
         return Costs()
     settled: Settled = yield Settle(order=order, facts=facts, trained=trained)
     if settled.shared is None:
-        return Costs(gradient_evaluations=settled.gradients)
+        return Costs(
+            bytes_down=settled.exchanged,
+            bytes_up=settled.exchanged,
+            probe_evaluations=settled.samples,
+            gradient_evaluations=settled.gradients,
+        )
     shared = settled.shared if settled.finite else torch.full_like(settled.shared, torch.nan)  # the step is dropped
     state.local = {**state.local, "shared": shared}
     size = len(facts) * shared.numel() * shared.element_size()  # the mean goes down, the row's change comes back

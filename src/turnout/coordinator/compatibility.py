@@ -25,6 +25,7 @@ def problems_with(plan: Plan, population: Population) -> Iterator[Problem]:
         traits.filtering,
         traits.selection,
         traits.assignment,
+        traits.personal,
         traits.width,
         traits.aggregation,
         traits.attack,

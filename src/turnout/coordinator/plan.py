@@ -16,6 +16,7 @@ from turnout.errors import ConfigError
 from turnout.fleet import Fleet
 from turnout.metrics import EVALUATED
 from turnout.models.layout import Layout
+from turnout.models.members import Members
 from turnout.models.slices import Slices
 from turnout.own_rules import completed
 from turnout.personal.at_clients import Personal
@@ -33,7 +34,7 @@ from turnout.protocols import (
 from turnout.row_table import DEFAULT_BUDGET, new_rows
 from turnout.settings import Count, CountOrZero, NonNegative, Positive, rule
 from turnout.traits import Traits
-from turnout.width.rates import Width
+from turnout.width.rates import AnyWidth
 
 MIB = 1 << 20
 
@@ -116,7 +117,7 @@ class Plan:
     aggregation: Aggregation = field(default_factory=default_rule("aggregation"))
     server: Server = field(default_factory=default_rule("server"))
     personal: Personal | None = None  # none: clients keep nothing and use the shared model
-    width: Width | None = None  # none: every client trains the whole model
+    width: AnyWidth | None = None  # none: every client trains the whole model
     assignment: Assignment | None = None  # none: there is one model
     assist: Assist | None = None  # none: every round is the clients'
     asynchrony: Asynchrony | None = None  # none: the server waits for everyone it asked
@@ -127,7 +128,7 @@ class Plan:
     memory: MemoryLimit = field(default_factory=MemoryLimit)
 
     layout: Layout | None = field(default=None, repr=False)  # of the model, for rules that name its parameters
-    slices: Slices | None = field(default=None, repr=False, compare=False)  # of the model, for a width rule
+    slices: Slices | Members | None = field(default=None, repr=False, compare=False)  # of the model, for a width rule
 
     # what is known of the rules beyond their methods; read once, here
     traits: Traits = field(init=False, repr=False, compare=False)

@@ -15,6 +15,13 @@ from turnout.requests import Evaluated, Record
 
 NO_CLIENTS = np.zeros(0, dtype=np.int64)
 NO_VALUES = np.zeros(0)
+NO_SHARED_MODEL = (
+    "there is no shared model: loss and accuracy are the means over clients of their own models, each on its hold-out"
+)
+UNTRAINED_SERVER = (
+    "nobody trains the server's model of the family: loss and accuracy stay its own before training, and those that "
+    "end in of_architecture are of what clients train"
+)
 NOBODY_EVER = "no client ever took part: no answer was used in any round"
 
 
@@ -142,6 +149,15 @@ def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected
         sim_seconds=collected.round_seconds,
     )
     return training + collected.extra
+
+
+def first_events(plan: Plan) -> tuple[str, ...]:
+    """Return what a reader should know of the model that is measured, before the first round."""
+    if not plan.traits.personal.has_shared_model:
+        return (NO_SHARED_MODEL,)
+    if plan.traits.width.members_of is None or plan.traits.aggregation.trains_server_model:
+        return ()
+    return (UNTRAINED_SERVER,)
 
 
 def events_of(plan: Plan, up: Ids, choice: Choice, collected: Collected) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from turnout.coordinator.generators import settle
 from turnout.coordinator.members import admitted, begin_members, change_members
 from turnout.coordinator.orders import server_order
 from turnout.coordinator.plan import Plan, State
-from turnout.coordinator.records import as_last, empty_record, events_of, round_record
+from turnout.coordinator.records import as_last, empty_record, events_of, first_events, round_record
 from turnout.coordinator.server_step import begin, commit, dropped, remember
 from turnout.coordinator.several import equal_starts, measure_models, several_models
 from turnout.coordinator.trust import with_trust
@@ -51,7 +51,7 @@ def _rounds(plan: Plan, population: Population, state: State, streams: Streams) 
         begin_members(population, state, present.members)
         people = admitted(at_round(population, 0), state)
         measured = yield from _measure(plan, people, state, streams)
-        events = () if plan.assignment is None else equal_starts(plan, state)
+        events = first_events(plan) if plan.assignment is None else equal_starts(plan, state)
         yield _with_state(empty_record(0, people, measured, events=events), state)
     while state.round < plan.rounds:
         present = yield Census(round=state.round + 1, model=state.model, buffers=state.buffers)

@@ -2,25 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from torch import Tensor, nn
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.plan import Plan
 from turnout.errors import ConfigError
+from turnout.models.members import Members
 from turnout.models.slices import Slices
 from turnout.protocols import View
 from turnout.submodels import Labels, Parts, Submodel
-from turnout.width.rates import count_of
+from turnout.width.rates import Width, count_of
 
 
 def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
     """Return the submodels of these clients, which are ascending, in this round; None: all train the whole model."""
     if plan.width is None:
         return None
+    if plan.traits.width.members_of is not None:
+        return _members_for(plan, view, clients)
     slices = _slices_of(plan)
-    rates = plan.width.rates_of(clients, view)
+    rates = cast(Width, plan.width).rates_of(clients, view)
     submodels: dict[Any, tuple[int, Submodel]] = {}
 
     def number_of(rate: float, client: int) -> int:
@@ -45,14 +49,37 @@ def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
     )
 
 
-def usable_parts(plan: Plan, view: View) -> dict[float, Submodel]:
-    """Return the parts of the model that are used by themselves, by their rate."""
-    return {rate: _submodel(plan, _slices_of(plan), rate, 0, view) for rate in plan.traits.width.usable_rates}
+def _members_for(plan: Plan, view: View, clients: Ids) -> Parts:
+    """Return the models of a family that these clients train."""
+    members_of, members = plan.traits.width.members_of, _members(plan)
+    assert members_of is not None
+    return Parts(
+        clients=clients,
+        submodels=members.parts.members,
+        which=members_of(clients, members.sizes, view),
+        size=view.model.numel(),
+        family=members.parts,
+    )
+
+
+def usable_parts(plan: Plan, view: View) -> dict[str, Submodel]:
+    """Return the parts of the model that are used by themselves, by the words that end the names of their metrics."""
+    if plan.traits.width.members_of is not None:
+        return {f"of_architecture_{number}": part for number, part in enumerate(_members(plan).parts.members)}
+    rates = plan.traits.width.usable_rates
+    return {f"at_width_{rate:g}": _submodel(plan, _slices_of(plan), rate, 0, view) for rate in rates}
+
+
+def submodels_of(plan: Plan, module: nn.Module, sample: Tensor) -> Slices | Members:
+    """Return the slices of a module or the members of a family; raise ConfigError where the width rule needs others."""
+    return Slices.of(module, sample) if plan.traits.width.members_of is None else Members.of(module, sample)
 
 
 def check_widths(plan: Plan, has_classes: bool) -> None:
-    """Raise ConfigError if the model does not run at a rate that a client may have, or has no labels to mask."""
-    if plan.width is not None:
+    """Raise ConfigError if the model does not run at a rate, has no labels to mask, or a family does not fit."""
+    if plan.traits.width.members_of is not None:
+        _check_family(plan, _members(plan))
+    elif plan.width is not None:
         slices = _slices_of(plan)
         for rate in sorted(set(plan.traits.width.known_rates)):
             slices.cut([count_of(rate, size) for size in slices.sizes])
@@ -85,6 +112,14 @@ def _no_labels(plan: Plan) -> ConfigError:
     )
 
 
+def _check_family(plan: Plan, members: Members) -> None:
+    problems = plan.traits.width.family_problems
+    if problems is not None and (found := list(problems(len(members.sizes)))):
+        raise ConfigError.of(found)
+    if plan.traits.aggregation.needs_alike_last_layers:
+        members.check_last_layers()
+
+
 def _numbers(drawn: Floats, clients: Ids, number_of: Callable[[float, int], int]) -> Ids:
     """Return the number of the submodel of each client at each step."""
     numbers = np.empty(drawn.shape, dtype=np.int64)
@@ -94,15 +129,21 @@ def _numbers(drawn: Floats, clients: Ids, number_of: Callable[[float, int], int]
     return numbers
 
 
+def _members(plan: Plan) -> Members:
+    if not isinstance(plan.slices, Members):
+        raise ConfigError("A plan with architectures needs the members of a family. Pass slices=Members.of(…) to Plan.")
+    return plan.slices
+
+
 def _slices_of(plan: Plan) -> Slices:
-    if plan.slices is None:
+    if not isinstance(plan.slices, Slices):
         raise ConfigError("A plan with a width rule needs the slices of the model. Pass slices=Slices.of(…) to Plan.")
     return plan.slices
 
 
 def _submodel(plan: Plan, slices: Slices, rate: float, client: int, view: View) -> Submodel:
-    assert plan.width is not None
-    units = [np.asarray(plan.width.units(group, size, rate, client, view)) for group, size in enumerate(slices.sizes)]
+    width = cast(Width, plan.width)
+    units = [np.asarray(width.units(group, size, rate, client, view)) for group, size in enumerate(slices.sizes)]
     for size, chosen in zip(slices.sizes, units, strict=True):
         if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen) or not _are_units(chosen, size):
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Builds a federation from all samples and the positions of each client's samples.
 
-Moves samples to the server, draws each client's hold-out, and stores every sample once.
+Moves samples to the server and to the public set, draws each client's hold-out, and stores every sample once.
 """
 
 from typing import Protocol, runtime_checkable
@@ -35,20 +35,24 @@ def assemble(
     test: Samples | None = None,
     holdout: float = 0.0,
     server_samples: int = 0,
+    public_samples: int = 0,
     num_classes: int | None,
     client_names: tuple[str, ...] | None = None,
     client_groups: tuple[str, ...] | None = None,
 ) -> Federation:
-    """Build a federation over one store of samples; only the server's samples are copied.
+    """Build a federation over one store of samples; only samples that clients give away are copied.
 
     Args:
         name: name of the federation in reports.
         store: all samples of all clients, each once.
         parts: positions in the store of each client's samples.
-        streams: randomness of the run; the purposes are "server-samples" and, per client, "holdout".
+        streams: randomness of the run; the purposes are "server-samples", "public-inputs" and, per client,
+            "holdout".
         test: the global test set.
         holdout: fraction of each client's samples in its own test set, rounded up; one sample at least is for training.
         server_samples: number of samples moved from clients to the server; every client keeps at least one.
+        public_samples: number of samples whose inputs, without labels, move from clients to the public set; every
+            client keeps at least one.
         num_classes: number of classes C; None for regression.
         client_names: name of each client, or None.
         client_groups: group of each client, such as its region, or None.
@@ -56,13 +60,13 @@ def assemble(
     _check_parts(store, parts, holdout)
     sizes = np.array([len(part) for part in parts], dtype=np.int64)
     pooled = np.concatenate(parts).astype(np.int64)
-    server = None
+    server = public = None
     if server_samples:
-        is_taken = _drawn_for_server(sizes, server_samples, streams)
-        rows = torch.from_numpy(pooled[is_taken])
+        rows, pooled, sizes = _taken(pooled, sizes, ("server_samples", server_samples), streams)
         server = Samples(store.x[rows], store.y[rows])
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        pooled, sizes = pooled[~is_taken], np.bincount(owner[~is_taken], minlength=len(sizes))
+    if public_samples:
+        rows, pooled, sizes = _taken(pooled, sizes, ("public_samples", public_samples), streams)
+        public = store.x[rows]
     training = train_sizes(sizes, holdout)
     is_held_out = drawn_for_holdout(sizes, sizes - training, streams)
     return checked(
@@ -71,6 +75,7 @@ def assemble(
             holdout=shared(store, pooled[is_held_out], sizes - training) if is_held_out.any() else None,
             test=test,
             server=server,
+            public=public,
             name=name,
             num_classes=num_classes,
             example_shape=tuple(store.x.shape[1:]),
@@ -120,15 +125,26 @@ def laid_out(
     )
 
 
-def _drawn_for_server(sizes: Ids, count: int, streams: Streams) -> NDArray[np.bool_]:
-    """Return a mask of the samples that move to the server; one random sample of every client is excluded."""
+PURPOSES = {"server_samples": "server-samples", "public_samples": "public-inputs"}  # of the draws, by setting
+
+
+def _taken(pooled: Ids, sizes: Ids, given: tuple[str, int], streams: Streams) -> tuple[Tensor, Ids, Ids]:
+    """Return the positions of samples that clients give away, by the setting that says how many, and what is left."""
+    is_taken = _drawn_from_clients(sizes, *given, streams)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    left = np.bincount(owner[~is_taken], minlength=len(sizes))
+    return torch.from_numpy(pooled[is_taken]), pooled[~is_taken], left
+
+
+def _drawn_from_clients(sizes: Ids, setting: str, count: int, streams: Streams) -> NDArray[np.bool_]:
+    """Return a mask of the samples that clients give away; one random sample of every client is excluded."""
     most = int(np.maximum(sizes - 1, 0).sum())
     if not 0 < count <= most:
         raise DataError(
-            f"server_samples must leave every client one sample; got {count} of {sizes.sum()} samples held by "
-            f"{len(sizes)} clients. Set data.server_samples to at most {most}."
+            f"{setting} must leave every client one sample; got {count} of {sizes.sum()} samples held by "
+            f"{len(sizes)} clients. Set data.{setting} to at most {most}."
         )
-    shuffled = streams.generator("server-samples").permutation(int(sizes.sum()))
+    shuffled = streams.generator(PURPOSES[setting]).permutation(int(sizes.sum()))
     owner = np.repeat(np.arange(len(sizes)), sizes)
     may_move = np.ones(len(shuffled), dtype=bool)
     may_move[np.unique(owner[shuffled], return_index=True)[1]] = False

@@ -1,6 +1,7 @@
 """Converters to a federation: from a torch Dataset with client ids, or from a Flower FederatedDataset."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,7 +12,16 @@ from torch.utils.data import Dataset, TensorDataset
 
 from turnout.data.arrays import as_inputs, as_names, as_targets
 from turnout.data.assemble import assemble
-from turnout.data.federation import Federation, Samples, as_samples, class_count, from_clients, sample_set
+from turnout.data.federation import (
+    Federation,
+    Samples,
+    as_samples,
+    checked,
+    class_count,
+    from_clients,
+    public_inputs,
+    sample_set,
+)
 from turnout.data.partition.natural import by_id, id_names
 from turnout.errors import DataError
 from turnout.streams import Streams
@@ -42,6 +52,7 @@ def from_dataset(
     client_ids: ArrayLike,
     *,
     test: TestSet | None = None,
+    public: Any = None,
     holdout: float = 0.0,
     names: Sequence[object] | None = None,
     groups: Sequence[object] | None = None,
@@ -54,6 +65,7 @@ def from_dataset(
         dataset: items are pairs (x, y) of tensors, arrays, numbers or images.
         client_ids: client of each item, of any sortable type; clients are numbered in ascending order of id.
         test: the global test set.
+        public: inputs without labels that the server and all clients have, for Fed-ET and COMET.
         holdout: fraction of each client's samples in its own test set, rounded up; at least one sample remains for
             training. The draw is the same for every seed.
         names: name of each client in frames and reports; None uses its id.
@@ -70,7 +82,7 @@ def from_dataset(
         )
     parts = by_id(ids)
     test_set = sample_set(None if test is None else _samples(test), "The test", store)
-    return assemble(
+    federation = assemble(
         name=name,
         store=store,
         parts=parts,
@@ -81,6 +93,7 @@ def from_dataset(
         client_names=id_names(ids) if names is None else as_names(names, "names"),
         client_groups=as_names(groups, "groups"),
     )
+    return federation if public is None else checked(replace(federation, public=public_inputs(public, store)))
 
 
 def from_flwr(

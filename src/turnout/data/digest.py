@@ -33,6 +33,8 @@ def _parts(federation: Federation) -> Iterator[tuple[str, Tensor]]:
         yield from _shares("holdout", federation.holdout)
     for name, samples in (("test", federation.test), ("server", federation.server)):
         yield from () if samples is None else _samples(name, samples)
+    if federation.public is not None:
+        yield "public.x", federation.public
     if federation.drift is not None:  # the time steps are parts of the same samples
         yield "drift.sizes", torch.from_numpy(np.ascontiguousarray(federation.drift.sizes))
         yield "drift.concepts", torch.from_numpy(np.ascontiguousarray(federation.drift.concepts))

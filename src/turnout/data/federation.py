@@ -1,4 +1,4 @@
-"""A federation: the samples of every client, the test set and the server's own samples.
+"""A federation: the samples of every client, the test set, the server's own samples and a public set of inputs.
 
 All samples are in one tensor, each once. A client is a range of that tensor (offsets). If several partitions share one
 store, a client is a range of an index into it (order). Memory is the samples plus a few numbers per client.
@@ -15,11 +15,10 @@ from torch import Tensor
 from turnout.array_types import Floats, Ids
 from turnout.data.arrays import as_inputs, as_names, as_targets
 from turnout.data.holdout import check_share, drawn_for_holdout, train_sizes
+from turnout.data.sample_checks import check_alike, check_public, check_texts, check_values
 from turnout.drift import Drift
 from turnout.errors import DataError
-from turnout.rows import is_finite
 from turnout.streams import Streams
-from turnout.untrusted_input import MOST_LETTERS
 
 
 class Samples(NamedTuple):
@@ -116,6 +115,7 @@ class Federation:
     holdout: Held | None = None  # hold-out of each client: its own test samples
     test: Samples | None = None  # the global test set
     server: Samples | None = None  # samples of the server, for filters and server-assisted rounds
+    public: Tensor | None = None  # inputs without labels that the server and all clients have, for distillation
     name: str = "federation"  # name in reports
     num_classes: int | None = None  # number of classes C; None for regression
     example_shape: tuple[int, ...] = ()  # shape of one input
@@ -130,6 +130,7 @@ class Federation:
         targets = "targets are numbers" if self.num_classes is None else f"{self.num_classes} classes"
         sets = {"hold-out": self.holdout and int(self.holdout.sizes.sum()), "test": self.test and len(self.test)}
         sets["server"] = self.server and len(self.server)
+        sets["public"] = None if self.public is None else len(self.public)
         others = "".join(f", {count} {name}" for name, count in sets.items() if count)
         counts = f"{self.num_clients} clients, {int(self.sizes.sum())} training{others} samples"
         return f"Federation({self.name!r}: {counts} of shape {self.example_shape}, {targets})"
@@ -173,6 +174,7 @@ class Federation:
             holdout=None if self.holdout is None else self.holdout.to(device),
             test=None if self.test is None else self.test.to(device),
             server=None if self.server is None else self.server.to(device),
+            public=None if self.public is None else self.public.to(device),
             stages=tuple(stage.to(device) for stage in self.stages),
         )
 
@@ -194,7 +196,7 @@ def checked(federation: Federation) -> Federation:
             f"Every client needs at least one training sample; {len(empty)} of {len(sizes)} have none "
             f"(the first is client {empty[0]}). Use fewer clients, or a partition with min_size = 1 or more."
         )
-    _check_texts(federation)
+    check_texts(federation)
     if not isinstance(federation.train, Held):
         return federation
     train = Samples(federation.train.x, federation.train.y)
@@ -203,72 +205,11 @@ def checked(federation: Federation) -> Federation:
     sets += [("test", federation.test)] if federation.test is not None else []
     sets += [("server", federation.server)] if federation.server is not None else []
     for which, samples in sets:
-        _check_alike(which, samples, train)
-        _check_values(which, *samples, federation)
+        check_alike(which, samples, train)
+        check_values(which, *samples, federation)
+    if federation.public is not None:
+        check_public(federation.public, train.x)
     return federation
-
-
-def _check_texts(federation: Federation) -> None:
-    """Raise if names or groups are not one per client, or two clients share a name."""
-    names, count = federation.client_names, federation.num_clients
-    for what, texts in (("names", names), ("groups", federation.client_groups)):
-        if texts is not None and len(texts) != count:
-            raise DataError(
-                f"Client {what} must be one per client; got {len(texts)} for {count} clients. "
-                f"Pass {count} {what}, or none."
-            )
-        invalid = next((text for text in texts or () if not text.isprintable() or len(text) > MOST_LETTERS), None)
-        if invalid is not None:
-            raise DataError(
-                f"Client {what} must be at most {MOST_LETTERS} printable characters each; got {invalid!r:.60}. "
-                "Shorten it, and remove line breaks."
-            )
-    if names is not None and len(set(names)) < count:
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"Client names must differ; {twice!r} names {names.count(twice)} clients. Rename the others.")
-
-
-def _check_alike(which: str, samples: Samples, train: Samples) -> None:
-    """Raise if a set differs from the training samples in the shape or type of inputs or targets."""
-    if len(samples.x) != len(samples.y) or not len(samples):
-        raise DataError(
-            f"The {which} set needs one target per input, and at least one; got {len(samples.x)} inputs and "
-            f"{len(samples.y)} targets. Check the arrays you pass, or leave the set out."
-        )
-    for what, own, needed in (("inputs", samples.x, train.x), ("targets", samples.y, train.y)):
-        if own.shape[1:] != needed.shape[1:]:
-            raise DataError(
-                f"The {which} {what} must have the shape of the training {what}, {tuple(needed.shape[1:])} a sample; "
-                f"got {tuple(own.shape[1:])}. Prepare both in the same way."
-            )
-    if samples.y.is_floating_point() != train.y.is_floating_point():
-        raise DataError(
-            f"The {which} targets must be {_kind(train.y)} like the training targets; got "
-            f"{_kind(samples.y)}. Convert one of them."
-        )
-
-
-def _kind(y: Tensor) -> str:
-    return "floats" if y.is_floating_point() else "labels"
-
-
-def _check_values(which: str, x: Tensor, y: Tensor, federation: Federation) -> None:
-    for what, values in (("inputs", x), ("targets", y)):
-        if values.is_floating_point() and not is_finite(values):
-            bad = int((~torch.isfinite(values.flatten(1) if values.dim() > 1 else values[:, None]).all(1)).sum())
-            raise DataError(
-                f"The {which} {what} must be finite; {bad} of {len(values)} samples hold NaN or infinity. "
-                "Clean or drop those samples before building the federation."
-            )
-    if federation.num_classes is not None and len(y) and not y.is_floating_point():
-        low, high = int(y.min()), int(y.max())
-        if low < 0:
-            raise DataError(f"The {which} labels must be numbered from 0; got {low}…{high}. Renumber the labels.")
-        if high >= federation.num_classes:
-            raise DataError(
-                f"The {which} labels must lie in 0…{federation.num_classes - 1} for {federation.num_classes} classes; "
-                f"got {low}…{high}. Renumber the labels, or set num_classes to {high + 1}."
-            )
 
 
 def from_clients(
@@ -276,6 +217,7 @@ def from_clients(
     *,
     test: Samples | tuple[Any, Any] | None = None,
     server: Samples | tuple[Any, Any] | None = None,
+    public: Any = None,
     holdout: float | Sequence[tuple[Any, Any] | None] = 0.0,
     names: Sequence[object] | None = None,
     groups: Sequence[object] | None = None,
@@ -289,6 +231,7 @@ def from_clients(
             labels; floats are the targets of a regression.
         test: the global test set, (x, y).
         server: samples of the server, (x, y).
+        public: inputs without labels that the server and all clients have, for Fed-ET and COMET.
         holdout: fraction of each client's samples in its own test set, rounded up; at least one sample remains for
             training, and the draw is the same for every seed. Or one pair (x, y) per client, None for no hold-out.
         names: name of each client in frames and reports; None numbers the clients.
@@ -316,6 +259,7 @@ def from_clients(
             holdout=held_out,
             test=test,
             server=server,
+            public=public_inputs(public, joined),
             name=name,
             num_classes=class_count([joined, held_out, test, server]) if num_classes is None else num_classes,
             example_shape=tuple(joined.x.shape[1:]),
@@ -349,6 +293,14 @@ def sample_set(pair: Any, whose: str, like: Held | Samples) -> Samples | None:
     x, y = as_samples(pair, whose)
     is_float = x.is_floating_point() and like.x.is_floating_point()
     return Samples(x.to(like.x.dtype) if is_float else x, y)
+
+
+def public_inputs(inputs: Any, like: Held | Samples) -> Tensor | None:
+    """Return inputs without labels in the precision of the clients' inputs; None stays None."""
+    if inputs is None:
+        return None
+    x = as_inputs(inputs, "The public inputs")
+    return x.to(like.x.dtype) if x.is_floating_point() and like.x.is_floating_point() else x
 
 
 def class_count(sets: Sequence[Held | Samples | None]) -> int | None:

@@ -105,6 +105,8 @@ class Femnist:
     clients: Clients | None = None
     holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
     server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
+    # number of inputs, without labels, moved from the clients to the public set, 0 or more; 100 to 5000 is usual
+    public_samples: CountOrZero = 0
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache; they are not downloaded
     folder: str | None = None
 
@@ -129,6 +131,7 @@ class Femnist:
             test=pooled(read_writers(data / "test")),
             holdout=self.holdout,
             server_samples=self.server_samples,
+            public_samples=self.public_samples,
             num_classes=CLASSES,
             client_names=tuple(writer.name for writer in chosen),
         )

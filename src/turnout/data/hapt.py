@@ -161,6 +161,8 @@ class Hapt:
     hop: Count = 64  # measurements between the starts of two windows, 1 or more; 64 is usual, 128 avoids overlap
     holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
     server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
+    # number of inputs, without labels, moved from the clients to the public set, 0 or more; 100 to 5000 is usual
+    public_samples: CountOrZero = 0
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache; they are not downloaded
     folder: str | None = None
 
@@ -192,6 +194,7 @@ class Hapt:
             test=sets[1] if self.test_people else None,
             holdout=self.holdout,
             server_samples=self.server_samples,
+            public_samples=self.public_samples,
             num_classes=ACTIVITIES,
             client_names=id_names(users[train]),
         )

@@ -27,6 +27,10 @@ class PartitionedData:
     server_samples: CountOrZero = 0  # number of samples of the server, 0 or more; 100 is usual where a rule needs them
     # origin of the server's samples: "clients" takes them from the clients (usual), "test" from the test set
     server_from: ServerFrom = "clients"
+    # number of inputs, without labels, in the public set that the server and all clients have, 0 or more; 100 to 5000
+    # is usual where a rule needs them
+    public_samples: CountOrZero = 0
+    public_from: ServerFrom = "clients"  # origin of the public set: "clients" (usual) or "test", as of server_from
     samples: Count | None = None  # number of training samples to use, at least one per client; none is all
 
     def __post_init__(self) -> None:
@@ -42,6 +46,12 @@ class PartitionedData:
                 f'{title} with server_from = "test" needs server_samples >= 1; got 0. Set data.server_samples to 100, '
                 "for example, or leave data.server_from out.",
                 setting="data.server_samples",
+            )
+        if self.public_from == "test" and self.public_samples == 0:
+            raise ConfigError(
+                f'{title} with public_from = "test" needs public_samples >= 1; got 0. Set data.public_samples to 100, '
+                "for example, or leave data.public_from out.",
+                setting="data.public_samples",
             )
 
 
@@ -60,7 +70,7 @@ def partition_data(
     """Return a federation whose clients are parts of the training samples; the samples are shared, not copied."""
     used = training_rows(source, len(train), streams)
     parts = source.partition.split(train.y.numpy()[used], source.clients, streams.generator("partition"))
-    is_public = source.server_from == "test"
+    server_from_test, public_from_test = source.server_from == "test", source.public_from == "test"
     federation = assemble(
         name=name,
         store=train,
@@ -68,23 +78,37 @@ def partition_data(
         streams=streams,
         test=test,
         holdout=source.holdout,
-        server_samples=0 if is_public else source.server_samples,
+        server_samples=0 if server_from_test else source.server_samples,
+        public_samples=0 if public_from_test else source.public_samples,
         num_classes=num_classes,
     )
-    return with_public_set(federation, source.server_samples, streams) if is_public else federation
+    if server_from_test:
+        federation = with_public_set(federation, source.server_samples, streams)
+    if not public_from_test:
+        return federation
+    moved, test = _moved(federation, ("public_samples", source.public_samples), streams, purpose="public-inputs")
+    return replace(federation, public=moved.x, test=test)
 
 
 def with_public_set(federation: Federation, count: int, streams: Streams) -> Federation:
     """Return the federation with random samples of the test set moved to the server, a public set."""
-    test = federation.test
+    server, test = _moved(federation, ("server_samples", count), streams, purpose="public-samples")
+    return replace(federation, server=server, test=test)
+
+
+def _moved(
+    federation: Federation, given: tuple[str, int], streams: Streams, *, purpose: str
+) -> tuple[Samples, Samples]:
+    """Return random samples of the test set, by the setting that says how many, and those that are left."""
+    test, (setting, count) = federation.test, given
     if test is None or count >= len(test):
         raise DataError(
             f"A public set must leave the test set one sample; got {count} of {0 if test is None else len(test)}. "
-            'Change data.server_samples, or set data.server_from to "clients".'
+            f'Change data.{setting}, or set data.{setting.removesuffix("samples")}from to "clients".'
         )
-    order = streams.generator("public-samples").permutation(len(test))
+    order = streams.generator(purpose).permutation(len(test))
     taken, left = (torch.from_numpy(np.sort(rows)) for rows in (order[:count], order[count:]))
-    return replace(federation, server=Samples(test.x[taken], test.y[taken]), test=Samples(test.x[left], test.y[left]))
+    return Samples(test.x[taken], test.y[taken]), Samples(test.x[left], test.y[left])
 
 
 def training_rows(source: PartitionedData, count: int, streams: Streams) -> Ids:

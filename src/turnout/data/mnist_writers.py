@@ -53,6 +53,8 @@ class MnistWriters:
     clients: Clients | None = None  # number of clients N, a random subset of the writers, 1 to 539; none is all 539
     holdout: ShareBelowOne = 0.0  # fraction of each client's samples in its own test set, 0 to below 1; 0.1 is usual
     server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
+    # number of inputs, without labels, moved from the clients to the public set, 0 or more; 100 to 5000 is usual
+    public_samples: CountOrZero = 0
     # folder that holds the folders `mnist` and `mnist-writers`, or the files of both; none looks in TURNOUT_DATA, then
     # in the cache, and then downloads them
     folder: str | None = None
@@ -79,6 +81,7 @@ class MnistWriters:
             test=test,
             holdout=self.holdout,
             server_samples=self.server_samples,
+            public_samples=self.public_samples,
             num_classes=10,
             client_names=id_names(ids),
         )

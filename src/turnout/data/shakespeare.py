@@ -132,6 +132,8 @@ class Shakespeare:
     test_share: ShareBelowOne = 0.1  # fraction of each role's text in the test set, 0 to below 1; 0.1 is usual
     holdout: ShareBelowOne = 0.0  # fraction of each role's text in its own hold-out, 0 to below 1; 0.1 is usual
     server_samples: CountOrZero = 0  # number of samples moved from the clients to the server, 0 or more; 100 is usual
+    # number of inputs, without labels, moved from the clients to the public set, 0 or more; 100 to 5000 is usual
+    public_samples: CountOrZero = 0
     # folder that holds the files; none looks in TURNOUT_DATA, then in the cache, and then downloads the "tiny" edition
     folder: str | None = None
 
@@ -161,6 +163,7 @@ class Shakespeare:
             streams=streams,
             test=Samples(store.x[test], store.y[test]) if len(test) else None,
             server_samples=self.server_samples,
+            public_samples=self.public_samples,
             num_classes=len(VOCABULARY),
             client_names=tuple(role.name for role in roles),
         )

@@ -9,9 +9,9 @@ from turnout.deploy.deployed_study import load_deployed_study
 from turnout.deploy.folder import Folder
 from turnout.engine import Task
 from turnout.errors import ConfigError
+from turnout.models.user_modules import build_module
 from turnout.streams import Streams
 from turnout.study.task_parts import loss_of, num_outputs
-from turnout.study.user_models import build_module
 from turnout.world.deployment import Device
 from turnout.world.deployment.device_samples import own_federation
 

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.data.federation import Held, Samples, Slab, positions
+from turnout.distillation import Distil, Predict
+from turnout.engine.distillation import distil, predict
 from turnout.engine.module_probe import for_rows, gives_same_outputs
 from turnout.engine.task import Task, client_samples
 from turnout.engine.vectorised.layers import CannotLower, Nowhere, Pass
@@ -67,6 +70,8 @@ class Evaluator:
             Probe: self.probe,
             Score: self.score,
             EvaluateEach: self.evaluate_each,
+            Predict: partial(predict, self),
+            Distil: partial(distil, self),
         }
         return answering.get(type(request))
 

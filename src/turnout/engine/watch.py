@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from turnout.distillation import Distil, Predict
 from turnout.requests import EngineRequest, Evaluate, EvaluateEach, Fit, Probe, Score
 
 DOING: dict[type, str] = {
@@ -13,6 +14,8 @@ DOING: dict[type, str] = {
     Score: "scoring models",
     Evaluate: "evaluating",
     EvaluateEach: "evaluating clients' own models",
+    Predict: "predicting on the public set",
+    Distil: "distilling",
 }
 
 

@@ -37,6 +37,7 @@ class AtClients:
     first_model: Tensor  # the model before the first round, x⁰
     first_buffers: Tensor | None  # its running statistics; None: the model has none
     tables: Callable[[str, Tensor], RowTable]  # (name, first row) → the table of that name
+    public_size: int = 0  # number of inputs of the public set
 
     def rows(self, name: str = "model", first: Tensor | None = None) -> RowTable:
         """Return a table with one row per client; a row is `first`, or x⁰, until the client keeps another."""

@@ -24,6 +24,11 @@ class SGD:
     wants_norms: ClassVar[bool] = False
     lr: Positive = 1.0  # server learning rate η_g, greater than 0; 1 is FedAvg and usual
 
+    @property
+    def subtracts_step(self) -> bool:
+        """Whether the new model is x − u."""
+        return self.lr == 1.0
+
     def advance(self, model: Tensor, step: Step, memory: Memory) -> Moved:
         """Return x − η_g u."""
         return Moved(model.sub(step.direction, alpha=self.lr))

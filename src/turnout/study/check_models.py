@@ -10,11 +10,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from turnout.coordinator.widths import check_widths
+from turnout.coordinator.widths import check_widths, submodels_of
 from turnout.errors import ConfigError, Problem
-from turnout.models.slices import Slices
+from turnout.models.user_modules import build_module
 from turnout.study.study import Study
-from turnout.study.user_models import build_module
 from turnout.traits import DataTraits, SampleForm, traits_of
 
 
@@ -26,7 +25,7 @@ def width_problems(version: Study) -> Iterator[Problem]:
     generator = torch.Generator().manual_seed(0)
     try:
         module = build_module(version.model, form.shape, form.outputs, generator)
-        slices = Slices.of(module, any_sample(form, generator))
+        slices = submodels_of(version.plan, module, any_sample(form, generator))
         check_widths(replace(version.plan, slices=slices), form.has_classes)
     except ConfigError as error:
         yield from (Problem(problem.message, problem.setting or "model") for problem in error.problems)

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from turnout.coordinator import Plan, State
+from turnout.distillation import Distil, Predict
 from turnout.engine.operation_threads import SMALL, operation_threads
 from turnout.engine.task import Engine, Question, Task
 from turnout.errors import EngineError, UpdateError
 from turnout.losses import Distilled
 from turnout.protocols import Population
-from turnout.requests import Answer, EngineRequest, Evaluate, EvaluateEach, Fit, Probe, Record, Score, Steps
+from turnout.requests import Answer, EngineRequest, Evaluate, Fit, Probe, Record, Score, Steps
 from turnout.streams import Streams
 from turnout.world.simulation import simulate
 
@@ -39,7 +40,7 @@ class Run:
 
     def question(self, request: EngineRequest) -> Question:
         """Return the request with the task that it is about: the run's own, or that of a narrower model."""
-        cut = request.cut if isinstance(request, Fit | Evaluate) else None
+        cut = None if isinstance(request, Probe | Score) else request.cut
         if cut is None:
             return self.task, request
         how = (request.scaled, request.masked, request.distil) if isinstance(request, Fit) else (False, False, None)
@@ -146,7 +147,9 @@ def _check_unchanged(engine: Engine, requests: Iterable[EngineRequest]) -> Itera
 
 def _request_tensors(request: EngineRequest) -> Iterator[Tensor]:
     """Yield the tensors of a request that the engine must not change."""
-    yield request.models if isinstance(request, Score | EvaluateEach) else request.model
+    yield request.model if isinstance(request, Fit | Probe | Evaluate) else request.models
+    if isinstance(request, Predict | Distil):
+        return
     if isinstance(request, Probe) and request.models is not None:
         yield request.models
     if request.buffers is not None:

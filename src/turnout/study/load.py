@@ -360,7 +360,8 @@ def _plan_problems(version: Study) -> list[Problem]:
             found = [*problems(version.plan), *(() if holdout is None else holdout_problems(version.plan, holdout > 0))]
             return found or list(width_problems(version))
         people = Population.of(np.ones(clients, dtype=np.int64), server_size=server_size)
-        people = replace(people, holdout_sizes=None if holdout is None else np.full(clients, holdout > 0))
+        holdouts = None if holdout is None else np.full(clients, holdout > 0)
+        people = replace(people, holdout_sizes=holdouts, public_size=data.public_samples or 0)
         return list(problems_with(version.plan, people)) or list(width_problems(version))
     except Exception as error:  # a user's rule that lacks a method of its axis
         return [Problem(f"This combination cannot be checked: {type(error).__name__}: {error}.")]

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from turnout.analysis.target import target_of
 from turnout.axes import RULE_SECTIONS, STUDY_SECTIONS
-from turnout.catalogue import name_of, nested_axis
+from turnout.catalogue import name_of, nested_axis, nested_list_axis
 from turnout.data.digest import federation_digest, tensor_digest
 from turnout.data.federation import Federation
 from turnout.losses import LOSSES
+from turnout.models.user_modules import UserModule, model_rule, qualified_name
 from turnout.parameters import parameters
 from turnout.settings import members
 from turnout.study.study import Study
-from turnout.study.user_models import UserModule, model_rule, qualified_name
 
 MADE_IN_PYTHON = "made_in_python"  # the key of a part that no study file can describe; its value is the kind of part
 
@@ -115,12 +115,15 @@ def fixed_digest(module: nn.Module) -> str:
 
 
 def _settings(rule: Any) -> dict[str, Any]:
-    values = {}
+    values: dict[str, Any] = {}
     for name, given in parameters(type(rule)).items():
         if not hasattr(rule, name):
             continue
-        value = getattr(rule, name)
-        axis = nested_axis(name, members(given.hint))
+        value, kinds = getattr(rule, name), members(given.hint)
+        axis, list_axis = nested_axis(name, kinds), nested_list_axis(kinds)
+        if list_axis is not None and value is not None:
+            values[name] = [rule_values(list_axis, entry) for entry in value]
+            continue
         values[name] = plain_value(value) if axis is None or value is None else rule_values(axis, value)
     return values
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from turnout.analysis.target import target_of
 from turnout.array_types import Ids
 from turnout.catalogue import catalogue
-from turnout.coordinator import State, check
+from turnout.coordinator import Plan, State, check
 from turnout.coordinator.compatibility import check_buffers
-from turnout.coordinator.widths import check_widths
+from turnout.coordinator.widths import check_widths, submodels_of
 from turnout.data.digest import federation_digest
 from turnout.data.federation import Federation, Held, checked
 from turnout.data.relabelled import relabelled
@@ -29,8 +29,11 @@ from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.journal import ClientFacts, RunInfo
 from turnout.losses import LOSSES, Loss
 from turnout.metrics import measurable
+from turnout.models.family import Family, FamilyModule
 from turnout.models.layout import Layout
+from turnout.models.members import Members
 from turnout.models.slices import Slices
+from turnout.models.user_modules import build_module
 from turnout.protocols import Population, View
 from turnout.streams import Streams
 from turnout.study.driver import Run, World
@@ -38,7 +41,6 @@ from turnout.study.object_numbers import number_of
 from turnout.study.resolve import fixed_digest, resolved_settings
 from turnout.study.study import Study
 from turnout.study.task_parts import loss_of, num_outputs
-from turnout.study.user_models import build_module
 from turnout.traits import AttackTraits, traits_of
 from turnout.world.deployment.device_samples import SamplesOnDevices
 from turnout.world.simulation import simulate
@@ -82,7 +84,7 @@ class RunFactory:
     _attacked: dict[tuple[tuple[str, int], str, int], Federation] = field(init=False, default_factory=dict)
     _modules: dict[tuple[ModelKey, str], nn.Module] = field(init=False, default_factory=dict)
     _starts: dict[tuple[ModelKey, int], InitialModel] = field(init=False, default_factory=dict)
-    _slices: dict[str, Slices] = field(init=False, default_factory=dict)  # by the kind of a module
+    _slices: dict[str, Slices | Members] = field(init=False, default_factory=dict)  # by the kind of a module
     _measurable: dict[tuple[str, int | None], tuple[str, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -115,13 +117,20 @@ class RunFactory:
         server_size = 0 if federation.server is None else len(federation.server)
         holdouts = np.zeros_like(federation.sizes) if federation.holdout is None else federation.holdout.sizes
         population = Population.of(federation.sizes, _label_counts(federation), server_size)
-        groups = federation.client_groups
-        population = replace(population, holdout_sizes=holdouts, drift=federation.drift, groups=groups)
+        public_size = 0 if federation.public is None else len(federation.public)
+        population = replace(population, holdout_sizes=holdouts, public_size=public_size, drift=federation.drift)
+        population = replace(population, groups=federation.client_groups)
         start = self._start(run_key, federation)
         plan = replace(version.plan, layout=Layout.of(start.module))
         check(plan, population)
+        if isinstance(start.module, FamilyModule) and plan.traits.width.members_of is None:
+            raise ConfigError(
+                'A family of models needs width.use = "architectures", which says which client trains which model; '
+                f"got {'none' if plan.width is None else type(plan.width).__name__}. Set it, or give one model.",
+                setting="width.use",
+            )
         if plan.width is not None:
-            plan = replace(plan, slices=self._slices_of(start, federation))
+            plan = replace(plan, slices=self._slices_of(plan, start, federation))
             check_widths(plan, has_classes=population.label_counts is not None)
         loss = loss_of(version, federation)
         kind = (_kind_of(start, loss), federation.num_classes)
@@ -192,17 +201,16 @@ class RunFactory:
             self._attacked[attacked] = relabelled(federation, hostile, traits.relabel)
         return self._attacked[attacked]
 
-    def _slices_of(self, start: InitialModel, federation: Federation) -> Slices:
-        """Return the slices of a module, which runs with the same module share."""
+    def _slices_of(self, plan: Plan, start: InitialModel, federation: Federation) -> Slices | Members:
+        """Return the slices of a module, or the members of a family, which runs with the same module share."""
         if start.kind not in self._slices:
-            self._slices[start.kind] = Slices.of(start.module, first_sample(federation)[0])
+            self._slices[start.kind] = submodels_of(plan, start.module, first_sample(federation)[0])
         return self._slices[start.kind]
 
     def _start(self, run_key: RunKey, federation: Federation) -> InitialModel:
         rule = self.versions[run_key.arm].model
         shape, outputs = federation.example_shape, num_outputs(federation)
-        is_shipped = type(rule) in catalogue("models").values()  # then its settings identify it
-        number = 0 if is_shipped else number_of(rule)
+        number = 0 if _is_shipped(rule) else number_of(rule)  # the settings of a shipped rule identify it
         key = (json.dumps(self.configs[run_key.arm]["model"]), number, shape, outputs)
         if (key, run_key.seed) not in self._starts:
             made = build_module(rule, shape, outputs, Streams(run_key.seed).torch_generator("init"))
@@ -213,6 +221,12 @@ class RunFactory:
             module = self._modules.setdefault((key, fixed), made.to(self.device))
             self._starts[key, run_key.seed] = InitialModel(module, model, buffers, f"{key} {fixed}")
         return self._starts[key, run_key.seed]
+
+
+def _is_shipped(rule: Any) -> bool:
+    """Whether a model, or every part of a family, is one of turnout's own rules."""
+    is_own = type(rule) in catalogue("models").values()
+    return all(map(_is_shipped, rule.parts)) if isinstance(rule, Family) else is_own
 
 
 def _kind_of(start: InitialModel, loss: Loss) -> str:

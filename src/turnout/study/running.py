@@ -18,6 +18,7 @@ from turnout.analysis.target import target_of
 from turnout.engine import Engine, Interrupted, Ray, Sequential, Vectorised
 from turnout.errors import ConfigError, EngineError, RunsFailed, StudyNote, did_you_mean
 from turnout.journal import Data, Journal, Loaded, frames, load
+from turnout.models.user_modules import build_module
 from turnout.requests import Record
 from turnout.streams import Streams
 from turnout.study.driver import World, drive
@@ -30,7 +31,7 @@ from turnout.study.run_factory import RunFactory, RunKey
 from turnout.study.run_group import RunGroup
 from turnout.study.study import Enough, OnProgress, Study
 from turnout.study.tracking import check_tracking, with_trackers
-from turnout.study.user_models import build_module, initial_weights_note
+from turnout.study.user_models import initial_weights_note
 from turnout.track.tracker import flat
 from turnout.untrusted_input import UNLIKELY, as_written, count_of
 from turnout.world.simulation import simulate

@@ -20,15 +20,15 @@ from turnout.engine.task import Engine
 from turnout.errors import ConfigError, Problem, did_you_mean, unknown_setting
 from turnout.fleet import Fleet
 from turnout.losses import Loss
+from turnout.models.user_modules import Model
 from turnout.number_format import plural
 from turnout.personal.at_clients import Personal
 from turnout.protocols import Aggregation, Assist, Asynchrony, Filtering, Local, Selection, Server
 from turnout.requests import Record
 from turnout.settings import refuse_unnamed
-from turnout.study.user_models import Model
 from turnout.study.validate_rules import arm_problems, section_problems, section_value
 from turnout.track.open_trackers import problems as tracker_problems
-from turnout.width.rates import Width
+from turnout.width.rates import AnyWidth
 
 if TYPE_CHECKING:
     from turnout.journal.load import Loaded
@@ -103,7 +103,7 @@ class Study:
     aggregation: Aggregation = field(default_factory=default_rule("aggregation"))
     server: Server = field(default_factory=default_rule("server"))
     personal: Personal | None = None  # None: clients keep nothing and use the shared model
-    width: Width | None = None  # None: every client trains the whole model
+    width: AnyWidth | None = None  # None: every client trains the whole model
     assignment: Assignment | None = None  # None: there is one model for all clients
     assist: Assist | None = None  # None: the clients train in every round
     asynchrony: Asynchrony | None = None  # None: the server waits for every selected client

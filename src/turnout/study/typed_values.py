@@ -16,12 +16,12 @@ from typing import Any, get_origin
 from torch import nn
 
 from turnout.axes import AXES, TABLES, at
-from turnout.catalogue import catalogue, find, name_of, nested_axis, rule_named
+from turnout.catalogue import catalogue, find, name_of, nested_axis, nested_list_axis, rule_named
 from turnout.errors import ConfigError, Problem, TurnoutError, missing_setting, unknown_setting
+from turnout.models.user_modules import UserModule
 from turnout.parameters import Parameter, parameters
 from turnout.settings import CALLABLE, MismatchError, fitted, members, shown
 from turnout.study.config_tree import Node, Problems, Where, as_table, tree_from_value, where_set
-from turnout.study.user_models import UserModule
 
 STUDY_KEYS = ("name", "rounds", "seeds", "target", "loss")
 FAILED: Any = object()  # an invalid value; its problem has been added
@@ -135,17 +135,29 @@ class Reader:
         if axis is not None and not node.is_python_value:
             default = None if given.is_required else given.default
             return self.rule(axis, node, place, default, base)
+        list_axis = nested_list_axis(allowed)
+        if list_axis is not None and isinstance(node.value, list):
+            node = Node(self._rules(list_axis, node.value, place), node.where)
+            if any(entry is FAILED for entry in node.value):
+                return FAILED
         plain = next((m for m in allowed if isinstance(m, type) and is_dataclass(m)), None)
         if plain is not None and node.is_table:
             return self.make(plain, node, place, base=base if isinstance(base, plain) else None)
         try:
-            return fitted(given.hint, self._meant(allowed, node))
+            return fitted(given.hint, node.value if list_axis is not None else self._meant(allowed, node))
         except MismatchError as error:
             message = error.message(called, given.name, place)
         except ConfigError as error:  # an address without a target, or of code that is not allowed
             message = str(error)
         self.problems.add(node.where, message)
         return FAILED
+
+    def _rules(self, axis: str, entries: Sequence[Node], place: str) -> list[Any]:
+        """Return the rules of a list; an entry that is a Python object stays as it is."""
+        return [
+            entry.value if entry.is_python_value else self.rule(axis, entry, f"{place}.{number}")
+            for number, entry in enumerate(entries)
+        ]
 
     def _meant(self, allowed: Sequence[Any], node: Node) -> Any:
         """Return a node's plain value; if a function is needed, an address is imported."""

@@ -16,10 +16,10 @@ from turnout.data.federation import Federation
 from turnout.errors import Problem
 from turnout.fleet import Fleet
 from turnout.models.keyed import has_lazy, waiting
+from turnout.models.user_modules import is_module_factory, qualified_name
 from turnout.own_rules import has_method, rule_problems
 from turnout.shorthand import as_rule
 from turnout.study.typed_values import table_of
-from turnout.study.user_models import is_module_factory, qualified_name
 
 KINDS: dict[str, type] = {section: at(table.kind) for section, table in TABLES.items()}
 INSTEAD = {"data": Federation, "model": nn.Module}  # accepted besides rules

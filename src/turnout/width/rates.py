@@ -14,6 +14,14 @@ from turnout.settings import PositiveShare, When, rule
 Assignment = Literal["fixed", "drawn", "by-speed", "listed"]
 
 
+class ByArchitecture(Protocol):
+    """Which model of a family a client trains."""
+
+    def members_of(self, clients: Ids, sizes: tuple[int, ...], view: View) -> Ids:
+        """Return the number of each client's architecture, of those with models of so many parameters."""
+        ...
+
+
 class Width(Protocol):
     """How much of the model a client trains."""
 
@@ -24,6 +32,9 @@ class Width(Protocol):
     def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
         """Return the units that a client of this rate trains, ascending; the group is a hidden layer of this size."""
         ...
+
+
+AnyWidth = Width | ByArchitecture
 
 
 def count_of(rate: float, size: int) -> int:
@@ -37,6 +48,22 @@ def in_shares(order: Ids, rates: tuple[float, ...], shares: tuple[float, ...]) -
     assigned = np.empty(len(order))
     assigned[order] = np.array(rates)[np.searchsorted(ends, np.arange(len(order)), side="right")]
     return assigned
+
+
+def clients_in_order(assign: Assignment, called: str, view: View) -> Ids:
+    """Return all clients in the order in which rates are given to them: the fastest first, or by chance."""
+    if assign != "by-speed":
+        return np.argsort(
+            view.streams.uniforms("width", 0, np.arange(view.population.num_clients))[:, 0], kind="stable"
+        )
+    seconds = None if view.devices is None else view.devices.seconds_per_step
+    if seconds is None:
+        raise ConfigError(
+            f'{called} with assign = "by-speed" needs to know how fast devices are, and nobody '
+            'says it. Set fleet.clock, or width.assign to "fixed".',
+            setting="width.assign",
+        )
+    return np.argsort(seconds, kind="stable")
 
 
 @rule("width")
@@ -101,17 +128,8 @@ class Rates:
             draw = view.streams.uniforms("width", view.round, clients)[:, 0]
             limits = np.cumsum(shares) / sum(shares)
             return np.asarray(np.array(self.rates)[np.searchsorted(limits[:-1], draw, side="right")])
-        everyone = np.arange(view.population.num_clients)
+        order, rates = clients_in_order(self.assign, type(self).__name__, view), self.rates
         if self.assign == "by-speed":
-            seconds = None if view.devices is None else view.devices.seconds_per_step
-            if seconds is None:
-                raise ConfigError(
-                    f'{type(self).__name__} with assign = "by-speed" needs to know how fast devices are, and nobody '
-                    'says it. Set fleet.clock, or width.assign to "fixed".',
-                    setting="width.assign",
-                )
             widest_first = sorted(zip(self.rates, shares, strict=True), reverse=True)
             rates, shares = tuple(r for r, _ in widest_first), tuple(s for _, s in widest_first)
-            return np.asarray(in_shares(np.argsort(seconds, kind="stable"), rates, shares)[clients])
-        order = np.argsort(view.streams.uniforms("width", 0, everyone)[:, 0], kind="stable")
-        return np.asarray(in_shares(order, self.rates, shares)[clients])
+        return np.asarray(in_shares(order, rates, shares)[clients])

@@ -3,9 +3,10 @@
 A predicate has one message: the rule, its need, what came, and what to do. It names the setting to change.
 """
 
+from turnout.coordinator.predicates.architectures import ARCHITECTURES
 from turnout.coordinator.predicates.requirements import REQUIREMENTS
 from turnout.coordinator.predicates.rules import RULES
 from turnout.coordinator.predicates.several_models import SEVERAL_MODELS
 from turnout.coordinator.predicates.widths import WIDTHS
 
-PREDICATES = (*RULES, *WIDTHS, *SEVERAL_MODELS, *REQUIREMENTS)
+PREDICATES = (*RULES, *WIDTHS, *ARCHITECTURES, *SEVERAL_MODELS, *REQUIREMENTS)

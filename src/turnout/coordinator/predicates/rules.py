@@ -212,7 +212,7 @@ PERSONAL = (
 def _pull(plan: Plan, traits: Traits) -> float:
     """Return the learning rate of personal steps times the strength of their pull towards the shared model."""
     lr = traits.local.lr if traits.personal.lr is None else traits.personal.lr
-    return traits.personal.strength * lr
+    return traits.personal.strength * lr if traits.personal.has_shared_model else 0.0
 
 
 _async = where("asynchrony", lambda plan, traits: plan.asynchrony is not None)

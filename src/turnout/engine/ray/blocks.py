@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from turnout.array_types import Floats, Ids
+from turnout.distillation import Distil, Predict
 from turnout.engine.ray.evaluation_parts import EvaluationPart, evaluated_samples
 from turnout.engine.task import Question, Task
 from turnout.engine.vectorised.engine import group_key
@@ -80,6 +81,11 @@ def _samples(task: Task, request: EngineRequest) -> Floats:
     if isinstance(request, Probe):
         sizes = held.sizes[request.clients]
         return np.asarray(sizes if request.batch_size is None else np.minimum(sizes, request.batch_size), float)
+    if isinstance(request, Predict | Distil):
+        seen = len(request.samples)
+        if isinstance(request, Distil):
+            seen = request.steps * min(seen, request.batch_size or seen)
+        return np.full(len(request.models), float(seen))
     if isinstance(request, Score):
         on_server = 0 if held.server is None else len(held.server)
         return np.full(len(request.models), float(on_server if request.client is None else held.sizes[request.client]))
@@ -94,6 +100,12 @@ def part(request: EngineRequest, items: slice) -> EngineRequest | EvaluationPart
         return EvaluationPart(request, items)
     if isinstance(request, Score):
         return replace(request, models=request.models[items])
+    if isinstance(request, Predict):
+        clients = None if request.clients is None else request.clients[items]
+        return replace(request, models=request.models[items], clients=clients)
+    if isinstance(request, Distil):
+        targets = request.targets if len(request.targets) == 1 else request.targets[items]
+        return replace(request, models=request.models[items], clients=request.clients[items], targets=targets)
     if isinstance(request, Probe):
         models = None if request.models is None else request.models[items]
         return replace(request, clients=request.clients[items], models=models)

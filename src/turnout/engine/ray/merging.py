@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats
+from turnout.distillation import Distil, Distilled, Predict, Predicted
 from turnout.engine.ray.evaluation_parts import split, with_part
 from turnout.engine.task import Task
 from turnout.requests import (
@@ -51,6 +52,13 @@ class Merge:
             loss = _put_numbers(before.loss if self.whole else None, answer.loss, items, count)
             accuracy = _put_numbers(before.accuracy, answer.accuracy, items, count)
             self.whole = EachEvaluated(loss=cast(Floats, loss), accuracy=accuracy)
+        elif isinstance(self.request, Predict):
+            before = () if self.whole is None else (self.whole.outputs,)
+            self.whole = Predicted(outputs=torch.cat([*before, answer.outputs]))
+        elif isinstance(self.request, Distil):
+            before = () if self.whole is None else (self.whole.models,)
+            gradients = answer.gradients + (0 if self.whole is None else self.whole.gradients)
+            self.whole = Distilled(models=torch.cat([*before, answer.models]), gradients=gradients)
         else:
             before = self.whole or Scored(loss=np.zeros(0))
             joined = np.concatenate([before.loss, answer.loss])

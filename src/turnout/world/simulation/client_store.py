@@ -37,6 +37,8 @@ class ClientStore:
     first_buffers: Tensor | None = None  # its running statistics, if it has any
     waiting: dict[str, tuple[Ids, Tensor]] = field(default_factory=dict)  # new rows of this round, by table
     gradients: int = 0  # per-sample gradients that clients computed for themselves in this round
+    predictions: int = 0  # outputs on public samples that they computed
+    exchanged: int = 0  # bytes that they sent beside updates, and as many that they received
 
     @classmethod
     def of(cls, memory: Memory, num_clients: int, budget: int) -> "ClientStore":
@@ -67,6 +69,8 @@ class ClientStore:
         A row that is not finite is left out, and the client keeps the one it had: what it sends does not depend on it.
         """
         self.gradients += learned.gradients
+        self.predictions += learned.predictions
+        self.exchanged += learned.exchanged
         sound = np.ones(len(clients), dtype=bool)
         for rows in learned.rows.values():
             sound &= finite_rows([rows])
@@ -129,10 +133,11 @@ class ClientStore:
         """Write the new rows of accepted clients, for the time being, and return the mean of all rows."""
         order, facts, trained = request.order, request.facts, request.trained
         self._settle_waiting(facts.clients)
-        gradients, self.gradients = self.gradients, 0
+        gradients, exchanged, predictions = self.gradients, self.exchanged, self.predictions
+        self.gradients = self.exchanged = self.predictions = 0
         kept, shared = order.local.client_state, cast(Tensor, order.shared)
         if kept is None:
-            return Settled(shared=None, gradients=gradients)
+            return Settled(shared=None, samples=predictions, gradients=gradients, exchanged=exchanged)
         table, clients, samples = self.table(kept.name, order.model), facts.clients, 0
         table.stage()
         weights = shared.new_tensor(facts.weights)
@@ -153,11 +158,12 @@ class ClientStore:
             after = table.take(clients) + change
             mean, finite = shared + weights @ change, is_finite(after)
         table.put(clients, after)
-        return Settled(shared=mean, finite=finite, samples=samples, gradients=gradients)
+        own = Settled(shared=mean, finite=finite, samples=samples + predictions, gradients=gradients)
+        return replace(own, exchanged=exchanged)
 
     def close(self, *, kept: bool) -> None:
         """Keep what was written since the last round, or forget it."""
-        self.waiting, self.gradients = {}, 0
+        self.waiting, self.gradients, self.predictions, self.exchanged = {}, 0, 0, 0
         for table in self.tables.values():
             if table.is_staged:
                 table.commit() if kept else table.undo()

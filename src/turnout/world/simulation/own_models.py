@@ -12,9 +12,10 @@ from turnout.coordinator import Plan
 from turnout.coordinator.generators import settle
 from turnout.errors import ConfigError
 from turnout.learned import Learned, ModelRows
+from turnout.metrics import EVALUATED, means_of
 from turnout.personal.at_clients import AtClients, Personal, Used
 from turnout.protocols import Local, View
-from turnout.requests import EachEvaluated, Evaluate, EvaluateEach, Fit, Steps
+from turnout.requests import EachEvaluated, Evaluate, Evaluated, EvaluateEach, Fit, Steps
 from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.model_collector import ModelCollector
 
@@ -85,6 +86,18 @@ class OwnModels:
             limit=self.plan.memory.own_models_bytes,
         )
 
+    def measured(self, rule: Personal | None, request: Evaluate) -> Steps[Evaluated]:
+        """Return the metrics of a study without a shared model: the means over clients of their own models'."""
+        assert rule is not None
+        values, used = yield from self.evaluate(rule, request)
+        means = means_of(values)
+        shared = {name: means[f"personal_{name}"] for name in EVALUATED if f"personal_{name}" in means}
+        if not request.per_client:
+            return Evaluated(metrics=shared)
+        accuracy, loss = values.get("personal accuracy"), values.get("personal loss")
+        own = {"client_accuracy": accuracy, "client_loss": loss, "personal": values, "client_models": used}
+        return Evaluated(metrics=shared | means, **own)
+
     def _at_clients(self, clients: Ids, request: Fit | Evaluate, how: tuple[Local, Mapping[str, Floats]]) -> AtClients:
         if self.plan.layout is None or self.store.first_model is None:
             raise ConfigError("A plan with a personal rule needs the model's layout. Pass layout=task.layout to Plan.")
@@ -101,6 +114,7 @@ class OwnModels:
             first_model=self.store.first_model,
             first_buffers=self.store.first_buffers,
             tables=self.store.own_table,
+            public_size=self.view.population.public_size,
         )
 
 

@@ -193,8 +193,10 @@ class Simulation:
 
     def evaluate(self, request: Evaluate) -> Steps[Evaluated]:
         """Have an engine measure the model and, where every client is measured, the models that they use."""
+        if not self.plan.traits.personal.has_shared_model:
+            return (yield from self._own_models(request.round, request.model).measured(self.plan.personal, request))
         measured: Evaluated = yield request
-        if self.plan.traits.width.usable_rates:
+        if self.plan.width is not None:
             view = self._view(max(request.round, 1), request.model)
             measured = yield from evaluate_parts(usable_parts(self.plan, view), request, measured)
         if not request.per_client:

@@ -40,12 +40,12 @@ def loaded(parts: Parts, clients: Ids, view: View) -> View:
     return replace(view, devices=Devices(step_costs=costs))
 
 
-def evaluate_parts(parts: Mapping[float, Submodel], request: Evaluate, measured: Evaluated) -> Steps[Evaluated]:
-    """Have an engine measure parts of the model, given by rate, and add their metrics to the whole model's."""
-    for rate, part in parts.items():
+def evaluate_parts(parts: Mapping[str, Submodel], request: Evaluate, measured: Evaluated) -> Steps[Evaluated]:
+    """Have an engine measure parts of the model, given by how their metrics end, and add these to the whole model's."""
+    for words, part in parts.items():
         cut = None if part.is_whole else part.sizes
         found: Evaluated = yield replace(request, model=request.model[part.columns], cut=cut, per_client=False)
-        values = {f"{name}_at_width_{rate:g}": value for name, value in found.metrics.items()}
+        values = {f"{name}_{words}": value for name, value in found.metrics.items()}
         measured = replace(measured, metrics=measured.metrics | values)
     return measured
 

@@ -1,0 +1,114 @@
+"""COMET: clients that exchange predictions in place of a model."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.families import LOCAL, family_task
+from tests.support.personal_runs import kept, personal_run
+from turnout.engine import Sequential, Task, Vectorised
+from turnout.errors import ConfigError
+from turnout.local import SGD
+from turnout.models import MLP
+from turnout.personal import Codistil
+from turnout.personal.codistil import cluster_means, clusters_of
+from turnout.selection import Uniform
+
+
+def task_of(**more: Any) -> Task:
+    return family_task(MLP(hidden=(4,)), **more)
+
+
+def comet(rule: Codistil, task: Task | None = None, **more: Any) -> Any:
+    return personal_run(task_of() if task is None else task, rule, local=LOCAL, **more)
+
+
+def test_golden_two_clusters_that_are_far_apart() -> None:
+    points = np.array([[0.0, 0.0], [9.0, 9.0], [0.1, 0.0], [9.0, 8.9]])
+    for seed in range(5):
+        found = clusters_of(points, 2, np.random.default_rng(seed))
+        assert (found[0] == found[2], found[1] == found[3], found[0] == found[1]) == (True, True, False)
+    means = cluster_means(torch.tensor(points), np.array([0, 1, 0, 1]))
+    assert torch.allclose(means, torch.tensor([[0.05, 0.0], [9.0, 8.95]] * 2).double())
+
+
+@given(count=st.integers(1, 8), clients=st.integers(1, 8), seed=st.integers(0, 9))
+@settings(max_examples=30)
+def test_property_every_client_is_nearest_to_its_own_cluster(count: int, clients: int, seed: int) -> None:
+    points = np.random.default_rng(seed).normal(size=(clients, 3))
+    found = clusters_of(points, count, np.random.default_rng(seed))
+    if count >= clients:
+        assert found.tolist() == list(range(clients))
+    elif count == 1:
+        assert not found.any()
+    else:
+        assert set(found) <= set(range(count))
+    alike = clusters_of(np.zeros((clients, 3)), count, np.random.default_rng(seed))
+    assert len(alike) == clients
+
+
+def test_identity_without_strength_every_client_trains_alone() -> None:
+    state, records = comet(Codistil(strength=0.0), rounds=2)
+    other, _ = comet(Codistil(strength=0.0, clusters=1, samples=3, loss="l2"), rounds=2)
+    assert torch.equal(kept(state), kept(other))
+    assert torch.equal(state.model, task_of().layout.flatten(task_of().module))
+    moved, _ = comet(Codistil(clusters=1), rounds=2)
+    assert not torch.equal(kept(moved), kept(state))
+    assert records[-1].metrics["loss"] == records[-1].metrics["personal_loss"]
+    assert "there is no shared model" in records[0].events[0]
+
+
+def test_identity_with_one_cluster_for_each_client_nothing_pulls_at_first() -> None:
+    how: dict[str, Any] = {"distil_steps": 1, "batch_size": 99, "lr": 5.0}
+    alone, _ = comet(Codistil(strength=0.0), rounds=2)
+    for loss in ("kl", "l2"):
+        own, _ = comet(Codistil(clusters=6, loss=loss, **how), rounds=2)
+        assert torch.allclose(kept(own), kept(alone), rtol=0, atol=1e-12)
+
+
+def test_golden_one_cluster_pulls_towards_the_mean_prediction() -> None:
+    task = task_of()
+    how: dict[str, Any] = {"distil_steps": 1, "batch_size": 99, "lr": 0.5, "strength": 2.0}
+    before, _ = comet(Codistil(strength=0.0), task, rounds=1)
+    rows = kept(before)
+    public = task.federation.public
+    assert public is not None
+    outputs = torch.stack([torch.func.functional_call(task.module, task.layout.views(row), (public,)) for row in rows])
+    target = outputs.softmax(2).mean(0)
+    flat = rows[2].clone().requires_grad_()
+    z = torch.func.functional_call(task.module, task.layout.views(flat), (public,))
+    (2.0 * -(target * z.log_softmax(1)).sum(1).mean()).backward()
+    expected = rows[2] - 0.5 * flat.grad  # type: ignore[operator]
+    one = SGD(lr=1e-300, steps=1, batch_size=4)
+    after, _ = personal_run(task, Codistil(clusters=1, **how), local=one, rounds=2, state=before)
+    assert torch.allclose(kept(after)[2], expected, rtol=0, atol=1e-10)
+
+
+def test_golden_bytes_are_predictions_both_ways() -> None:
+    _, records = comet(Codistil(samples=5), rounds=1, selection=Uniform(cohort_size=4))
+    costs = records[1].costs
+    assert (costs.bytes_up, costs.bytes_down) == (4 * 5 * 3 * 8, 4 * 5 * 3 * 8)  # clients, inputs, classes, float64
+    assert costs.probe_evaluations == 4 * 5
+
+
+def test_engine_engines_agree_and_a_run_goes_on_from_its_state() -> None:
+    rule = Codistil(samples=7, batch_size=3)
+    how: dict[str, Any] = {"selection": Uniform(cohort_size=4)}
+    one, _ = comet(rule, rounds=3, engine=Sequential(), **how)
+    other, _ = comet(rule, rounds=3, engine=Vectorised("cpu"), **how)
+    assert torch.allclose(kept(one), kept(other), rtol=0, atol=1e-12)
+    half, _ = comet(rule, rounds=2, **how)
+    assert torch.equal(kept(comet(rule, rounds=3, state=half, **how)[0]), kept(one))
+
+
+def test_error_what_it_needs_of_the_data() -> None:
+    with pytest.raises(
+        ConfigError, match=r"Codistil needs a public set; this federation has none. Set data.public_samp"
+    ):
+        comet(Codistil(), task_of(public=0))
+    with pytest.raises(ConfigError, match=r"public set of 13 samples or more; this federation has 12"):
+        comet(Codistil(samples=13))
