@@ -16,7 +16,8 @@ Reduces to: SGD with the learning rate η_l/√v₀ as v₀ → ∞; C_i is then
 Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from turnout.settings import rule
 
 def fused_step(slot: SlotUpdate, square: Tensor) -> None:
     """Move a slot, and its accumulators, in one pass over memory."""
-    now = slot.settings
+    now = cast("Mapping[str, float]", slot.settings)
     torch._fused_adagrad_(
         [slot.param],
         [slot.grad],

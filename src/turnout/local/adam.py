@@ -17,7 +17,9 @@ Differs from the paper: bias_correction is an addition, off by default; if it is
 Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -27,13 +29,12 @@ from turnout.local.moments import Adaptive, is_alike, preconditioned_step, squar
 from turnout.protocols import Memory, SlotUpdate
 from turnout.settings import ShareBelowOne, rule
 
-
-LONG_AFTER = 1e15  # a step whose bias correction is 1: βᵏ is 0 for every β below 1 that a float can be
+LONG_AFTER = math.inf  # the step whose bias correction is 1
 
 
 def fused_step(slot: SlotUpdate, mean: Tensor, square: Tensor, count: float) -> None:
     """Move a slot, and its moments, in one pass over memory; `count` is the k+1 of the bias correction."""
-    now = slot.settings
+    now = cast("Mapping[str, float]", slot.settings)
     torch._fused_adam_(
         [slot.param],
         [slot.grad],

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 LEAST_WORK = 1 << 21  # multiplications of one product from which oneDNN is worth its start
-HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
 
 
 def _linear(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

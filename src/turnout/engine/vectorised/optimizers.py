@@ -43,7 +43,8 @@ def add_scaled(target: Tensor, source: Tensor, factor: Tensor | float) -> None:
         target.add_(source, alpha=factor)
 
 
-FUSED = frozenset({"momentum", "weight_decay", "prox_strength", "lr_decay"})  # what the fused step knows beside lr
+# what the fused step knows beside lr
+FUSED = frozenset({"momentum", "nesterov", "weight_decay", "prox_strength", "lr_decay"})
 
 
 def is_fused(local: Local) -> bool:
@@ -59,6 +60,7 @@ class FusedSGD:
 
         without momentum  x ← (1 − ηλ − ημ)·x − η·hᵀd + η·k + ημ·anchor
         with momentum     v ← ρ·v + hᵀd + λ·x − k;   x ← (1 − ημ)·x − η·v + ημ·anchor
+        with Nesterov's   v as with momentum;        x as without, then x ← x − ηρ·v
 
     The velocity is held as u = v/ρᵉ, e steps after it was last held as it is: then ρ·v costs no pass over memory.
     """
@@ -103,7 +105,8 @@ class FusedSGD:
                 now["lr"] = now["lr"] * now["lr_decay"] ** step
             if self.velocity is not None:
                 now["factor"] = self._next_factor(dims, now["momentum"])
-            decay = 0.0 if self.velocity is not None else now.get("weight_decay", 0.0)
+            in_velocity = self.velocity is not None and "nesterov" not in now
+            decay = 0.0 if in_velocity else now.get("weight_decay", 0.0)
             now["keep"] = 1.0 - now["lr"] * decay
             if "prox_strength" in now:
                 now["pull"] = now["lr"] * now["prox_strength"]
@@ -137,16 +140,23 @@ class FusedSGD:
                 velocity.baddbmm_(*layer.factors(inputs, errors), alpha=1.0 / factor)
             else:
                 velocity.baddbmm_(*layer.factors(inputs, errors / factor))
+            self._finish(weight, velocity, now)
+            if "nesterov" in now:
+                self._descend(layer, inputs, errors, now)
             self._roll(weight, velocity, now)
         else:
-            param, rate, keep = self.params[weight], now["lr"], self._shrink(weight, now)
-            if isinstance(rate, float):
-                param.baddbmm_(*layer.factors(inputs, errors), beta=keep, alpha=-rate)
-            else:  # only the small error rows are scaled
-                param.baddbmm_(*layer.factors(inputs, errors * -rate), beta=keep)
-            self._correct(weight, now)
+            self._descend(layer, inputs, errors, now)
         if layer.bias is not None:
             self.plain(layer.bias, errors.sum(1))
+
+    def _descend(self, layer: Linear, inputs: Tensor, errors: Tensor, now: Numbers) -> None:
+        """Move a layer's weights by their gradient alone."""
+        param, rate, keep = self.params[layer.weight], now["lr"], self._shrink(layer.weight, now)
+        if isinstance(rate, float):
+            param.baddbmm_(*layer.factors(inputs, errors), beta=keep, alpha=-rate)
+        else:  # only the small error rows are scaled
+            param.baddbmm_(*layer.factors(inputs, errors * -rate), beta=keep)
+        self._correct(layer.weight, now)
 
     def lookup(self, slot: int, where: Tensor, grads: Tensor) -> None:
         """Move the entries that were looked up, and no others where nothing else acts on them."""
@@ -170,23 +180,37 @@ class FusedSGD:
         if self.velocity is not None:
             velocity = self.velocity[slot][: len(grad)]
             add_scaled(velocity, grad, 1.0 / now["factor"])
+            self._finish(slot, velocity, now)
+            if "nesterov" in now:
+                self._step(slot, grad, now)
             self._roll(slot, velocity, now)
-            return
+        else:
+            self._step(slot, grad, now)
+
+    def _step(self, slot: int, grad: Tensor, now: Numbers) -> None:
+        """Move a parameter by its gradient alone."""
         keep = self._shrink(slot, now)
         if keep != 1.0:
             self.params[slot].mul_(keep)
         add_scaled(self.params[slot], grad, -now["lr"])
         self._correct(slot, now)
 
-    def _roll(self, slot: int, velocity: Tensor, now: Numbers) -> None:
-        """Finish the velocity and move by it."""
+    def _finish(self, slot: int, velocity: Tensor, now: Numbers) -> None:
+        """Add decay and offset to the velocity."""
         param = self.params[slot]
         if "weight_decay" in now:
             add_scaled(velocity, param, now["weight_decay"] / now["factor"])
         if self.offsets is not None:
             add_scaled(velocity, self.offsets[slot][: len(param)], -1.0 / now["factor"])
-        self._shrink(slot, now)
-        add_scaled(param, velocity, -now["lr"] * now["factor"])
+
+    def _roll(self, slot: int, velocity: Tensor, now: Numbers) -> None:
+        """Move by the velocity; with Nesterov momentum, the gradient has moved the parameter already."""
+        reach = now["lr"] * now["factor"]
+        if "nesterov" in now:
+            reach = reach * now["momentum"]
+        else:
+            self._shrink(slot, now)
+        add_scaled(self.params[slot], velocity, -reach)
 
     def _shrink(self, slot: int, now: Numbers) -> float:
         """Let decay and the pull towards the anchor act, in one pass; return a factor on x that is left to do."""
