@@ -147,10 +147,13 @@ def test_engine_full_batches_take_the_mean_as_the_reference_does() -> None:
     assert np.allclose(theirs.loss, reference.loss, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("momentum", [0.9, 0.5, 0.01])
-def test_engine_a_velocity_that_is_held_scaled_comes_to_the_same_over_many_steps(momentum: float) -> None:
-    task = blob_task(5)
-    local = SGD(lr=0.05, batch_size=4, steps=(20, 90), momentum=momentum, weight_decay=0.1, prox_strength=0.2)
+def test_engine_a_velocity_that_is_held_scaled_comes_to_the_same_over_many_steps(
+    momentum: float, nesterov: bool
+) -> None:
+    task, plain = blob_task(5), SGD(lr=0.05, batch_size=4, steps=(20, 90), weight_decay=0.1, prox_strength=0.2)
+    local = replace(plain, momentum=momentum, nesterov=nesterov)
     mine = answered(Vectorised("cpu", block=3), task, request(task, None, local))
     theirs = answered(Sequential(), task, request(task, None, local))
     assert torch.allclose(mine.delta, theirs.delta, rtol=0, atol=1e-11)

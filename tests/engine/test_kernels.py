@@ -15,9 +15,9 @@ from tests.support.tasks import blob_task, quadratic_task
 from turnout import losses
 from turnout.data import from_clients
 from turnout.engine import Sequential, Task, Vectorised
-from turnout.local import SGD, Adam
+from turnout.local import SGD, Adagrad, Adam, Yogi
 from turnout.offset import Offset
-from turnout.protocols import Local, Population, View
+from turnout.protocols import Local, Population, SlotUpdate, View
 from turnout.requests import Fit
 from turnout.row_table import RowTable
 from turnout.streams import Streams
@@ -55,12 +55,13 @@ TASKS = {
     "lowered": task_of(nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 3))),
     "mapped": task_of(Tangled()),
 }
+ROLLING: list[dict[str, Any]] = [{}, {"momentum": 0.5}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}]
 SOLVERS = st.builds(
-    SGD,
+    lambda rolling, **more: SGD(**rolling, **more),
+    rolling=st.sampled_from(ROLLING),
     lr=st.floats(0.01, 0.3),
     batch_size=st.sampled_from([2, 3]),
     steps=st.sampled_from([2, (1, 4)]),
-    momentum=st.sampled_from([0.0, 0.5, 0.9]),
     weight_decay=st.sampled_from([0.0, 0.1]),
     prox_strength=st.sampled_from([0.0, 0.5]),
     lr_decay=st.sampled_from([1.0, 0.8]),
@@ -126,6 +127,44 @@ def test_contract_the_first_kernel_that_supports_a_block_trains_it() -> None:
         "lowered": ["lazy first layer", "lowered"],
         "mapped": ["mapped"],
     }
+
+
+class Replacing(Adam):
+    """Adam that puts new tensors in place of its moments."""
+
+    def update(self, slot: SlotUpdate) -> None:
+        """Move one parameter of every row by one step."""
+        slot.state.update({name: value.clone() for name, value in slot.state.items()})
+        Adam.update(self, slot)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 1000, 1 << 20])
+@pytest.mark.parametrize("is_alike", [True, False])
+@pytest.mark.parametrize(
+    "local",
+    [
+        Adam(lr=0.05, batch_size=3, steps=(2, 4)),
+        Adam(lr=0.05, batch_size=3, steps=3, bias_correction=True),
+        Adam(lr=0.05, batch_size=3, steps=3, correction="joint", initial_accumulator=0.1),
+        Adam(lr=0.05, batch_size=3, steps=3, clip_norm=0.2),
+        Adagrad(lr=0.05, batch_size=3, steps=3),
+        Yogi(lr=0.05, batch_size=3, steps=3),
+        Replacing(lr=0.05, batch_size=3, steps=3),
+    ],
+    ids=lambda local: type(local).__name__,
+)
+@pytest.mark.parametrize("name", ["dense", "lowered", "mapped"])
+def test_engine_rows_moved_in_pieces_agree_with_the_reference(
+    name: str, local: Local, is_alike: bool, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnout.engine.vectorised.optimizers.PIECE_BYTES", piece_bytes)
+    task = TASKS[name]
+    asked = request(task, local)
+    if not is_alike:
+        asked = replace(asked, settings={**asked.settings, "lr": np.linspace(0.01, 0.1, CLIENTS)})
+    mine = answered(only(name, task, block=4), task, asked)
+    reference = answered(Sequential(), task, asked)
+    assert torch.allclose(mine.delta, reference.delta, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,11 @@ LOCALS = {
     "rolling": SGD(lr=0.1, batch_size=4, steps=5, momentum=0.9, weight_decay=0.1, prox_strength=0.5, lr_decay=0.8),
     "controlled": SGD(lr=0.1, batch_size=4, steps=5, control="average"),
     "controlled-rolling": SGD(lr=0.1, batch_size=4, steps=5, control="average", momentum=0.5, prox_strength=0.2),
-}
+    "controlled-nesterov": SGD(
+        lr=0.1, batch_size=4, steps=5, control="average", momentum=0.5, nesterov=True, weight_decay=0.1,
+        prox_strength=0.2, lr_decay=0.8,
+    ),
+}  # fmt: skip
 
 
 def test_golden_two_steps_of_everything_by_hand() -> None:
@@ -33,6 +37,15 @@ def test_golden_two_steps_of_everything_by_hand() -> None:
     assert found[1, 0].tolist() == [0.875, 0.5, -0.5, 0]
     # v = 0.5·v + g₁ − k + 0.25·W = 0.34375·W₀ − 1.375·k + 0.375·g₀ + g₁;  W = 0.5·W + 0.5·W₀ − 0.5·v
     assert found[2, 0].tolist() == [0.765625, 0.9375, -0.4375, -0.5]
+
+
+def test_golden_two_steps_of_nesterov_momentum_by_hand() -> None:
+    settings = {"lr": 0.5, "momentum": 0.5, "nesterov": 1.0, "weight_decay": 0.25}
+    found = mixes({name: np.full(3, value) for name, value in settings.items()}, 2, True)
+    # v = g = 0.25·W₀ − k + g₀;  W = W₀ − 0.5·(g + 0.5·v)
+    assert found[1, 0].tolist() == [0.8125, 0.75, -0.75, 0]
+    # g = 0.25·W − k + g₁ = 0.203125·W₀ − 0.8125·k − 0.1875·g₀ + g₁;  v = 0.5·v + g;  W = W − 0.5·(g + 0.5·v)
+    assert found[2, 0].tolist() == [0.62890625, 1.484375, -0.734375, -0.75]
 
 
 @given(

@@ -16,13 +16,31 @@ Reduces to: SGD with the learning rate η_l/√v₀ as v₀ → ∞; C_i is then
 Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
+import torch
 from torch import Tensor
 
-from turnout.local.moments import Adaptive, preconditioned_step, squares
+from turnout.local.moments import Adaptive, is_alike, preconditioned_step, squares
 from turnout.protocols import Memory, SlotUpdate
 from turnout.settings import rule
+
+
+def fused_step(slot: SlotUpdate, square: Tensor) -> None:
+    """Move a slot, and its accumulators, in one pass over memory."""
+    now = cast("Mapping[str, float]", slot.settings)
+    torch._fused_adagrad_(
+        [slot.param],
+        [slot.grad],
+        [square],
+        [torch.tensor(1.0)],  # a step that matters to a decay of the rate alone
+        lr=now["lr"],
+        lr_decay=0.0,
+        weight_decay=0.0,
+        eps=now["adaptivity"],
+        maximize=False,
+    )
 
 
 @rule("local")
@@ -35,5 +53,8 @@ class Adagrad(Adaptive):
 
     def update(self, slot: SlotUpdate) -> None:
         """Move one parameter of every row by one step."""
-        square = squares(slot).addcmul_(slot.grad, slot.grad)  # v
-        preconditioned_step(slot, slot.grad, square)
+        square = squares(slot)
+        if is_alike(slot):
+            return fused_step(slot, square)
+        square.addcmul_(slot.grad, slot.grad)  # v
+        return preconditioned_step(slot, slot.grad, square)

@@ -17,14 +17,39 @@ Differs from the paper: bias_correction is an addition, off by default; if it is
 Reference: Wang, Xu, Garrett, Charles, Liu, Joshi. Local adaptivity in federated learning. 2021. arXiv:2106.02305.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import cast
 
+import torch
 from torch import Tensor
 
 from turnout.errors import ConfigError
-from turnout.local.moments import Adaptive, preconditioned_step, squares
+from turnout.local.moments import Adaptive, is_alike, preconditioned_step, squares
 from turnout.protocols import Memory, SlotUpdate
 from turnout.settings import ShareBelowOne, rule
+
+LONG_AFTER = math.inf  # the step whose bias correction is 1
+
+
+def fused_step(slot: SlotUpdate, mean: Tensor, square: Tensor, count: float) -> None:
+    """Move a slot, and its moments, in one pass over memory; `count` is the k+1 of the bias correction."""
+    now = cast("Mapping[str, float]", slot.settings)
+    torch._fused_adam_(
+        [slot.param],
+        [slot.grad],
+        [mean],
+        [square],
+        [],
+        [torch.tensor(count, dtype=torch.float64)],
+        lr=now["lr"],
+        beta1=now["beta1"],
+        beta2=now["beta2"],
+        weight_decay=0.0,
+        eps=now["adaptivity"],
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 @rule("local")
@@ -61,8 +86,11 @@ class Adam(Adaptive):
     def update(self, slot: SlotUpdate) -> None:
         """Move one parameter of every row by one step."""
         beta1, beta2 = slot.settings["beta1"], slot.settings["beta2"]
-        mean = slot.state["mean"][: len(slot.param)].lerp_(slot.grad, 1 - beta1)  # m
-        square = squares(slot).lerp_(slot.grad.square_(), 1 - beta2)  # v
+        mean, square = slot.state["mean"][: len(slot.param)], squares(slot)
+        if is_alike(slot):
+            return fused_step(slot, mean, square, slot.step + 1.0 if self.bias_correction else LONG_AFTER)
+        mean.lerp_(slot.grad, 1 - beta1)  # m
+        square.lerp_(slot.grad.square_(), 1 - beta2)  # v
         if not self.bias_correction:
             return preconditioned_step(slot, mean, square, beta1)
         unbias = 1 / (1 - beta1 ** (slot.step + 1))

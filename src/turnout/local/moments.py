@@ -54,6 +54,16 @@ def preconditioned_step(
         slot.state["scale"][:rows].add_(smoothed * unbias)  # C
 
 
+def is_alike(slot: SlotUpdate) -> bool:
+    """Whether PyTorch's fused step can move the slot: one number per setting, no correction, one layout for all."""
+    tensors = (slot.param, slot.grad, *slot.state.values())
+    return (
+        "scale" not in slot.state
+        and all(isinstance(value, float) for value in slot.settings.values())
+        and all(each.is_contiguous() and each.shape[1:] == slot.param.shape[1:] for each in tensors)
+    )
+
+
 def corrected(delta: Tensor, state: Memory, correction: Correction) -> tuple[Tensor, Tensor | None]:
     """Return Δ, or Δ⊘C, or both Δ⊘C and 1⊘C, with 0 where C is 0."""
     if correction == "none":

@@ -44,10 +44,12 @@ def mixes(settings: Mapping[str, Floats], steps: int, has_offset: bool) -> Float
     points = [x]
     for step in range(steps):
         rate = now["lr"] * now["lr_decay"] ** step if "lr_decay" in now else now["lr"]
-        v = v * now.get("momentum", 0.0) + decay * x
-        v[:, 2 + step] += 1.0
-        v[:, 1] -= has_offset
-        x = (1.0 - rate * strength) * x - rate * v
+        g = decay * x
+        g[:, 2 + step] += 1.0
+        g[:, 1] -= has_offset
+        v = v * now.get("momentum", 0.0) + g
+        direction = g + now["momentum"] * v if "nesterov" in now else v
+        x = (1.0 - rate * strength) * x - rate * direction
         x[:, 0] += (rate * strength)[:, 0] if isinstance(strength, np.ndarray) else 0.0
         points.append(x)
     return np.stack(points)

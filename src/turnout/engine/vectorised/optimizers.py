@@ -13,6 +13,7 @@ from turnout.local.sgd import SGD
 from turnout.protocols import Local, Memory, SlotUpdate
 
 SMALLEST_FACTOR = 1e-3  # of a velocity held as v/ρᵉ
+PIECE_BYTES = 1 << 20  # of rows, gradients and solver state that are moved at once: they stay in cache
 
 Numbers = Mapping[str, Tensor | float]  # settings as they are at this step
 
@@ -42,7 +43,8 @@ def add_scaled(target: Tensor, source: Tensor, factor: Tensor | float) -> None:
         target.add_(source, alpha=factor)
 
 
-FUSED = frozenset({"momentum", "weight_decay", "prox_strength", "lr_decay"})  # what the fused step knows beside lr
+# what the fused step knows beside lr
+FUSED = frozenset({"momentum", "nesterov", "weight_decay", "prox_strength", "lr_decay"})
 
 
 def is_fused(local: Local) -> bool:
@@ -58,6 +60,7 @@ class FusedSGD:
 
         without momentum  x ← (1 − ηλ − ημ)·x − η·hᵀd + η·k + ημ·anchor
         with momentum     v ← ρ·v + hᵀd + λ·x − k;   x ← (1 − ημ)·x − η·v + ημ·anchor
+        with Nesterov's   v as with momentum;        x as without, then x ← x − ηρ·v
 
     The velocity is held as u = v/ρᵉ, e steps after it was last held as it is: then ρ·v costs no pass over memory.
     """
@@ -102,7 +105,8 @@ class FusedSGD:
                 now["lr"] = now["lr"] * now["lr_decay"] ** step
             if self.velocity is not None:
                 now["factor"] = self._next_factor(dims, now["momentum"])
-            decay = 0.0 if self.velocity is not None else now.get("weight_decay", 0.0)
+            in_velocity = self.velocity is not None and "nesterov" not in now
+            decay = 0.0 if in_velocity else now.get("weight_decay", 0.0)
             now["keep"] = 1.0 - now["lr"] * decay
             if "prox_strength" in now:
                 now["pull"] = now["lr"] * now["prox_strength"]
@@ -136,16 +140,23 @@ class FusedSGD:
                 velocity.baddbmm_(*layer.factors(inputs, errors), alpha=1.0 / factor)
             else:
                 velocity.baddbmm_(*layer.factors(inputs, errors / factor))
+            self._finish(weight, velocity, now)
+            if "nesterov" in now:
+                self._descend(layer, inputs, errors, now)
             self._roll(weight, velocity, now)
         else:
-            param, rate, keep = self.params[weight], now["lr"], self._shrink(weight, now)
-            if isinstance(rate, float):
-                param.baddbmm_(*layer.factors(inputs, errors), beta=keep, alpha=-rate)
-            else:  # only the small error rows are scaled
-                param.baddbmm_(*layer.factors(inputs, errors * -rate), beta=keep)
-            self._correct(weight, now)
+            self._descend(layer, inputs, errors, now)
         if layer.bias is not None:
             self.plain(layer.bias, errors.sum(1))
+
+    def _descend(self, layer: Linear, inputs: Tensor, errors: Tensor, now: Numbers) -> None:
+        """Move a layer's weights by their gradient alone."""
+        param, rate, keep = self.params[layer.weight], now["lr"], self._shrink(layer.weight, now)
+        if isinstance(rate, float):
+            param.baddbmm_(*layer.factors(inputs, errors), beta=keep, alpha=-rate)
+        else:  # only the small error rows are scaled
+            param.baddbmm_(*layer.factors(inputs, errors * -rate), beta=keep)
+        self._correct(layer.weight, now)
 
     def lookup(self, slot: int, where: Tensor, grads: Tensor) -> None:
         """Move the entries that were looked up, and no others where nothing else acts on them."""
@@ -169,23 +180,37 @@ class FusedSGD:
         if self.velocity is not None:
             velocity = self.velocity[slot][: len(grad)]
             add_scaled(velocity, grad, 1.0 / now["factor"])
+            self._finish(slot, velocity, now)
+            if "nesterov" in now:
+                self._step(slot, grad, now)
             self._roll(slot, velocity, now)
-            return
+        else:
+            self._step(slot, grad, now)
+
+    def _step(self, slot: int, grad: Tensor, now: Numbers) -> None:
+        """Move a parameter by its gradient alone."""
         keep = self._shrink(slot, now)
         if keep != 1.0:
             self.params[slot].mul_(keep)
         add_scaled(self.params[slot], grad, -now["lr"])
         self._correct(slot, now)
 
-    def _roll(self, slot: int, velocity: Tensor, now: Numbers) -> None:
-        """Finish the velocity and move by it."""
+    def _finish(self, slot: int, velocity: Tensor, now: Numbers) -> None:
+        """Add decay and offset to the velocity."""
         param = self.params[slot]
         if "weight_decay" in now:
             add_scaled(velocity, param, now["weight_decay"] / now["factor"])
         if self.offsets is not None:
             add_scaled(velocity, self.offsets[slot][: len(param)], -1.0 / now["factor"])
-        self._shrink(slot, now)
-        add_scaled(param, velocity, -now["lr"] * now["factor"])
+
+    def _roll(self, slot: int, velocity: Tensor, now: Numbers) -> None:
+        """Move by the velocity; with Nesterov momentum, the gradient has moved the parameter already."""
+        reach = now["lr"] * now["factor"]
+        if "nesterov" in now:
+            reach = reach * now["momentum"]
+        else:
+            self._shrink(slot, now)
+        add_scaled(self.params[slot], velocity, -reach)
 
     def _shrink(self, slot: int, now: Numbers) -> float:
         """Let decay and the pull towards the anchor act, in one pass; return a factor on x that is left to do."""
@@ -219,7 +244,12 @@ class FusedSGD:
 
 
 class Collected:
-    """Gradients are gathered, then the solver moves every parameter."""
+    """Any solver: it moves a parameter as soon as its gradient is there, a few rows at a time.
+
+    A piece of rows is as large as stays in cache with its gradient and the solver's state: neither leaves it between
+    the product that makes the gradient and the step that uses it. Where gradients are clipped, the norm needs all of
+    them: then they are gathered first.
+    """
 
     def __init__(
         self,
@@ -231,34 +261,76 @@ class Collected:
         frozen: frozenset[int] = frozenset(),
     ) -> None:
         self.local, self.settings, self.anchors, self.offsets = local, settings, anchors, offsets
-        self.frozen = frozen
+        self.frozen, self.clips = frozen, "clip_norm" in local.features
         self.state = local.begin(params)
-        self.buffers = [torch.zeros_like(p) for p in params]
-        self.grads: list[Tensor] = []
+        self.sizes = [_piece_size(p, state) for p, state in zip(params, self.state, strict=True)]
+        self.grads: dict[int, Tensor] = {}  # those that wait for the norm of all
         self.params: Sequence[Tensor] = ()
+        self.by_dim: dict[int, Numbers] = {}
         self.missing: set[int] = set()
         self.step = 0
 
     def enter(self, params: Sequence[Tensor], step: int) -> None:
         """Begin a step on these rows."""
-        self.params, self.step, self.missing = params, step, set(range(len(params)))
-        self.grads = [buffer[: len(params[0])] for buffer in self.buffers]
+        if params is not self.params:
+            self.by_dim = {dims: self.settings.shaped(len(params[0]), dims) for dims in {1, *(p.dim() for p in params)}}
+        self.params, self.step, self.missing = params, step, set(range(len(params))) - self.frozen
 
     def linear(self, layer: Linear, inputs: Tensor, errors: Tensor) -> None:
-        """Keep hᵀd."""
-        self.missing -= {layer.weight, layer.bias}
-        torch.bmm(*layer.factors(inputs, errors), out=self.grads[layer.weight])
+        """Move by hᵀd."""
+        weight, (left, right) = layer.weight, layer.factors(inputs, errors)
+        if self.clips:
+            self.plain(weight, torch.bmm(left, right))
+        elif weight not in self.frozen:
+            self.missing.discard(weight)
+            for rows in self._pieces(weight):
+                self._update(weight, rows, torch.bmm(left[rows], right[rows]))
         if layer.bias is not None:
-            torch.sum(errors, 1, out=self.grads[layer.bias])
+            self.plain(layer.bias, errors.sum(1))
 
     def lookup(self, slot: int, where: Tensor, grads: Tensor) -> None:
-        """Keep the gradient of a whole table."""
+        """Move by the gradient of a whole table."""
         self.plain(slot, table_gradient(self.params[slot], where, grads))
 
     def plain(self, slot: int, grad: Tensor) -> None:
-        """Keep the gradient."""
+        """Move by the gradient."""
+        if slot in self.frozen:
+            return
         self.missing.discard(slot)
-        self.grads[slot].copy_(grad)
+        if self.clips:
+            self.grads[slot] = grad.clone(memory_format=torch.contiguous_format)
+            return
+        for rows in self._pieces(slot):  # a copy: solvers overwrite it, and it may be another parameter's gradient, too
+            self._update(slot, rows, grad[rows].clone(memory_format=torch.contiguous_format))
+
+    def _pieces(self, slot: int) -> list[slice]:
+        count, size = len(self.params[slot]), self.sizes[slot]
+        return [slice(low, min(low + size, count)) for low in range(0, count, size)]
+
+    def _update(self, slot: int, rows: slice, grad: Tensor) -> None:
+        """Let the solver move some rows of one parameter."""
+        param, anchor, state = self.params[slot], self.anchors[slot], self.state[slot]
+        now = self.by_dim[param.dim()]
+        whole = rows.stop - rows.start == len(param)
+        if not whole:
+            state = {name: value[rows] for name, value in state.items()}
+            now = {name: value[rows] if isinstance(value, Tensor) else value for name, value in now.items()}
+        before = dict(state)
+        self.local.update(
+            SlotUpdate(
+                param=param if whole else param[rows],
+                grad=grad,
+                anchor=anchor if len(anchor) == 1 else anchor[rows],
+                state=state,
+                settings=now,
+                step=self.step,
+                offset=None if self.offsets is None else self.offsets[slot][rows],
+            )
+        )
+        if not whole:
+            for name, value in state.items():
+                if value is not before[name]:  # a solver may put a new tensor in place of the old
+                    self.state[slot][name][rows] = value
 
     def finish(self, deltas: Sequence[Tensor | None]) -> tuple[list[Tensor | None], list[Tensor] | None]:
         """Let the solver have the last word on what is sent; return changes and second rows, per slot."""
@@ -267,26 +339,26 @@ class Collected:
         return [delta for delta, _ in pairs], [extra for _, extra in pairs if extra is not None] or None
 
     def leave(self) -> None:
-        """End the step: clip, then let the solver move every parameter."""
-        rows = len(self.params[0])
-        for slot in self.missing | self.frozen:  # the loss does not depend on it, or it does not count for clipping
-            self.grads[slot].zero_()
-        if "clip_norm" in self.local.features:
-            clip_rows(self.grads, self.settings.shaped(rows, 1)["clip_norm"])
-        for i, (param, grad) in enumerate(zip(self.params, self.grads, strict=True)):
-            if i in self.frozen:
-                continue
-            self.local.update(
-                SlotUpdate(
-                    param=param,
-                    grad=grad,
-                    anchor=self.anchors[i] if len(self.anchors[i]) == 1 else self.anchors[i][:rows],
-                    state=self.state[i],
-                    settings=self.settings.shaped(rows, param.dim()),
-                    step=self.step,
-                    offset=None if self.offsets is None else self.offsets[i][:rows],
-                )
-            )
+        """End the step: move what waits, or what the loss does not depend on."""
+        for slot in sorted(self.missing):
+            self.plain(slot, torch.zeros_like(self.params[slot]))
+        if not self.grads:
+            return
+        slots = sorted(self.grads)
+        clip_rows([self.grads[slot] for slot in slots], self.by_dim[1]["clip_norm"])
+        for slot in slots:
+            for rows in self._pieces(slot):
+                self._update(slot, rows, self.grads[slot][rows])
+        self.grads = {}
+
+
+def _piece_size(param: Tensor, state: Memory) -> int:
+    """Return how many rows of a parameter are moved at once; all where the solver's state is not one row per row."""
+    if any(not isinstance(value, Tensor) or value.shape != param.shape for value in state.values()):
+        return len(param)
+    if param.device.type != "cpu":
+        return len(param)
+    return max(1, PIECE_BYTES // (param[0].numel() * param.element_size() * (2 + len(state))))
 
 
 def table_gradient(param: Tensor, where: Tensor, grads: Tensor) -> Tensor:

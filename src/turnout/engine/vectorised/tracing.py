@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 from turnout.engine.dropout import BY_ENTRY, MODULES, Dropout
 from turnout.engine.vectorised.activations import ACTIVATIONS, FUNCTIONS, Activation
 from turnout.engine.vectorised.attention import ATTENTION
+from turnout.engine.vectorised.frozen_linear import frozen
 from turnout.engine.vectorised.layers import LAYERS, CannotLower, DropoutOp, LinearOp, Op, Pass
 from turnout.engine.vectorised.normalisation import BATCH_NORMS, batch_norm
 from turnout.engine.vectorised.recurrent import RECURRENT
@@ -176,7 +177,7 @@ class Compiler:
         if any(b.is_floating_point() for b in layer.buffers()):
             raise CannotLower(f"{name} has buffers")
         if not any(parameter.requires_grad for parameter in parameters.values()):
-            return _AsWritten(node, layer), "sample", bool(parameters)
+            return _AsWritten(node, frozen(layer)), "sample", bool(parameters)
         if type(layer) not in TABLE:
             raise CannotLower(f"{name} is a {type(layer).__name__}")
         op = TABLE[type(layer)](layer, self._claim(name, own), lambda slot: self.layout.slots[slot].transposed)
