@@ -281,7 +281,7 @@ def _is_inside(rows: Tensor, table: Tensor) -> bool:
 def _room_for_ends(request: Fit, layout: Layout) -> Tensor | None:
     """Return memory for the values after the last step, where they are wanted."""
     count = len(layout.columns(request.wants_ends))
-    return _new_rows(request, count, torch.empty) if count else None
+    return _room(request, request.ends_into, count) if count else None
 
 
 def _room_for_next_rows(request: Fit) -> Tensor | None:

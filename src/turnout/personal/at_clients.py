@@ -34,10 +34,15 @@ class AtClients:
     layout: Layout
     first_model: Tensor  # the model before the first round, x⁰
     tables: Callable[[str, Tensor], RowTable]  # (name, first row) → the table of that name
+    room: Callable[[RowTable, int], Tensor | None]  # memory for so many new rows of a table; None: there is none
 
     def rows(self, name: str = "model", first: Tensor | None = None) -> RowTable:
         """Return a table with one row per client; a row is `first`, or x⁰, until the client keeps another."""
         return self.tables(name, self.first_model if first is None else first)
+
+    def new_rows(self, table: RowTable) -> Tensor | None:
+        """Return memory where the new rows of these clients need not be copied from; None where there is none."""
+        return self.room(table, len(self.clients))
 
     @property
     def names(self) -> tuple[str, ...]:

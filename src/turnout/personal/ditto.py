@@ -43,7 +43,8 @@ class Ditto:
         together = self.order == "together"
         steps = fit.steps if together else here.steps(self.steps)
         purpose = fit.purpose if together else "personal"
-        own: Trained = yield here.training(solver, steps, here.rows(), purpose=purpose)
+        rows = here.rows()
+        own: Trained = yield here.training(solver, steps, rows, purpose=purpose, ends_into=here.new_rows(rows))
         assert own.ends is not None
         return Learned(sent=sent, rows={"model": own.ends}, gradients=here.samples(solver[0], steps))
 

@@ -30,7 +30,7 @@ class Moreau:
 
     def train(self, here: AtClients, fit: Fit) -> Steps[Learned]:
         """Train the shared model, and keep where the inner steps ended."""
-        sent: Trained = yield replace(fit, wants_ends=here.names)
+        sent: Trained = yield replace(fit, wants_ends=here.names, ends_into=here.new_rows(here.rows()))
         assert sent.ends is not None
         return Learned(sent=sent, rows={"model": sent.ends})
 

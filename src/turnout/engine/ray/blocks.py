@@ -110,6 +110,7 @@ def part(request: EngineRequest, items: slice) -> EngineRequest | EvaluationPart
         starts=None if request.starts is None else TableExcerpt(clients, request.starts.take(clients)),
         kept={name: TableExcerpt(clients, table.take(clients)) for name, table in request.kept.items()},
         into=None,
+        ends_into=None,
     )
 
 

@@ -49,8 +49,9 @@ class Jobs:
     def rows_of(self, tables: Sequence[RowSource | None]) -> Tensor:
         """Return each client's row in the table of its request; nobody may write to them. One table per request."""
         model, owners = self.requests[0].model, np.unique(self.owner)
-        if len(owners) == 1 and (alone := tables[owners[0]]) is not None:
-            return alone.read(self.requests[owners[0]].clients[self.place])
+        only: RowSource | None = tables[int(owners[0])] if len(owners) == 1 else None
+        if only is not None:
+            return only.read(self.requests[owners[0]].clients[self.place])
         rows = model.new_empty(len(self), model.numel())
         for owner in owners:
             mine, table = np.flatnonzero(self.owner == owner), tables[owner]

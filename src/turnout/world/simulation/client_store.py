@@ -59,6 +59,11 @@ class ClientStore:
         """Return a table of what clients keep for themselves."""
         return self.table(f"{PERSONAL}{name}", first, first)
 
+    def room(self, table: RowTable, count: int) -> Tensor | None:
+        """Return memory for new rows of a table; None where it holds rows of this round that are not settled yet."""
+        is_used = any(self.tables[name] is table for name in self.waiting)
+        return None if is_used else table.spare(count)
+
     def keep(self, clients: Ids, learned: Learned) -> int:
         """Hold what clients learned for themselves until their updates are settled; return how many rows are no use.
 

@@ -67,4 +67,5 @@ class OwnModels:
             layout=self.plan.layout,
             first_model=self.store.first_model,
             tables=self.store.own_table,
+            room=self.store.room,
         )
