@@ -231,6 +231,7 @@ def compare_with_references(given: Network) -> Iterator[Case]:
 
 PEER_CASES = {"fluke": fluke_cases, "flgo": flgo_cases, "fedlab": fedlab_cases}
 ABOUT_REFERENCES = (
-    "plain PyTorch in benchmarks/peers/references.py. No peer has HeteroFL, and fluke, the only one that has APFL and "
-    "pFedMe, has them wrong."
+    "plain PyTorch in benchmarks/peers/references.py. No peer has HeteroFL; only fluke has pFedMe, and has it wrong. Two "
+    "have APFL: fluke, which has it wrong, and FedJAX, which cannot be compared step by step: its share of the client's "
+    "own model is one for each layer and moves at every step, and its step of that model lacks the factor α."
 )
