@@ -231,7 +231,7 @@ def compare_with_references(given: Network) -> Iterator[Case]:
 
 PEER_CASES = {"fluke": fluke_cases, "flgo": flgo_cases, "fedlab": fedlab_cases}
 ABOUT_REFERENCES = (
-    "plain PyTorch in benchmarks/peers/references.py. No peer has HeteroFL; only fluke has pFedMe, and has it wrong. Two "
-    "have APFL: fluke, which has it wrong, and FedJAX, which cannot be compared step by step: its share of the client's "
-    "own model is one for each layer and moves at every step, and its step of that model lacks the factor α."
+    "plain PyTorch in benchmarks/peers/references.py. No peer has HeteroFL; fluke alone has pFedMe, and has it wrong. "
+    "Two have APFL: fluke, which has it wrong, and FedJAX, which is not compared. By its source, FedJAX has one α for "
+    "each layer, moves it at every step, and leaves the factor α out of the step of the client's own model."
 )
