@@ -3,9 +3,11 @@
 python -m benchmarks.interoperability [--only flwr pfl] [--venvs DIR] [--json FILE].
 
 Every library runs the same rounds on the same quadratics with the same cohorts, and the models after each round are
-laid side by side; local solvers run beside PyTorch's optimisers on the same mini-batches. A peer lives in a virtual
-environment of its own under --venvs, made when it is missing, and is told and answers through .npz files. Where a peer
-is known to be wrong, the reason is printed, and a copy with that one mistake put right is compared where it can be.
+laid side by side; local solvers run beside PyTorch's optimisers on the same mini-batches. With personal models and
+widths, the clients have small networks, the mini-batches are the same too, and each client's own model is compared as
+well as the shared one. A peer lives in a virtual environment of its own under --venvs, made when it is missing, and is
+told and answers through .npz files. Where a peer is known to be wrong, the reason is printed, and either a copy with
+that one mistake put right is compared, or turnout's rule with the same mistake made on purpose.
 Exit code 0 when all that should agree does, 1 when something does not or a peer did not get through; a peer that
 cannot be installed is reported with the reason.
 """
@@ -22,7 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.peers import personal_cases
+from benchmarks.peers.cases import DOUBLE, SINGLE, Case, GivenCohorts, states_of
 from benchmarks.peers.install import PEERS, InstallError, python_of
+from benchmarks.peers.networks import Network
 from benchmarks.peers.paths_torch import ROUNDS, small_task, solvers, torch_path
 from benchmarks.peers.quadratics import (
     ADAPTIVITY,
@@ -38,71 +43,24 @@ from benchmarks.peers.quadratics import (
     TINY_ADAPTIVITY,
     TRIMMED,
     Floats,
-    Ids,
     Quadratics,
 )
 from benchmarks.peers.run import ROOT, PeerError, environment, last_line
 from benchmarks.reporting import print_table, write_json
 from turnout import losses
 from turnout.aggregation import FedAvg, FedNova, Krum, Median, MultiKrum, TrimmedMean
-from turnout.coordinator import Cadence, Plan, State
+from turnout.coordinator import Cadence, Plan
 from turnout.data.federation import from_clients
-from turnout.engine import Task, Vectorised
+from turnout.engine import Task
 from turnout.local import SGD
 from turnout.models.point import Vector
-from turnout.protocols import Ask, Choice, Population, View
 from turnout.server import SGD as ServerSGD
 from turnout.server import FedAdagrad, FedAdam, FedAvgM, FedExP, FedYogi
 from turnout.streams import Streams
-from turnout.study.driver import Run, drive
 
-DOUBLE, SINGLE = 1e-12, 2e-5  # tolerances, by the precision the peer works in
 CLIPPED = 1e-5  # PyTorch adds 1e-6 to the norm it divides by
 LONGEST = 600  # seconds one peer may take
-LIBRARIES = ("torch", "flwr", "fluke", "pfl")
-
-
-@dataclass(slots=True, kw_only=True)
-class Case:
-    """One rule of a peer, and the plan that is the same."""
-
-    peer: str
-    rule: str  # the peer's name of it
-    plan: Plan
-    by_size: bool = True  # clients count by their samples; else they all hold one
-    tolerance: float = DOUBLE
-    reason: str = ""  # why the peer must differ; none: it must agree
-    difference: float | None = None  # the largest, over all rounds and coordinates
-    failure: str = ""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the difference is within the tolerance."""
-        return self.difference is not None and self.difference <= self.tolerance
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether it should agree and was found not to."""
-        return self.difference is not None and not self.agrees and not self.reason
-
-    def row(self) -> list[object]:
-        """Return the table's row."""
-        if self.difference is None:
-            return [self.peer, self.rule, "", "", "not compared"]
-        verdict = "agrees" if self.agrees else "the peer is wrong" if self.reason else "DIFFERS"
-        return [self.peer, self.rule, f"{self.difference:.1e}", f"{self.tolerance:.0e}", verdict]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenCohorts:
-    """Asks who the table says."""
-
-    cohorts: Ids
-    cohort_size: int | None = None
-
-    def choose(self, pool: Ids, view: View, ask: Ask) -> Choice:
-        """Return the round's row."""
-        return Choice.of(self.cohorts[view.round - 1])
+LIBRARIES = ("torch", "flwr", "fluke", "pfl", "flgo", "fedlab", "reference")
 
 
 def flwr_cases(plan: Plan) -> Iterator[Case]:
@@ -189,21 +147,8 @@ def task_of(given: Quadratics, *, by_size: bool) -> Task:
 
 
 def path_of(task: Task, plan: Plan) -> Floats:
-    """Return the model after each round: runs of one round, of two, and so on, side by side."""
-    population = Population.of(task.federation.sizes)
-    runs = [
-        Run(
-            index=rounds,
-            task=task,
-            plan=replace(plan, rounds=rounds),
-            state=State.start(task.layout.flatten(task.module).clone(), population),
-            streams=Streams(0),
-            population=population,
-        )
-        for rounds in range(1, plan.rounds + 1)
-    ]
-    finals = drive(runs, Vectorised("cpu", block=1000), lambda _: None)
-    return np.stack([final.model.numpy() for final in finals])
+    """Return the model after each round."""
+    return np.stack([state.model.numpy() for state in states_of(task, plan)])
 
 
 def compare_with_torch() -> Iterator[Case]:
@@ -217,50 +162,74 @@ def compare_with_torch() -> Iterator[Case]:
         yield case
 
 
-def peer_paths(name: str, given: Quadratics, venvs: Path) -> dict[str, Floats]:
-    """Run a peer in its environment and return its models after each round, by rule."""
-    python = python_of(venvs, PEERS[name])
-    with tempfile.TemporaryDirectory(prefix="turnout-peer-") as folder:
-        told, found, said = (Path(folder) / file for file in ("given.npz", "found.npz", "said.txt"))
-        given.save(told)
-        command = [str(python), "-m", f"benchmarks.peers.paths_{name}", str(told), str(found)]
-        with said.open("w") as log:
-            try:
-                where = {"cwd": ROOT, "env": environment(), "stdout": log, "stderr": log}
-                subprocess.run(command, timeout=LONGEST, check=True, **where)  # type: ignore[call-overload]
-            except (subprocess.SubprocessError, OSError) as error:
-                raise PeerError(f"{name}: {last_line(said) or error}") from error
-        with np.load(found) as held:
-            return dict(held)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """What one peer is given in one process, and the cases that are compared with its answer."""
+
+    peer: str
+    script: str  # of benchmarks.peers
+    given: Quadratics | Network
+    cases: list[Case]
+
+    def ours(self, case: Case) -> Floats:
+        """Return turnout's side of a case."""
+        if isinstance(self.given, Network):
+            return personal_cases.path_of(self.given, case.plan)
+        return path_of(task_of(self.given, by_size=case.by_size), case.plan)
+
+    def theirs(self, venvs: Path) -> dict[str, Floats]:
+        """Run the peer in its environment and return its models after each round, by rule."""
+        python = python_of(venvs, PEERS[self.peer])
+        with tempfile.TemporaryDirectory(prefix="turnout-peer-") as folder:
+            told, found, said = (Path(folder) / file for file in ("given.npz", "found.npz", "said.txt"))
+            self.given.save(told)
+            command = [str(python), "-m", f"benchmarks.peers.{self.script}", str(told), str(found)]
+            with said.open("w") as log:
+                try:
+                    where = {"cwd": ROOT, "env": environment(), "stdout": log, "stderr": log}
+                    subprocess.run(command, timeout=LONGEST, check=True, **where)  # type: ignore[call-overload]
+                except (subprocess.SubprocessError, OSError) as error:
+                    raise PeerError(f"{self.peer}: {last_line(said) or error}") from error
+            with np.load(found) as held:
+                return dict(held)
+
+    def compare(self, venvs: Path) -> None:
+        """Fill in the difference of each case, or why there is none."""
+        print(f"running {self.peer}, after installing it where it is missing ...", file=sys.stderr, flush=True)
+        try:
+            theirs = self.theirs(venvs)
+        except (InstallError, PeerError) as error:
+            kind = "cannot be installed" if isinstance(error, InstallError) else "did not get through"
+            for case in self.cases:
+                case.failure = f"{kind}: {error}"
+            return
+        for case in self.cases:
+            case.compare(self.ours(case), theirs)
 
 
-def compare_with(name: str, cases: list[Case], given: Quadratics, venvs: Path) -> None:
-    """Fill in the difference of each case of one peer, or why there is none."""
-    print(f"running {name}, after installing it where it is missing ...", file=sys.stderr, flush=True)
-    try:
-        theirs = peer_paths(name, given, venvs)
-    except (InstallError, PeerError) as error:
-        kind = "cannot be installed" if isinstance(error, InstallError) else "did not get through"
-        for case in cases:
-            case.failure = f"{kind}: {error}"
-        return
-    for case in cases:
-        ours = path_of(task_of(given, by_size=case.by_size), case.plan)
-        case.difference = float(np.abs(ours - theirs[case.rule]).max())
-
-
-def all_cases(libraries: list[str], venvs: Path) -> list[Case]:
-    """Run everything; whatever fails is kept with its reason."""
+def suites() -> Iterator[Suite]:
+    """Yield what is compared with each peer."""
     given = Quadratics.drawn()
     local = SGD(lr=LOCAL_LR, steps=LOCAL_STEPS, batches="full")
     asked = GivenCohorts(cohorts=given.cohorts)
     plan = Plan(local=local, rounds=len(given.cohorts), selection=asked, evaluate=Cadence(every=10**9))
+    for peer, some in {"flwr": flwr_cases, "fluke": fluke_cases, "pfl": pfl_cases}.items():
+        yield Suite(peer=peer, script=f"paths_{peer}", given=given, cases=list(some(plan)))
+    network = personal_cases.drawn()
+    plan = personal_cases.plan_of(network)
+    for peer, some in personal_cases.PEER_CASES.items():
+        yield Suite(peer=peer, script=f"personal_{peer}", given=network, cases=list(some(plan)))
+
+
+def all_cases(libraries: list[str], venvs: Path) -> list[Case]:
+    """Run everything; whatever fails is kept with its reason."""
     cases = list(compare_with_torch()) if "torch" in libraries else []
-    for name, of_peer in {"flwr": flwr_cases, "fluke": fluke_cases, "pfl": pfl_cases}.items():
-        if name in libraries:
-            some = list(of_peer(plan))
-            compare_with(name, some, given, venvs)
-            cases += some
+    for suite in suites():
+        if suite.peer in libraries:
+            suite.compare(venvs)
+            cases += suite.cases
+    if "reference" in libraries:
+        cases += personal_cases.compare_with_references(personal_cases.drawn())
     return cases
 
 
@@ -280,9 +249,11 @@ def main() -> int:
     header = ["peer", "rule", "largest difference", "tolerance", ""]
     print_table("Models after every round, turnout's beside the peer's", header, [case.row() for case in cases])
     for case in cases:
-        if case.reason and case.difference is not None:
-            wrong = "no longer shows" if case.agrees else "is wrong"
-            print(f"{case.peer} {case.rule} {wrong}: {case.reason}.")
+        if case.reason and case.was_compared:
+            kind = "chose otherwise" if case.is_choice else "is wrong"
+            print(f"{case.peer} {case.rule} {'no longer shows' if case.agrees else kind}: {case.reason}.")
+    if "reference" in given.only:
+        print(f"reference: {personal_cases.ABOUT_REFERENCES}")
     for failure in sorted({f"{case.peer} was not compared. It {case.failure}" for case in cases if case.failure}):
         print(failure)
     write_json(given.json, {f"{case.peer} {case.rule}": as_json(case) for case in cases})

@@ -7,6 +7,7 @@ the journal's transaction. Several runs (seeds) may advance together; the engine
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -45,6 +46,8 @@ class TurnoutRounds:
         infos = [RunInfo(arm="FedAvg", seed=seed, rounds=plan.rounds, config={}) for seed in seeds]
         self.ids = [self.journal.begin(info) for info in infos]
         population = Population.of(task.federation.sizes)
+        if task.federation.holdout is not None:
+            population = replace(population, holdout_sizes=task.federation.holdout.sizes)
         start = task.layout.flatten(task.module)
         buffers = task.layout.flatten_buffers(task.module) if task.layout.buffers else None
         self.states = [State.start(start.clone(), population, buffers) for _ in seeds]

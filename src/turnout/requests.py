@@ -218,6 +218,7 @@ class Fit:
     wants_ends: tuple[str, ...] = ()  # parameters whose values after the last step are returned, one row per client
     purpose: str = "batches"  # of the random stream that mini-batches are drawn from
     into: Tensor | None = None  # memory for at least as many rows, which the caller uses again from round to round
+    ends_into: Tensor | None = None  # the same for the values in `wants_ends`
     on_server: bool = False  # train one row on the server's own samples; `clients` is then [SERVER]
     cut: tuple[int, ...] | None = None  # train a slice with so many units in each group of units; None: the whole model
     scaled: bool = False  # with `cut`: outputs of cut layers are divided by the share of units that is there

@@ -223,7 +223,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         "updates of different rounds have different parameters",
     ),
     "attack": (Nested(rates=RATES), {"attack": SignFlip(fraction=0.3)}, "SignFlip forges updates of the whole model"),
-    "filter": (Nested(rates=RATES), {"filtering": Greedy()}, "a filter may average updates"),
+    "filter": (Nested(rates=RATES), {"filtering": Greedy()}, "Greedy may average updates"),
     "selection": (
         Nested(rates=RATES),
         {"selection": Optimal(cohort_size=2, pool_size=4), "aggregation": FedAvg(weighting="ht")},

@@ -13,7 +13,7 @@ from turnout.engine.vectorised.jobs import Jobs
 from turnout.engine.vectorised.stacked_training import BlockResult, OutputBuffers
 from turnout.models.layout import Layout
 from turnout.requests import Fit, Trained
-from turnout.row_table import consecutive, new_rows
+from turnout.row_table import consecutive, new_rows, put_rows
 from turnout.rows import finite_rows, is_finite
 
 SAME_FACTOR = 1e-12  # weights are a multiple of others but for rounding
@@ -122,8 +122,9 @@ class Part:
         run = consecutive(jobs.place) if (jobs.owner == jobs.owner[0]).all() else None
         if run is None:
             return OutputBuffers()
-        rows, next_part = self.gather.rows[jobs.owner[0]], self.gather.next_rows[jobs.owner[0]]
-        return OutputBuffers(None if rows is None else rows[run], None if next_part is None else next_part[run])
+        gather, owner = self.gather, jobs.owner[0]
+        rooms = (gather.rows[owner], gather.next_rows[owner], gather.ends[owner])
+        return OutputBuffers(*(None if room is None else room[run] for room in rooms))
 
     def add_block(self, block: BlockResult) -> None:
         """Take in the rows of a block, which may belong to several requests."""
@@ -173,10 +174,10 @@ class Part:
         """Keep rows, norms and whether each row is finite, as far as the request wants them."""
         gather, place = self.gather, block.jobs.place[mine]
         norms, ends = gather.norms[owner], gather.ends[owner]
-        if ends is not None and block.ends is not None:
-            ends[torch.from_numpy(place)] = block.ends[torch.from_numpy(mine)]
         everything = len(mine) == len(block.jobs)
         pick = torch.from_numpy(mine)
+        if ends is not None and block.ends is not None and not _is_inside(block.ends, ends):
+            put_rows(ends, place, block.ends if everything else block.ends[pick])
         next_part = None if block.offsets is None else block.offsets.next_rows
         for rows, parts in (
             (gather.rows[owner], block.deltas),
@@ -278,10 +279,15 @@ def _new_rows(request: Fit, size: int, make: Callable[..., Tensor]) -> Tensor:
     return new_rows(len(request.clients), size, request.model.dtype, request.model.device, make)
 
 
+def _is_inside(rows: Tensor, table: Tensor) -> bool:
+    """Whether rows were written to their table at once."""
+    return rows.untyped_storage().data_ptr() == table.untyped_storage().data_ptr()
+
+
 def _room_for_ends(request: Fit, layout: Layout) -> Tensor | None:
     """Return memory for the values after the last step, where they are wanted."""
     count = len(layout.columns(request.wants_ends))
-    return _new_rows(request, count, torch.empty) if count else None
+    return _room(request, request.ends_into, count) if count else None
 
 
 def _room_for_buffers(request: Fit, layout: Layout) -> Tensor | None:

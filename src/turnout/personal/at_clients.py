@@ -37,6 +37,7 @@ class AtClients:
     first_model: Tensor  # the model before the first round, x⁰
     first_buffers: Tensor | None  # its running statistics; None: the model has none
     tables: Callable[[str, Tensor], RowTable]  # (name, first row) → the table of that name
+    room: Callable[[RowTable, int], Tensor | None]  # memory for so many new rows of a table; None: there is none
     public_size: int = 0  # number of inputs of the public set
 
     def rows(self, name: str = "model", first: Tensor | None = None) -> RowTable:
@@ -55,6 +56,10 @@ class AtClients:
         if self.first_buffers is not None:
             buffers = self.rows("buffers", self.first_buffers).take(self.clients)
         return ModelRows(parameters=self.rows().take(self.clients), buffers=buffers)
+
+    def new_rows(self, table: RowTable) -> Tensor | None:
+        """Return memory where the new rows of these clients need not be copied from; None where there is none."""
+        return self.room(table, len(self.clients))
 
     @property
     def names(self) -> tuple[str, ...]:

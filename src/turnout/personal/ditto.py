@@ -43,8 +43,9 @@ class Ditto:
         together = self.order == "together"
         steps = fit.steps if together else here.steps(self.steps)
         purpose = fit.purpose if together else "personal"
-        how = {"purpose": purpose, **here.statistics()}
-        own: Trained = yield here.training(solver, steps, here.rows(), **how)
+        rows = here.rows()
+        how = {"purpose": purpose, "ends_into": here.new_rows(rows), **here.statistics()}
+        own: Trained = yield here.training(solver, steps, rows, **how)
         return Learned(sent=sent, rows=model_rows(own), gradients=here.samples(solver[0], steps))
 
     def models(self, here: AtClients) -> Used:

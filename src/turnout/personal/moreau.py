@@ -30,7 +30,8 @@ class Moreau:
 
     def train(self, here: AtClients, fit: Fit) -> Steps[Learned]:
         """Train the shared model, and keep where the inner steps ended."""
-        sent: Trained = yield replace(fit, wants_ends=here.names, wants_buffers=here.buffers is not None)
+        room, has_buffers = here.new_rows(here.rows()), here.buffers is not None
+        sent: Trained = yield replace(fit, wants_ends=here.names, ends_into=room, wants_buffers=has_buffers)
         return Learned(sent=sent, rows=model_rows(sent))
 
     def models(self, here: AtClients) -> Used:

@@ -56,7 +56,8 @@ WIDTHS = (
     _width(
         "filtering",
         lambda plan, traits: not traits.filtering.keeps_everyone,
-        "a filter may average updates before the round does, and they have different parameters. Leave filtering out.",
+        "{filtering} may average updates before the round does, and they have different parameters. "
+        "Leave filtering or width out.",
     ),
     _width(
         "selection.use",

@@ -125,6 +125,7 @@ def part(request: EngineRequest, items: slice) -> EngineRequest | EvaluationPart
         buffer_starts=_excerpt(request.buffer_starts, clients),
         kept={name: TableExcerpt(clients, table.take(clients)) for name, table in request.kept.items()},
         into=None,
+        ends_into=None,
     )
 
 

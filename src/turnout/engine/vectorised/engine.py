@@ -144,13 +144,12 @@ class Vectorised:
         prepared = self._prepare(tasks[0])
         first = requests[0]
         self.watch.begin(first)
-        if isinstance(first, Evaluate):
-            alone = self.deterministic or prepared.task.layout.size < SMALL
+        single, alone = prepared.evaluator.single(first), self.deterministic or prepared.task.layout.size < SMALL
+        if isinstance(first, Evaluate) or single is not None:
             with operation_threads(1 if alone else most_threads()):
-                return prepared.evaluator.evaluate(tasks, requests)
-        single = prepared.evaluator.single(first)
-        if single is not None:
-            return [single(task, request) for task, request in zip(tasks, requests, strict=True)]
+                if single is None:
+                    return prepared.evaluator.evaluate(tasks, requests)
+                return [single(task, request) for task, request in zip(tasks, requests, strict=True)]
         slabs = [samples_of(task, request) for task, request in zip(tasks, requests, strict=True)]
         return self._train_tuned(prepared, requests, slabs)
 

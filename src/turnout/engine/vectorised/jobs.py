@@ -47,16 +47,19 @@ class Jobs:
         return keys
 
     def rows_of(self, tables: Sequence[RowSource | None]) -> Tensor:
-        """Return each client's row in the table of its request; there is one table per request."""
-        rows: Tensor | None = None
-        for owner in np.unique(self.owner):
-            mine, table = np.flatnonzero(self.owner == owner), tables[owner]
-            assert table is not None
-            own = table.take(self.requests[owner].clients[self.place[mine]])
-            rows = own.new_empty(len(self), own.shape[1]) if rows is None else rows
-            rows[torch.from_numpy(mine)] = own
-        assert rows is not None
+        """Return each client's row in the table of its request; nobody may write to them. One table per request."""
+        owners = np.unique(self.owner)
+        parts = [self._rows_of(int(owner), tables[owner]) for owner in owners]
+        if len(parts) == 1:
+            return parts[0]
+        rows = parts[0].new_empty(len(self), parts[0].shape[1])
+        for owner, own in zip(owners, parts, strict=True):
+            rows[torch.from_numpy(np.flatnonzero(self.owner == owner))] = own
         return rows
+
+    def _rows_of(self, owner: int, table: RowSource | None) -> Tensor:
+        assert table is not None
+        return table.read(self.requests[owner].clients[self.place[self.owner == owner]])
 
     def take(self, rows: Ids) -> "Jobs":
         """Return some of the rows."""

@@ -37,6 +37,7 @@ class OutputBuffers:
 
     rows: Tensor | None = None  # changes, (rows, size)
     next_rows: Tensor | None = None  # what clients remember from here on, (rows, size)
+    ends: Tensor | None = None  # values after the last step, of the parameters for which they are wanted
 
 
 @dataclass(slots=True)
@@ -120,8 +121,7 @@ def train_block(
         step.number = number
         program.run(now, batch, sink, loss_sums, step)
         sink.leave()
-    ends = [params[at].flatten(1) for at in sorted(layout.places(first.wants_ends))]
-    after = torch.cat(ends, dim=1) if ends else None  # before the changes are written over the parameters
+    after = _ends(layout, first.wants_ends, params, outputs.ends, scratch)  # before changes are written over them
     places = _stacks(layout, rows, outputs.rows, "parameter", scratch, bases[0])
     deltas: list[Tensor | None] = [
         None if at == unwritten else torch.sub(base, param, out=places[at]).flatten(1)
@@ -154,6 +154,20 @@ def _stacks(layout: Layout, rows: int, given: Tensor | None, name: str, scratch:
     if given is not None:
         return [given[:, slot.start : slot.stop].view(rows, *slot.stored_shape) for slot in layout.slots]
     return [scratch.take(f"{name} {at}", (rows, *slot.stored_shape), like) for at, slot in enumerate(layout.slots)]
+
+
+def _ends(
+    layout: Layout, names: tuple[str, ...], params: Sequence[Tensor], given: Tensor | None, scratch: Scratch
+) -> Tensor | None:
+    """Return the values of the named parameters, side by side: in the memory given, or in the scratch."""
+    wanted = [params[at].flatten(1) for at in sorted(layout.places(names))]
+    if not wanted:
+        return None
+    widths = [values.shape[1] for values in wanted]
+    room = scratch.take("ends", (len(wanted[0]), sum(widths)), wanted[0]) if given is None else given
+    for place, values in zip(torch.split(room, widths, dim=1), wanted, strict=True):
+        place.copy_(values)
+    return room
 
 
 def _wants_rows(jobs: Jobs) -> bool:

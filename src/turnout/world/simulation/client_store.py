@@ -63,6 +63,11 @@ class ClientStore:
         """Return a table of what clients keep for themselves."""
         return self.table(f"{PERSONAL}{name}", first, first)
 
+    def room(self, table: RowTable, count: int) -> Tensor | None:
+        """Return memory for new rows of a table; None where it holds rows of this round that are not settled yet."""
+        is_used = any(self.tables[name] is table for name in self.waiting)
+        return None if is_used else table.spare(count)
+
     def keep(self, clients: Ids, learned: Learned) -> int:
         """Hold what clients learned for themselves until their updates are settled; return how many rows are no use.
 
@@ -78,7 +83,8 @@ class ClientStore:
             if f"{PERSONAL}{name}" not in self.tables:  # written before it was ever read
                 first = self.first_model if rows.shape[1] == cast(Tensor, self.first_model).numel() else None
                 self.table(f"{PERSONAL}{name}", rows[0], first)
-            self._hold(f"{PERSONAL}{name}", clients[sound], rows.detach()[torch.from_numpy(sound)])
+            useful = rows.detach() if sound.all() else rows.detach()[torch.from_numpy(sound)]
+            self._hold(f"{PERSONAL}{name}", clients[sound], useful)
         return int((~sound).sum())
 
     def has_kept(self) -> Bools | None:
@@ -121,9 +127,11 @@ class ClientStore:
         """Write the new rows of accepted clients, for the time being."""
         for name, (clients, rows) in self.waiting.items():
             here = accepted[is_among(accepted, clients)]
+            if len(here) < len(clients):
+                rows = rows[torch.from_numpy(np.searchsorted(clients, here))]
             table = self.tables[name]
             table.stage()
-            table.put(here, rows[torch.from_numpy(np.searchsorted(clients, here))])
+            table.put(here, rows)
 
     def mean(self, name: str, weights: Floats) -> Tensor | None:
         """Return Σ_i w_i row_i; None where nobody remembers anything."""

@@ -115,6 +115,7 @@ class OwnModels:
             first_buffers=self.store.first_buffers,
             tables=self.store.own_table,
             public_size=self.view.population.public_size,
+            room=self.store.room,
         )
 
 
