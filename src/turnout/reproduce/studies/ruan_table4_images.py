@@ -16,6 +16,7 @@ ABOUT = About(
     what="After a device with a label of its own arrives, fast-reboot regains the accuracy sooner, if it is late.",
     primary=((f"late {CELL}", f"later {CELL}", f"early {CELL}"),),
     most=20,
+    found="On MNIST fast-reboot saves 3.7 rounds after late arrivals (the paper: 6.7) and 1.5 after an early one.",
     small="8 min",
     needs=("mnist",),
     scales={"smoke": ("rounds=12", "seeds=2", "data.samples=200", "local.steps=2"), "small": (), "paper": ()},
