@@ -93,8 +93,8 @@ WHENCE = (
     "followed by random selection, even where the runs without one have power-of-choice: so set up it was 7.5 ± 3.9 "
     "points above.",
     "Training losses are those of the clients that take part: power-of-choice takes the hardest, so its own is higher. "
-    "Nor has it learned too much: in the reported runs of Figure 3 its test loss is higher by as much, 2.92 against 2.54 "
-    "and 2.61 with the filters and 2.54 with random selection.",
+    "Nor has it learned too much: in the reported runs of Figure 3 its test loss is higher by as much, 2.92 against "
+    "2.54 and 2.61 with the filters and 2.54 with random selection.",
     "By the loss on 64 samples (the same seeds, every 10th window, batches of 64, 100 rounds) power-of-choice ended at "
     "31.3 % and not at 25.8 %, and the filter was ahead by 3.7 points after 16 rounds, 0.4 after 32, and not at all at "
     "the end.",
