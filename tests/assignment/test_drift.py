@@ -20,6 +20,7 @@ from tests.support.several_checks import (
     drifting,
 )
 from tests.support.several_runs import model_of, models_of, network, several_run
+from turnout.aggregation import Tilted
 from turnout.assignment import Concept, Drift, LowestLoss
 from turnout.assignment.drift import Found, distances
 from turnout.assignment.linkage import clusters
@@ -27,6 +28,7 @@ from turnout.coordinator import Cadence
 from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError
 from turnout.local import SGD
+from turnout.requests import Fit, Probe
 from turnout.selection import Uniform
 from turnout.server import FedAdam
 
@@ -179,6 +181,26 @@ def test_the_oracle_trains_on_the_samples_of_its_concept_alone(tmp_path: Path) -
     assert model_of(records[5]).tolist() == [0, 1]
     _, plain = several_run(task, None, rounds=8, local=LOCAL)
     assert records[8].metrics["accuracy"] > plain[8].metrics["accuracy"]  # which is trained on both concepts
+
+
+@pytest.mark.parametrize("rule", [Concept(num_models=2), LowestLoss(num_models=2, newest=True)])
+def test_golden_losses_that_weigh_updates_are_on_the_samples_that_clients_train_on(tmp_path: Path, rule: Any) -> None:
+    task, at_weighing = drifting(tmp_path), []
+
+    class Watching(Sequential):
+        def answer(self, questions: Any) -> Any:
+            requests = [request for _, request in questions if request.round == 10]  # in the third time step
+            fits = [request for request in requests if isinstance(request, Fit)]
+            trained.update({client: row for fit in fits for client, row in zip(fit.clients, fit.blocks, strict=True)})
+            probes = [request for request in requests if isinstance(request, Probe) and trained]
+            at_weighing.extend((client, row) for p in probes for client, row in zip(p.clients, p.blocks, strict=True))
+            return super().answer(questions)
+
+    trained: dict[int, Any] = {}
+    plan: dict[str, Any] = {"aggregation": Tilted(tilt=1.0), "evaluate": Cadence(every=100)}
+    several_run(task, rule, rounds=11, local=LOCAL, engine=Watching(), **plan)
+    assert sorted(client for client, _ in at_weighing) == [0, 1, 2, 3]
+    assert all(row.tolist() == trained[client].tolist() for client, row in at_weighing)
 
 
 def test_a_client_that_is_away_when_a_time_step_begins_stays_with_its_model(tmp_path: Path) -> None:
