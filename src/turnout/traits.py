@@ -173,6 +173,7 @@ class AssignmentTraits:
 
     # how the models are before the first round: drawn independently of each other, or all like the first
     initial: Literal["independent", "equal"] = "independent"
+    is_fixed: bool = False  # a client trains the same model in every round
     population_problems: PopulationCheck | None = None
 
 
