@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, cast, get_type_hints
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.drift import Drift
 from turnout.errors import ConfigError, Problem
 from turnout.protocols import Ask, Memory, Population, View
 from turnout.requirement import Requirement
@@ -41,6 +42,7 @@ class DataTraits:
     server_samples: Any = None  # number of samples at the server
     holdout: Any = None  # share of its samples that each client holds out
     sample_form: SampleForm | None = None  # of every sample; None: not known before the data is made
+    known_drift: Callable[[], Drift] | None = None  # () → how samples change with time; None: they do not, or not known
 
     @property
     def known_clients(self) -> int | None:
