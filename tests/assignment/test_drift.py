@@ -15,6 +15,7 @@ from tests.support.several_checks import (
     alike,
     assert_a_merger_weighs_models_by_their_blocks_and_keeps_the_number_of_blocks,
     assert_a_new_model_is_a_copy_and_forgets_who_used_its_slot,
+    assert_distances_by_hand,
     assert_models_of_clients_that_train_alone_are_no_candidates,
     assert_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained,
     drifting,
@@ -34,9 +35,7 @@ from turnout.server import FedAdam
 
 
 def test_golden_distances_by_hand() -> None:
-    scores = np.array([[0.9, 0.5], [0.6, 0.8]])
-    assert distances(scores)[0, 1] == pytest.approx(0.4)  # max(0.9 − 0.5, 0.8 − 0.6)
-    assert distances(scores, swapped=True)[0, 1] == pytest.approx(0.3)  # max(0.9 − 0.6, 0.8 − 0.5)
+    assert_distances_by_hand()
 
 
 @given(st.lists(st.floats(0, 1), min_size=9, max_size=9), st.booleans())

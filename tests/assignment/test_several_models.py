@@ -8,6 +8,7 @@ import torch
 
 from tests.support.saved_states import again
 from tests.support.several_checks import (
+    assert_clients_choose_on_their_training_samples,
     assert_equal_initial_models_are_noted_and_ties_go_to_the_first,
     assert_one_round_by_hand,
 )
@@ -160,6 +161,10 @@ def test_contract_a_model_that_nobody_trains_stays_bit_for_bit(server: Any) -> N
 def test_golden_ties_go_to_the_smallest_index_and_nan_is_never_lowest() -> None:
     losses = np.array([[1.0, np.nan, 2.0, np.nan], [1.0, 5.0, 1.0, np.nan], [0.5, 5.0, 1.0, np.nan]])
     assert lowest(losses).tolist() == [2, 1, 1, 0]
+
+
+def test_golden_clients_choose_on_their_training_samples() -> None:
+    assert_clients_choose_on_their_training_samples()
 
 
 def test_equal_initial_models_are_noted_and_ties_go_to_the_first() -> None:

@@ -169,7 +169,7 @@ def test_error_check_reads_the_change_points(name: str, data: str, turnout: Turn
 
 
 def test_error_change_points_that_are_no_file_or_too_long(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read: it is no regular file. Change data.change_points"):
+    with pytest.raises(DataError, match=r"cannot be read: it is no regular file. Change data.change_points"):
         read_concepts(tmp_path)
     (tmp_path / "long.cp").write_text("#" * (MOST_BYTES + 1))
     with pytest.raises(DataError, match=r"has more than 4,194,304 bytes, too many for change points. Name another"):
