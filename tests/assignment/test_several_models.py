@@ -171,6 +171,14 @@ def test_equal_initial_models_are_noted_and_ties_go_to_the_first() -> None:
     assert_equal_initial_models_are_noted_and_ties_go_to_the_first()
 
 
+def test_identity_of_two_equal_models_one_stays_unused_while_training_helps_everyone() -> None:
+    task, models = quadratics(), torch.tensor([[0.0, -9.0]] * 2, dtype=torch.float64)
+    state, records = several_run(task, LowestLoss(num_models=2), models=models, rounds=50, local=SGD(lr=0.1, steps=1))
+
+    assert all((model_of(record) == 0).all() for record in records[1:])
+    assert torch.equal(models_of(state)[1], models[1])
+
+
 @pytest.mark.parametrize("server", [FedAdam(lr=0.05), FedExP()])
 def test_contract_saved_half_way_and_restored_ends_the_same(server: Any) -> None:
     task, rule = network(), LowestLoss(num_models=3, batch_size=2)

@@ -14,6 +14,7 @@ from turnout.aggregation import agnostic, appeal, q_ffl, tilted
 from turnout.assignment import drift, lowest_loss
 from turnout.assignment.drift import Found
 from turnout.coordinator import several
+from turnout.coordinator.advance import advance
 from turnout.requests import Probe
 from turnout.world.simulation import appeal as world_appeal
 from turnout.world.simulation import simulation
@@ -197,7 +198,7 @@ def test_contract_a_choice_on_test_samples_is_caught(monkeypatch: pytest.MonkeyP
 
 
 def test_contract_an_average_over_the_clients_of_all_models_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = several.advance
+    whole = advance
 
     def over_everyone(plan: Any, view: Any, own: Any, collected: Any, ask: Any, anyone_up: bool) -> Any:
         before, share = own.model, len(collected.asked) / view.population.num_clients

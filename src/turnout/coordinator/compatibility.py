@@ -71,13 +71,13 @@ def drift_problems(plan: Plan, population: Population) -> Iterator[Problem]:
     ):
         if rule is not None:
             yield Problem(f"{called(rule)} does not go with data that drift: {why}. Leave {section} out.", section)
-    for section, rule, trait in (
-        ("aggregation", plan.aggregation, plan.traits.aggregation),
-        ("fleet.availability", plan.fleet.availability, plan.traits.availability),
+    for section, name, requires in (
+        ("aggregation", called(plan.aggregation), plan.traits.aggregation.requires),
+        ("fleet.availability", called(plan.fleet.availability), plan.traits.availability.requires),
     ):
-        if trait.requires is not None and trait.requires.is_alone:
+        if requires is not None and requires.is_alone:
             yield Problem(
-                f'{called(rule)} with requirement = "alone" measures what a client requires once, on the samples that '
+                f'{name} with requirement = "alone" measures what a client requires once, on the samples that '
                 f"it then has, and with data that drift these change. Set {section}.requirement to a number.",
                 f"{section}.requirement",
             )
