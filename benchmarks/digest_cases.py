@@ -34,6 +34,11 @@ DIGITS: Sections = {
     "server_samples": 60,
 }
 DRIFTING: Sections = {"use": "concept-drift", "task": "sine", "rounds_per_step": 1, "samples": 20}
+FAMILY: Sections = {
+    "use": "family",
+    "server": {"use": "mlp", "hidden": [30, 12]},
+    "clients": [{"use": "mlp", "hidden": [12]}, {"use": "mlp", "hidden": [16, 12]}],
+}
 CLOCK: Sections = {"use": "deadline", "seconds_per_step": {"median": 0.5, "sigma": 0.8}}
 BASE: Sections = {
     "name": "digest",
@@ -99,6 +104,13 @@ CASES: dict[str, Sections] = {
         "local": {"use": "moreau", "lr": 0.05, "batch_size": 8, "epochs": 1, "strength": 2.0, "inner_steps": 2},
         "personal": "moreau",
     },
+    "fed-et": {
+        "data": DIGITS | {"public_samples": 40},
+        "model": FAMILY,
+        "width": {"use": "architectures"},
+        "aggregation": {"use": "ensemble-transfer", "steps": 4, "batch_size": 16},
+    },
+    "comet": {"data": DIGITS | {"public_samples": 40}, "personal": {"use": "codistil", "distil_steps": 2}},
     "heterofl": {"width": {"use": "nested", "rates": [1.0, 0.5, 0.25], "assign": "by-speed"}} | _fleet(clock=CLOCK),
     "fedrolex": {"width": {"use": "rolling", "rates": [0.5, 0.25], "assign": "drawn"}},
     "federated-dropout": {"width": {"use": "random", "rates": [0.5]}, "local": SGD | {"momentum": 0.5}},

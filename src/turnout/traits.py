@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, cast, get_type_hints
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.drift import Drift
 from turnout.errors import ConfigError, Problem
 from turnout.protocols import Ask, Memory, Population, View
 from turnout.requirement import Requirement
@@ -42,6 +43,7 @@ class DataTraits:
     public_samples: Any = None  # number of inputs of the public set
     holdout: Any = None  # share of its samples that each client holds out
     sample_form: SampleForm | None = None  # of every sample; None: not known before the data is made
+    known_drift: Callable[[], Drift] | None = None  # () → how samples change with time; None: they do not, or not known
 
     @property
     def known_clients(self) -> int | None:
@@ -181,6 +183,7 @@ class AssignmentTraits:
 
     # how the models are before the first round: drawn independently of each other, or all like the first
     initial: Literal["independent", "equal"] = "independent"
+    is_fixed: bool = False  # a client trains the same model in every round
     population_problems: PopulationCheck | None = None
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.incentive_checks import (
     assert_hopeless_clients_vanish_and_a_large_eps_stops,
     assert_one_step_of_three_clients,
+    assert_what_clients_require_is_measured_where_the_loss_is,
 )
 from tests.support.rows_by_hand import combined, rows_of
 from tests.support.runs import run
@@ -143,6 +144,10 @@ def test_golden_alone_is_the_loss_of_training_alone_from_the_first_model(engine:
     own, _ = run(quadratics(), replace(plan, aggregation=Appeal(epochs=3, lr=0.4)), engine=engine())
     expected = [alone_by_hand(client, 0.4, 3) for client in heard]
     assert own.aggregation["required"][heard].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_identity_what_clients_require_is_measured_where_the_loss_is() -> None:
+    assert_what_clients_require_is_measured_where_the_loss_is()
 
 
 def test_golden_the_bill_has_losses_and_training_alone() -> None:

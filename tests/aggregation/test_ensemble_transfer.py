@@ -220,7 +220,7 @@ def test_error_a_public_set_that_is_missing_or_too_small() -> None:
             r"asks clients for losses or gradients at",
         ),
         ({"attack": attacks.SignFlip(fraction=0.2)}, r"forges updates of the whole model"),
-        ({"filtering": filtering.DataSize(least=3)}, r"a filter may average updates"),
+        ({"filtering": filtering.DataSize(least=3)}, r"DataSize may average updates"),
     ],
 )
 def test_error_what_does_not_go_together(change: dict[str, Any], message: str) -> None:

@@ -15,11 +15,13 @@ from tests.support.several_checks import (
     alike,
     assert_a_merger_weighs_models_by_their_blocks_and_keeps_the_number_of_blocks,
     assert_a_new_model_is_a_copy_and_forgets_who_used_its_slot,
+    assert_distances_by_hand,
     assert_models_of_clients_that_train_alone_are_no_candidates,
     assert_the_level_before_is_that_of_the_untrained_model_and_after_that_of_the_trained,
     drifting,
 )
 from tests.support.several_runs import model_of, models_of, network, several_run
+from turnout.aggregation import FedAvg, Tilted
 from turnout.assignment import Concept, Drift, LowestLoss
 from turnout.assignment.drift import Found, distances
 from turnout.assignment.linkage import clusters
@@ -27,14 +29,13 @@ from turnout.coordinator import Cadence
 from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError
 from turnout.local import SGD
+from turnout.requests import Fit, Probe
 from turnout.selection import Uniform
 from turnout.server import FedAdam
 
 
 def test_golden_distances_by_hand() -> None:
-    scores = np.array([[0.9, 0.5], [0.6, 0.8]])
-    assert distances(scores)[0, 1] == pytest.approx(0.4)  # max(0.9 − 0.5, 0.8 − 0.6)
-    assert distances(scores, swapped=True)[0, 1] == pytest.approx(0.3)  # max(0.9 − 0.6, 0.8 − 0.5)
+    assert_distances_by_hand()
 
 
 @given(st.lists(st.floats(0, 1), min_size=9, max_size=9), st.booleans())
@@ -179,6 +180,63 @@ def test_the_oracle_trains_on_the_samples_of_its_concept_alone(tmp_path: Path) -
     assert model_of(records[5]).tolist() == [0, 1]
     _, plain = several_run(task, None, rounds=8, local=LOCAL)
     assert records[8].metrics["accuracy"] > plain[8].metrics["accuracy"]  # which is trained on both concepts
+
+
+@pytest.mark.parametrize("rule", [Concept(num_models=2), LowestLoss(num_models=2, newest=True)])
+def test_golden_losses_that_weigh_updates_are_on_the_samples_that_clients_train_on(tmp_path: Path, rule: Any) -> None:
+    task, trained = drifting(tmp_path), dict[int, list[bool]]()
+    at_weighing: list[tuple[int, list[bool]]] = []
+
+    class Watching(Sequential):
+        def answer(self, questions: Any) -> Any:
+            for request in (each for _, each in questions if each.round == 10):  # in the third time step
+                if isinstance(request, Fit):
+                    trained.update(blocks_of(request))
+                elif isinstance(request, Probe) and trained:
+                    at_weighing.extend(blocks_of(request).items())
+            return super().answer(questions)
+
+    plan: dict[str, Any] = {"aggregation": Tilted(tilt=1.0), "evaluate": Cadence(every=100)}
+    several_run(task, rule, rounds=11, local=LOCAL, engine=Watching(), **plan)
+    assert sorted(client for client, _ in at_weighing) == [0, 1, 2, 3]
+    assert all(row == trained[client] for client, row in at_weighing)
+
+
+def blocks_of(request: Fit | Probe) -> dict[int, list[bool]]:
+    """Return the time steps whose samples each client of a request uses."""
+    assert request.blocks is not None
+    return dict(zip(request.clients.tolist(), request.blocks.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("wait", [1, 2, 3])
+def test_golden_a_new_model_is_merged_after_its_client_has_trained_it_alone(tmp_path: Path, wait: int) -> None:
+    # client 1 drifts in time step 1, and models are merged as soon as both are candidates
+    task = drifting(tmp_path, "0 0\n" + "0 1\n" * 5)
+    rule = Drift(num_models=2, threshold=0.2, merge_threshold=9.0, wait=wait)
+    _, records = several_run(task, rule, models=alike(task, 2), rounds=20, local=LOCAL)
+    merged = [record.round for record in records if any("merged" in event for event in record.events)]
+    assert merged[0] == 4 * (1 + wait) + 1
+    assert [model_of(record)[1] for record in records[5 : merged[0]]] == [1] * (4 * wait)
+
+
+def test_golden_a_client_that_finds_no_model_free_stays_with_the_best_and_trains_with_the_others(
+    tmp_path: Path,
+) -> None:
+    task = drifting(tmp_path, "0 0\n0 1\n0 1\n0 1\n")
+    state, records = several_run(task, Drift(num_models=1, threshold=0.2), models=alike(task, 1), rounds=9, local=LOCAL)
+    assert records[5].events == ("client 1 drifted, and stays with model 0: no model is free",)
+    assert state.assignment["release"].tolist() == [0, 0]
+    assert all(model_of(record).tolist() == [0, 0] for record in records[1:])
+
+
+@pytest.mark.parametrize("weighting", ["ratio", "mean"])
+def test_golden_a_clients_weight_is_its_samples_that_train_the_model(tmp_path: Path, weighting: Any) -> None:
+    # in time step 2, clients 0 and 2 have three blocks of concept 0, client 1 two of concept 1, and client 3 one
+    task, rule = drifting(tmp_path), FedAvg(weighting=weighting)
+    _, records = several_run(task, Concept(num_models=2), rounds=10, local=LOCAL, aggregation=rule)
+    assert model_of(records[10]).tolist() == [0, 1, 0, 1]
+    shares = {"ratio": [1 / 2, 2 / 3, 1 / 2, 1 / 3], "mean": [1 / 2] * 4}
+    assert records[10].coefficients.tolist() == pytest.approx(shares[weighting])
 
 
 def test_a_client_that_is_away_when_a_time_step_begins_stays_with_its_model(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from tests.support.saved_states import again
 from tests.support.several_checks import (
+    assert_clients_choose_on_their_training_samples,
     assert_equal_initial_models_are_noted_and_ties_go_to_the_first,
     assert_one_round_by_hand,
 )
@@ -96,11 +97,14 @@ def test_identity_relabelling_models_relabels_results(beside: str) -> None:
 DRAWN = ("a cohort", "FedAdam", "over-selection")  # with some of the clients the draw, or the clock, is another
 
 
-@pytest.mark.parametrize("beside", [name for name in BESIDE if name not in DRAWN])
+FIXED = {**BESIDE, "kept momentum": {"local": SGD(lr=0.1, epochs=1, momentum=0.9, momentum_reset="never")}}
+
+
+@pytest.mark.parametrize("beside", [name for name in FIXED if name not in DRAWN])
 def test_identity_given_models_train_as_separate_studies(beside: str) -> None:
     """A model's clients train as if they were asked alone, by a selection that knows them."""
     task, models, groups = network(), starts(network(), 2), (0, 1, 1, 0, 1, 0)
-    both, _ = several_run(task, Given(models=groups), models=models, **BESIDE[beside])
+    both, _ = several_run(task, Given(models=groups), models=models, **FIXED[beside])
 
     class Members:
         cohort_size = None
@@ -112,8 +116,8 @@ def test_identity_given_models_train_as_separate_studies(beside: str) -> None:
     for group in (0, 1):
         alone = Members()
         alone.group = group
-        rule = LowestLoss(num_models=1)
-        state, _ = several_run(task, rule, models=models[group : group + 1], **{**BESIDE[beside], "selection": alone})
+        rule = Given(models=(0,) * 6)
+        state, _ = several_run(task, rule, models=models[group : group + 1], **{**FIXED[beside], "selection": alone})
         assert torch.allclose(models_of(both)[group], state.model, rtol=0, atol=1e-12)
 
 
@@ -159,8 +163,20 @@ def test_golden_ties_go_to_the_smallest_index_and_nan_is_never_lowest() -> None:
     assert lowest(losses).tolist() == [2, 1, 1, 0]
 
 
+def test_golden_clients_choose_on_their_training_samples() -> None:
+    assert_clients_choose_on_their_training_samples()
+
+
 def test_equal_initial_models_are_noted_and_ties_go_to_the_first() -> None:
     assert_equal_initial_models_are_noted_and_ties_go_to_the_first()
+
+
+def test_identity_of_two_equal_models_one_stays_unused_while_training_helps_everyone() -> None:
+    task, models = quadratics(), torch.tensor([[0.0, -9.0]] * 2, dtype=torch.float64)
+    state, records = several_run(task, LowestLoss(num_models=2), models=models, rounds=50, local=SGD(lr=0.1, steps=1))
+
+    assert all((model_of(record) == 0).all() for record in records[1:])
+    assert torch.equal(models_of(state)[1], models[1])
 
 
 @pytest.mark.parametrize("server", [FedAdam(lr=0.05), FedExP()])
@@ -269,14 +285,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "Krum": ({"aggregation": Krum(num_attackers=1)}, "how many clients train each model is not known"),
     "Horvitz–Thompson": ({"aggregation": FedAvg(weighting="ht")}, "sum to one over all clients"),
     "a scheme": ({"aggregation": SchemeB()}, "sum to one over all clients"),
-    "SCAFFOLD": ({"local": SGD(lr=0.1, steps=1, control="average")}, "control variates are gradients of one model"),
+    "SCAFFOLD": (
+        {"local": SGD(lr=0.1, steps=1, control="average")},
+        "has control variates, which are gradients of one model",
+    ),
     "AdaComm": ({"local": SGD(lr=0.1, effort=AdaComm(start=3, every=1))}, "follows the loss of one model"),
     "Ditto": ({"personal": Ditto()}, "beside one shared model"),
     "FedBuff": (
         {"asynchrony": FedBuff(buffer_size=2, concurrency=3), "fleet": Fleet(clock=Deadline())},
         "several rounds in one buffer",
     ),
-    "server rounds": ({"assist": Safari(lr=0.1)}, "the server trains one model"),
+    "server rounds": ({"assist": Safari(lr=0.1)}, "has the server train one model"),
     "membership": ({"fleet": Fleet(membership=Random())}, "each model has its own"),
 }
 

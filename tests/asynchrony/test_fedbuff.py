@@ -239,7 +239,10 @@ NEEDED: dict[str, Any] = {
     "cluster-fedvarp": {"num_clusters": 2},
     "private": {"clip_norm": 1.0, "noise_multiplier": 0.1, "cohort_size": 6},
 }
-REFUSED = {"private": "the accounting does not cover updates to older models"}
+REFUSED = {
+    "private": "the accounting does not cover updates to older models",
+    "ensemble-transfer": "these clients train one model",
+}
 
 
 @pytest.mark.parametrize("name", catalogue("aggregation"))

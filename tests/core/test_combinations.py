@@ -69,6 +69,8 @@ AGGREGATIONS, SERVERS = made("aggregation"), made("server")
 def reasons(local: Any, aggregation: str, server: str) -> Iterator[Any]:
     """Return why a combination makes no sense, as a reader of the papers would say it."""
     correction = getattr(local, "correction", None)
+    if aggregation == "ensemble-transfer":
+        yield "these clients train one model"  # it teaches a larger model what clients of other architectures know
     if (correction == "joint") != (aggregation == "joint"):
         yield "joint"  # D = Δ ⊘ C needs its scale put back, and only there
     if correction is not None and aggregation == "fednova":

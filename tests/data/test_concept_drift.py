@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.command import Turnout
 from turnout.data import ConceptDrift
-from turnout.data.change_points import PATTERNS, pattern_concepts, read_concepts
+from turnout.data.change_points import MOST_BYTES, PATTERNS, pattern_concepts, read_concepts
 from turnout.data.concept_drift import circle_labels, sea_labels, sine_labels
 from turnout.data.digest import federation_digest
 from turnout.data.federation import Held, positions
@@ -116,3 +117,68 @@ def test_error_a_bad_file_names_the_line(tmp_path: Path, text: str, message: str
 def test_error_more_time_steps_than_change_points() -> None:
     with pytest.raises(ConfigError, match="sine needs time_steps <= 10, which its change points have; got 11"):
         ConceptDrift(time_steps=11).build(Streams(0))
+
+
+STUDY = """\
+rounds = 4
+model  = "softmax"
+local  = {{ lr = 0.1, steps = 1 }}
+
+[data]
+use             = "{data}"
+rounds_per_step = 2
+change_points   = "my.cp"
+{more}"""
+IN_CHECK: dict[str, tuple[str | None, str, int, str]] = {  # the file, more of the study, its line, and the message
+    "no file": (None, "", 8, "The change points in my.cp cannot be read: "),
+    "a word": (
+        "0 0\n0 one\n0 1\n",
+        "",
+        8,
+        "my.cp:2: a line needs one concept number, from 0 to 999, for each of the 2",
+    ),
+    "too few lines": ("0 0\n", "", 8, "my.cp needs a line for each time step, and one more for the samples after"),
+    "another concept": ("0 0\n0 9\n0 1\n", "", 8, "the change points name concept 9"),
+    "too many time steps": ("0 0\n0 1\n0 1\n", "time_steps = 3\n", 9, "needs time_steps <= 2, which its change points"),
+    "too many rounds": ("0 0\n0 1\n", "", 1, "which is 2 rounds; got rounds = 4. Set rounds to 2 or less"),
+    "too few models": (
+        "0 0\n0 1\n0 1\n",
+        '\n[assignment]\nuse = "concept"\nnum_models = 1\n',
+        12,
+        "Concept needs a model for each of the 2 concepts of the data; got num_models = 1",
+    ),
+    "a requirement that is measured once": (
+        "0 0\n0 1\n0 1\n",
+        '\n[aggregation]\nuse = "appeal"\n',
+        10,
+        "Set aggregation.requirement to a number.",
+    ),
+}
+
+
+@pytest.mark.parametrize("data", ["concept-drift", "mnist-drift"])
+@pytest.mark.parametrize("name", IN_CHECK)
+def test_error_check_reads_the_change_points(name: str, data: str, turnout: Turnout) -> None:
+    changes, more, line, message = IN_CHECK[name]
+    if changes is not None:
+        Path("my.cp").write_text(changes)
+    Path("study.toml").write_text(STUDY.format(data=data, more=more))
+    said = turnout("check", "study.toml")
+    assert said.code == 2
+    assert any(text.startswith(f"study.toml:{line}: ") and message in text for text in said.err.splitlines()), said.err
+
+
+def test_error_change_points_that_are_no_file_or_too_long(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot be read: it is no regular file. Change data.change_points"):
+        read_concepts(tmp_path)
+    (tmp_path / "long.cp").write_text("#" * (MOST_BYTES + 1))
+    with pytest.raises(DataError, match=r"has more than 4,194,304 bytes, too many for change points. Name another"):
+        read_concepts(tmp_path / "long.cp")
+
+
+@pytest.mark.parametrize("data", ["concept-drift", "mnist-drift"])
+def test_contract_check_takes_change_points_that_suit(data: str, turnout: Turnout) -> None:
+    Path("my.cp").write_text("0 0\n0 1\n1 1\n")
+    rule = '\n[assignment]\nuse = "drift"\nnum_models = 2\n'
+    Path("study.toml").write_text(STUDY.format(data=data, more=rule))
+    assert turnout("check", "study.toml").code == 0

@@ -26,6 +26,7 @@ RULES = [
     (models.EmnistCNN(), GREY),
     (models.ResNet18(), (3, 16, 16)),
     (models.VGG11(), COLOUR),
+    (models.Family(server=models.MLP(hidden=(20,)), clients=(models.MLP(hidden=(4,)), models.Softmax())), (8, 8)),
     (models.Point(dim=5, start=0.5, dtype="float64"), (1,)),
 ]
 every_rule = pytest.mark.parametrize(("rule", "shape"), RULES, ids=lambda value: getattr(type(value), "__name__", None))

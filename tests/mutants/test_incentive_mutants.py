@@ -1,6 +1,7 @@
 """Published mistakes in rules that weigh updates by losses, and in rules for several models: each must be caught."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ from tests.support import incentive_checks, several_checks
 from turnout.aggregation import agnostic, appeal, q_ffl, tilted
 from turnout.assignment import drift, lowest_loss
 from turnout.assignment.drift import Found
+from turnout.coordinator import several
+from turnout.coordinator.advance import advance
+from turnout.requests import Probe
+from turnout.world.simulation import appeal as world_appeal
+from turnout.world.simulation import simulation
 
 
 def logistic(z: Any) -> Any:
@@ -107,6 +113,49 @@ def test_contract_a_step_without_eps_is_caught(monkeypatch: pytest.MonkeyPatch) 
         check()
 
 
+def test_contract_a_formula_without_eps_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = incentive_checks.assert_hopeless_clients_vanish_and_a_large_eps_stops
+    monkeypatch.setattr(appeal.Appeal, "eps", property(lambda self: 0.0, lambda self, value: None))
+    with pytest.raises(AssertionError):
+        check()
+
+
+def required_on_holdouts(request: Any, sizes: Any, holdout_sizes: Any) -> Any:
+    """ρ_k on the client's hold-out."""
+    alone = yield from world_appeal.losses_alone(replace(request, on_holdouts=("loss",)), sizes, holdout_sizes)
+    return replace(alone, loss=alone.on_holdouts["loss"])
+
+
+def required_on_a_batch(request: Any, sizes: Any, holdout_sizes: Any) -> Any:
+    """ρ_k on one sample."""
+    alone = yield from world_appeal.losses_alone(request, sizes, holdout_sizes)
+    probe = Probe(round=1, streams=request.streams, model=request.model, buffers=None, clients=request.clients,
+                  what="loss", batch_size=1)  # fmt: skip
+    return replace(alone, loss=(yield probe).loss)
+
+
+def loss_on_a_batch(clients: Any, ask: Any) -> Any:
+    """F_k(x) on one sample, and not where ρ_k was measured."""
+    return (yield ask.losses(clients, 1)).loss
+
+
+@pytest.mark.parametrize(
+    ("module", "part", "mutant"),
+    [
+        (simulation, "losses_alone", required_on_holdouts),
+        (simulation, "losses_alone", required_on_a_batch),
+        (appeal, "cohort_losses", loss_on_a_batch),
+    ],
+)
+def test_contract_a_requirement_measured_on_other_data_is_caught(
+    monkeypatch: pytest.MonkeyPatch, module: Any, part: str, mutant: Any
+) -> None:
+    check = incentive_checks.assert_what_clients_require_is_measured_where_the_loss_is
+    monkeypatch.setattr(module, part, mutant)
+    with pytest.raises(AssertionError):
+        check()
+
+
 def highest(losses: Any) -> Any:
     """The model with the highest loss."""
     return np.argmax(losses, axis=0)
@@ -131,6 +180,45 @@ def test_contract_a_wrong_choice_of_ifca_is_caught(
     monkeypatch.setattr(lowest_loss, "lowest", mutant)
     with pytest.raises(AssertionError):
         check()
+
+
+def on_test_samples(models: Any, clients: Any, ask: Any, batch_size: Any, blocks: Any = None) -> Any:
+    """Losses on the samples that a client holds out."""
+    columns = []
+    for client in clients.tolist():
+        scored = yield ask.score(models, on="client", client=client)
+        columns.append(scored.loss)
+    return np.stack(columns, axis=1)
+
+
+def test_contract_a_choice_on_test_samples_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowest_loss, "losses_at", on_test_samples)
+    with pytest.raises(AssertionError):
+        several_checks.assert_clients_choose_on_their_training_samples()
+
+
+def test_contract_an_average_over_the_clients_of_all_models_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = advance
+
+    def over_everyone(plan: Any, view: Any, own: Any, collected: Any, ask: Any, anyone_up: bool) -> Any:
+        before, share = own.model, len(collected.asked) / view.population.num_clients
+        metrics = yield from whole(plan, view, own, collected, ask, anyone_up)
+        own.model = before + share * (own.model - before)
+        return metrics
+
+    monkeypatch.setattr(several, "advance", over_everyone)
+    with pytest.raises(AssertionError):
+        several_checks.assert_one_round_by_hand()
+
+
+def test_contract_a_distance_below_zero_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def signed(scores: Any, swapped: bool = False) -> Any:
+        loss = np.diag(scores)[:, None] - (scores.T if swapped else scores)
+        return np.maximum(loss, loss.T)
+
+    monkeypatch.setattr(drift, "distances", signed)
+    with pytest.raises(AssertionError):
+        several_checks.assert_distances_by_hand()
 
 
 def by_clients(self: Found, group: list[int]) -> None:

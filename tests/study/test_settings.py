@@ -193,7 +193,7 @@ def conditions() -> Iterator[Any]:
 
 def another(hint: Any, *but: Any) -> Any:
     """Return a value that a hint allows and that is none of these."""
-    for value in (False, True, 2, 3, 0.01, 0.3, 5.5, Phones(), Path("runs"), (0.5,), ("layer",)):
+    for value in (False, True, 2, 3, 0.01, 0.3, 5.5, Phones(), Path("runs"), (0.5,), ("layer",), (1,)):
         with contextlib.suppress(MismatchError):
             if fitted(hint, value) not in but:
                 return value

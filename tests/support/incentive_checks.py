@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from tests.support.rows_by_hand import combined, rows_of
+from tests.support.runs import run
+from tests.support.several_runs import losses_by_hand, network
 from turnout.aggregation import QFFL, Agnostic, Appeal, Tilted
+from turnout.coordinator import Plan
+from turnout.local import SGD
 
 
 def assert_one_step_of_three_clients() -> None:
@@ -55,3 +59,15 @@ def assert_the_largest_tilt_is_the_worst_client_and_the_smallest_the_best() -> N
     rows = rows_of([[1.0], [2.0], [3.0]])
     assert combined(Tilted(tilt=1e9), rows, losses=[1.0, 700.0, 3.0]).coefficients.tolist() == [0, 1, 0]
     assert combined(Tilted(tilt=-1e9), rows, losses=[1.0, 700.0, 3.0]).coefficients.tolist() == [1, 0, 0]
+
+
+def assert_what_clients_require_is_measured_where_the_loss_is() -> None:
+    """What clients require is measured where the loss is."""
+    # who hardly trains alone requires F_k at the first model, so that all are equally near and have the same weight
+    task = network()
+    rule = Appeal(epochs=1, lr=1e-12, eps=0.0)
+    final, records = run(task, Plan(local=SGD(lr=0.1, steps=1, batch_size=4), rounds=1, aggregation=rule))
+    at_start = losses_by_hand(task, task.layout.flatten(task.module))
+    assert final.aggregation["required"].tolist() == pytest.approx(at_start.tolist(), rel=1e-9)
+    assert records[1].coefficients is not None
+    assert records[1].coefficients.tolist() == pytest.approx([1 / 6] * 6, rel=1e-12)

@@ -1,5 +1,6 @@
 """Checks of rules for several models; the tests of mutants break the rules and expect them to fail."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -7,9 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.several_runs import model_of, models_of, network, quadratics, several_run
+from tests.support.several_runs import (
+    losses_by_hand,
+    model_of,
+    models_of,
+    network,
+    quadratics,
+    several_run,
+    starts,
+)
+from tests.support.tasks import holdout_of
 from turnout import losses
 from turnout.assignment import Drift, LowestLoss
+from turnout.assignment import drift as drift_rule
 from turnout.assignment.drift import Found
 from turnout.data import ConceptDrift
 from turnout.engine import Task
@@ -47,6 +58,26 @@ def assert_equal_initial_models_are_noted_and_ties_go_to_the_first() -> None:
     assert any("models 0 and 1 start with the same weights" in event for event in records[0].events)
     assert torch.equal(models_of(state)[1], models[1])
     assert (model_of(records[1]) == 0).all()
+
+
+def assert_clients_choose_on_their_training_samples() -> None:
+    """Clients choose on their training samples."""
+    task = network()
+    held = holdout_of(task.federation)  # on which labels are others, so that other models have the lowest loss
+    task = replace(task, federation=replace(task.federation, holdout=replace(held, y=(held.y + 1) % 3)))
+    models = starts(task, 3)
+    by_hand = np.stack([losses_by_hand(task, model) for model in models])
+    _, records = several_run(task, LowestLoss(num_models=3), models=models, rounds=1)
+    assert model_of(records[1]).tolist() == by_hand.argmin(0).tolist()
+
+
+def assert_distances_by_hand() -> None:
+    """Distances by hand."""
+    scores = np.array([[0.9, 0.5], [0.6, 0.8]])
+    assert drift_rule.distances(scores)[0, 1] == pytest.approx(0.4)  # max(0.9 − 0.5, 0.8 − 0.6)
+    assert drift_rule.distances(scores, swapped=True)[0, 1] == pytest.approx(0.3)  # max(0.9 − 0.6, 0.8 − 0.5)
+    better_abroad = np.array([[0.5, 0.9], [0.7, 0.6]])
+    assert drift_rule.distances(better_abroad)[0, 1] == 0.0  # max(0.5 − 0.9, 0.6 − 0.7, 0)
 
 
 def drifting(folder: Path, changes: str = STAGGERED, **settings: Any) -> Task:

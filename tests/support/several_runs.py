@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tests.support.tasks import train_of
 from turnout import losses
-from turnout.array_types import Ids
+from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan, State
 from turnout.data import Quadratics
 from turnout.data.federation import from_clients
@@ -46,6 +47,15 @@ def network(clients: int = 6, *, seed: int = 0) -> Task:
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5, generator=generator)
     return Task(federation=federation, module=module, loss=losses.cross_entropy)
+
+
+def losses_by_hand(task: Task, model: Tensor) -> Floats:
+    """Return the loss of each client on its training samples."""
+    parameters, found = task.layout.views(model), []
+    for client in range(task.federation.num_clients):
+        held = train_of(task.federation).of(client)
+        found.append(float(task.loss(torch.func.functional_call(task.module, parameters, (held.x,)), held.y).mean()))
+    return np.array(found)
 
 
 def starts(task: Task, count: int, *, seed: int = 0) -> Tensor:

@@ -41,10 +41,10 @@ REFUSED = {
         FIRST,
         "1 normalises 2 groups of channels, and 1 channel cannot be divided among them. Change width.rates",
     ),
-    "krum": ({"more": 'aggregation = { use = "krum", num_attackers = 1 }'}, MORE, "Krum compares or remembers whole"),
-    "median": ({"more": 'aggregation = "median"'}, MORE, "Median compares or remembers whole updates"),
+    "krum": ({"more": 'aggregation = { use = "krum", num_attackers = 1 }'}, MORE, "Krum combines whole"),
+    "median": ({"more": 'aggregation = "median"'}, MORE, "Median combines whole updates"),
     "fedvarp": ({"more": 'aggregation = "fedvarp"'}, MORE, 'Set aggregation.use = "fedavg"'),
-    "mifa": ({"more": 'aggregation = "mifa"'}, MORE, "MIFA compares or remembers whole updates"),
+    "mifa": ({"more": 'aggregation = "mifa"'}, MORE, "MIFA combines whole updates"),
     "scaffold": (
         {"local": '{ lr = 0.1, steps = 2, control = "average" }'},
         LOCAL,
@@ -55,7 +55,7 @@ REFUSED = {
         LOCAL,
         "the width changes at every local step, and SGD carries momentum or other state from step to step",
     ),
-    "filter": ({"more": 'filtering = "greedy"'}, MORE, "a filter may average updates before the round does"),
+    "filter": ({"more": 'filtering = "greedy"'}, MORE, "Greedy may average updates before the round does"),
     "personal": ({"more": 'personal = "ditto"'}, MORE, "Ditto trains whole models at the clients"),
     "fedbuff": (
         {

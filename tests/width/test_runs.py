@@ -208,9 +208,9 @@ def test_error_a_model_without_hidden_units_is_refused_before_the_first_round() 
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "krum": (Nested(rates=RATES), {"aggregation": Krum(num_attackers=1)}, "Krum compares or remembers whole updates"),
-    "median": (Nested(rates=RATES), {"aggregation": Median()}, "Median compares or remembers whole updates"),
-    "fedvarp": (Nested(rates=RATES), {"aggregation": FedVARP()}, "FedVARP compares or remembers whole updates"),
+    "krum": (Nested(rates=RATES), {"aggregation": Krum(num_attackers=1)}, "Krum combines whole updates"),
+    "median": (Nested(rates=RATES), {"aggregation": Median()}, "Median combines whole updates"),
+    "fedvarp": (Nested(rates=RATES), {"aggregation": FedVARP()}, "FedVARP combines whole updates"),
     "scaffold": (
         Nested(rates=RATES),
         {"local": SGD(lr=0.1, steps=2, control="average")},

@@ -56,6 +56,11 @@ class Given:
                 )
 
     @property
+    def is_fixed(self) -> bool:
+        """A client trains the same model in every round."""
+        return True
+
+    @property
     def num_models(self) -> int:
         """One more than the largest index, or the number of lists or shares."""
         if self.models is None:

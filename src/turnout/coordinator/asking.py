@@ -12,9 +12,11 @@ from turnout.coordinator.orders import first_round_order, order_for, server_orde
 from turnout.coordinator.plan import Plan, State
 from turnout.costs import Costs
 from turnout.distillation import Distil, Distilled, Predict
+from turnout.drift import Blocks
 from turnout.errors import ConfigError
 from turnout.generators import relay
 from turnout.local.batches import samples_used
+from turnout.orders import Order
 from turnout.protocols import View
 from turnout.requests import Expect, Probe, Probed, Reply, Score, Scored, Steps, Train, Trained
 from turnout.requirement import LossesAlone, Requirement, TrainAlone
@@ -29,6 +31,7 @@ class Asker:
     plan: Plan
     view: View
     state: State
+    order: Order | None = None  # of the clients of one model, which are asked about the samples that they train it on
 
     def learning_rates(self, clients: Ids) -> Floats:
         """Return η_l of each of these clients in this round; asks nobody."""
@@ -93,7 +96,15 @@ class Asker:
             clients=clients,
             what=what,
             batch_size=batch_size,
+            blocks=self._blocks(clients),
         )
+
+    def _blocks(self, clients: Ids) -> Blocks | None:
+        """Return the time steps whose samples these clients train on; None: all."""
+        if self.order is None or self.order.blocks is None:
+            return None
+        blocks: Blocks = self.order.blocks[np.searchsorted(self.order.clients, clients)]
+        return blocks
 
 
 class Meter:

@@ -19,7 +19,8 @@ def problems(plan: Plan) -> Iterator[Problem]:
 
 def problems_with(plan: Plan, population: Population) -> Iterator[Problem]:
     """Yield what is wrong with a plan on these clients."""
-    yield from problems(plan)
+    found = list(problems(plan))
+    yield from found
     traits, size = plan.traits, plan.selection.cohort_size
     algorithm = (
         traits.filtering,
@@ -45,7 +46,8 @@ def problems_with(plan: Plan, population: Population) -> Iterator[Problem]:
             "Set data.server_samples to 50 or more.",
             "data.server_samples",
         )
-    yield from drift_problems(plan, population)
+    said = tuple(problem.setting for problem in found)
+    yield from (each for each in drift_problems(plan, population) if not each.setting.startswith(said))
     if population.holdout_sizes is not None:
         yield from holdout_problems(plan, bool(population.holdout_sizes.any()))
 
@@ -61,14 +63,25 @@ def drift_problems(plan: Plan, population: Population) -> Iterator[Problem]:
             f"{plan.rounds}. Set rounds to {population.drift.most_rounds} or less, or data.rounds_per_step higher.",
             "rounds",
         )
+    relabels = plan.traits.attack.relabel is not None and plan.traits.attack.relabels
     for section, rule, why in (
         ("fleet.membership", plan.fleet.membership, "weights change with the samples, and not with arrivals"),
         ("asynchrony", plan.asynchrony, "an update of an older round was trained on fewer samples"),
-        ("attack", plan.attack, "labels change with time already"),
+        ("attack", plan.attack if relabels else None, "it would also change the labels on which models are measured"),
         ("personal", plan.personal, "a client's own model belongs to samples that do not change"),
     ):
         if rule is not None:
             yield Problem(f"{called(rule)} does not go with data that drift: {why}. Leave {section} out.", section)
+    for section, name, requires in (
+        ("aggregation", called(plan.aggregation), plan.traits.aggregation.requires),
+        ("fleet.availability", called(plan.fleet.availability), plan.traits.availability.requires),
+    ):
+        if requires is not None and requires.is_alone:
+            yield Problem(
+                f'{name} with requirement = "alone" measures what a client requires once, on the samples that '
+                f"it then has, and with data that drift these change. Set {section}.requirement to a number.",
+                f"{section}.requirement",
+            )
 
 
 def holdout_problems(plan: Plan, has_holdout: bool) -> Iterator[Problem]:

@@ -115,7 +115,7 @@ def _stepped(ask: Asker, model: int, order: Order, meter: Meter, anyone_up: bool
     )
     before = begin(own)
     collected = yield from updates_of_all(plan, order, state)
-    asking = Asker(plan, view, own)
+    asking = Asker(plan, view, own, order)
     metrics = yield from meter.watch(advance(plan, view, own, collected, asking, anyone_up), view.population.sizes)
     wrong = commit(own, before)
     state.last_losses = own.last_losses

@@ -16,6 +16,7 @@ time step. D: four concepts from the first time step on.
 Reference: Jothimurugesan, Hsieh, Wang, Joshi, Gibbons. AISTATS 2023. arXiv:2206.00799.
 """
 
+import stat
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from turnout.array_types import Ids
 from turnout.errors import ConfigError, DataError
 
 MOST_CONCEPTS = 1000
+MOST_BYTES = 4 << 20  # of a file
 LONGEST = 20  # letters of a number
 PATTERNS = {  # one word per time step, one digit per client
     "A": "0000000000 0100000000 0100000100 0111010100 0111010110 1011011010 "
@@ -45,10 +47,7 @@ def pattern_concepts(pattern: str) -> Ids:
 
 def read_concepts(path: Path) -> Ids:
     """Return the concepts of a file, one row per client and one column per time step."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"The change points in {path} cannot be read: {error}. Change data.change_points.") from None
+    text = _limited_text(path)
     lines = {number: line.split("#")[0].replace(",", " ").split() for number, line in enumerate(text.splitlines(), 1)}
     rows = {number: words for number, words in lines.items() if words}
     first = next(iter(rows.values()), [])
@@ -64,6 +63,20 @@ def read_concepts(path: Path) -> Ids:
             "Add lines."
         )
     return np.array([[int(word) for word in words] for words in rows.values()]).T.copy()
+
+
+def _limited_text(path: Path) -> str:
+    """Return the text of a file; raise DataError if it is too large, not text or not a regular file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError("it is no regular file")
+        with path.open("rb") as stream:
+            text = stream.read(MOST_BYTES + 1).decode()
+    except (OSError, ValueError) as error:
+        raise DataError(f"The change points in {path} cannot be read: {error}. Change data.change_points.") from None
+    if len(text) > MOST_BYTES:
+        raise DataError(f"{path} has more than {MOST_BYTES:,} bytes, too many for change points. Name another file.")
+    return text
 
 
 def _is_concept(word: str) -> bool:

@@ -76,6 +76,11 @@ class ConceptDrift:
         """Return the concept of each client in each time step, and in the one after the last."""
         return chosen_concepts(self, self.task, SHAPES[self.task][2])
 
+    def known_drift(self) -> Drift:
+        """Return how many samples of which concept each client receives when."""
+        concepts = self.concepts()
+        return Drift(np.full(concepts.shape, self.samples), concepts, self.rounds_per_step)
+
     @property
     def sample_form(self) -> SampleForm:
         """The form of a sample."""
@@ -83,12 +88,12 @@ class ConceptDrift:
 
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
-        concepts, (dim, largest, _) = self.concepts(), SHAPES[self.task]
+        drift, (dim, largest, _) = self.known_drift(), SHAPES[self.task]
+        concepts = drift.concepts
         x = np.empty((*concepts.shape, self.samples, dim))
         y = np.empty((*concepts.shape, self.samples), dtype=np.int64)
         for (client, step), concept in np.ndenumerate(concepts):
             drawn = streams.generator("concept drift", int(step), int(client)).random((self.samples, dim)) * largest
             x[client, step], y[client, step] = drawn, LABELS[self.task](drawn, int(concept))
         samples = Samples(torch.from_numpy(x.reshape(-1, dim)).float(), torch.from_numpy(y.reshape(-1)))
-        drift = Drift(np.full(concepts.shape, self.samples), concepts, self.rounds_per_step)
         return staged(self.task, samples, drift, 2)

@@ -52,9 +52,15 @@ class MnistDrift:
 
     sample_form: ClassVar[SampleForm] = SampleForm(shape=(1, 28, 28), outputs=10)
 
+    def known_drift(self) -> Drift:
+        """Return how many images of which concept each client receives when."""
+        concepts = chosen_concepts(self, "MnistDrift", len(SWAPS))
+        return Drift(np.full(concepts.shape, self.samples), concepts, self.rounds_per_step)
+
     def build(self, streams: Streams) -> Federation:
         """Return the federation."""
-        concepts = chosen_concepts(self, "MnistDrift", len(SWAPS))
+        drift = self.known_drift()
+        concepts = drift.concepts
         train, _ = standard_mnist(self.folder)
         needed = concepts.size * self.samples
         if needed > len(train):
@@ -67,5 +73,4 @@ class MnistDrift:
         for place, concept in np.ndenumerate(concepts):
             labels[place] = swapped(labels[place], int(concept))
         samples = Samples(train.x[torch.from_numpy(rows)], torch.from_numpy(labels.reshape(-1)))
-        drift = Drift(np.full(concepts.shape, self.samples), concepts, self.rounds_per_step)
         return staged("MNIST with drift", samples, drift, 10)

@@ -13,7 +13,8 @@ from turnout.analysis.target import target_of
 from turnout.axes import AXES, PLAN_TABLES, REQUIRED_SECTIONS, RULE_SECTIONS
 from turnout.catalogue import loss_named
 from turnout.coordinator.compatibility import holdout_problems, problems, problems_with
-from turnout.errors import ConfigError, Problem, did_you_mean
+from turnout.drift import Drift
+from turnout.errors import ConfigError, DataError, Problem, did_you_mean
 from turnout.parameters import parameters
 from turnout.protocols import Population
 from turnout.study.check_models import width_problems
@@ -356,6 +357,8 @@ def _plan_problems(version: Study) -> list[Problem]:
     try:
         data = traits_of(DataTraits, version.data)
         clients, server_size, holdout = data.known_clients, data.server_samples or 0, data.holdout
+        if data.known_drift is not None:
+            return list(problems_with(version.plan, _drifting(data.known_drift()))) or list(width_problems(version))
         if clients is None or clients > MOST_COUNTED:
             found = [*problems(version.plan), *(() if holdout is None else holdout_problems(version.plan, holdout > 0))]
             return found or list(width_problems(version))
@@ -363,8 +366,17 @@ def _plan_problems(version: Study) -> list[Problem]:
         holdouts = None if holdout is None else np.full(clients, holdout > 0)
         people = replace(people, holdout_sizes=holdouts, public_size=data.public_samples or 0)
         return list(problems_with(version.plan, people)) or list(width_problems(version))
+    except DataError as error:
+        return [Problem(str(error), "data.change_points")]
+    except ConfigError as error:
+        return list(error.problems)
     except Exception as error:  # a user's rule that lacks a method of its axis
         return [Problem(f"This combination cannot be checked: {type(error).__name__}: {error}.")]
+
+
+def _drifting(drift: Drift) -> Population:
+    """Return the clients of data that drift, as they are before any data is made."""
+    return replace(Population.of(drift.sizes[:, 0]), holdout_sizes=drift.sizes[:, -1], drift=drift)
 
 
 def _fields(key: str) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ LOCAL_WORK = (
         lambda plan, traits: (
             plan.fleet.membership is not None and plan.turnover.reboots_fast and traits.aggregation.is_rowwise
         ),
-        "a fast reboot boosts coefficients, and {aggregation} has none to boost. "
+        "a fast reboot boosts coefficients before updates are combined, and {aggregation} has none by then. "
         'Set turnover.reboot = "vanilla", or aggregate with FedAvg, FedNova or a scheme.',
     ),
 )
@@ -326,6 +326,12 @@ PRIVACY = (
         "aggregation",
         lambda plan, traits: plan.assist is not None or plan.fleet.membership is not None,
         "the accounting covers no server rounds, arrivals or departures. Leave assist and membership out.",
+    ),
+    _private(
+        "fleet.availability",
+        lambda plan, traits: traits.availability.requires is not None,
+        "{availability} has clients take part by the loss of the model on their samples, which reveals it without "
+        "noise. Set fleet.availability to another rule.",
     ),
     _private(
         "attack",

@@ -40,25 +40,25 @@ SEVERAL_MODELS = (
     _several(
         "aggregation.use",
         lambda plan, traits: traits.aggregation.privacy is not None,
-        "which model a client trains reveals its data without noise, and the sum of {aggregation} is divided by a "
-        'fixed cohort size. Set aggregation.use = "fedavg".',
+        "{aggregation} divides the sum of the updates by the size of the whole cohort, and its accounting does not "
+        'cover how a client comes to its model. Set aggregation.use = "fedavg".',
     ),
     _several(
         "local.control",
         lambda plan, traits: plan.local.client_state is not None,
-        "control variates are gradients of one model, and a client may train another one in the next round. "
-        'Set local.control = "none".',
+        "{local} has control variates, which are gradients of one model, and the server keeps one mean of them for all "
+        'clients. Set local.control = "none".',
     ),
     _several(
         "local",
-        lambda plan, traits: bool(plan.local.keeps),
-        "solver state that clients keep belongs to the model they trained, and they may train another one in the next "
-        'round. Set local.momentum_reset = "round".',
+        lambda plan, traits: bool(plan.local.keeps) and not traits.assignment.is_fixed,
+        "what {local} keeps at a client belongs to the model that it trained, and it may train another one in the next "
+        'round. Set local.momentum_reset = "round", or assignment.use = "given".',
     ),
     _several(
         "local.effort",
         lambda plan, traits: traits.local.observe is not None,
-        "an effort that depends on the loss follows the loss of one model. Set local.steps or local.epochs.",
+        "{local} has an effort that follows the loss of one model. Set local.steps or local.epochs.",
     ),
     _several(
         "width",
@@ -78,7 +78,7 @@ SEVERAL_MODELS = (
     _several(
         "assist",
         lambda plan, traits: plan.assist is not None,
-        "in a server round the server trains one model on its own samples. Leave assist out.",
+        "in a server round {assist} has the server train one model on its own samples. Leave assist out.",
     ),
     _several(
         "fleet.availability",
@@ -89,7 +89,7 @@ SEVERAL_MODELS = (
     _several(
         "fleet.membership",
         lambda plan, traits: plan.fleet.membership is not None,
-        "arrivals and departures change the weights of one objective, and each model has its own. "
+        "the arrivals and departures of {membership} change the weights of one objective, and each model has its own. "
         "Leave fleet.membership out.",
     ),
 )

@@ -22,7 +22,7 @@ WIDTHS = (
     _width(
         "aggregation.use",
         lambda plan, traits: traits.aggregation.is_rowwise and not traits.aggregation.trains_server_model,
-        "{aggregation} compares or remembers whole updates, and clients of different widths send different parameters. "
+        "{aggregation} combines whole updates, and clients of different widths send different parameters. "
         'Set aggregation.use = "fedavg", for example, or leave width out.',
     ),
     _width(

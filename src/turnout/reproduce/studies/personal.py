@@ -20,7 +20,7 @@ EARLY, ROUNDING = 25, 1e-3
 
 ABOUT = About(
     paper="Collins et al. 2021 (FedRep), Arivazhagan et al. 2019 (FedPer), Li et al. 2021 (Ditto), Deng et al. 2020",
-    what="Whether models of their own serve clients better than the shared model, and than fine-tuning it.",
+    what="Whether models of their own serve clients better than the shared model, tuned for them or not.",
     primary=(
         ("FedRep labels", "FedPer labels", "APFL labels", "Ditto people"),
         ("FedRep labels tuned", "Ditto people tuned"),
