@@ -212,8 +212,8 @@ def test_error_a_public_set_that_is_missing_or_too_small() -> None:
         ({"server": server.SGD(lr=0.5)}, r"a point that the server moves to.*SGD would leave it"),
         ({"server": server.FedAdam(lr=0.1)}, r"a point that the server moves to.*FedAdam would leave it"),
         ({"server": server.FedExP()}, r"FedExP"),
-        ({"aggregation": aggregation.Krum(num_attackers=1)}, r"Krum compares or remembers whole updates"),
-        ({"aggregation": aggregation.Median()}, r"Median compares or remembers whole updates"),
+        ({"aggregation": aggregation.Krum(num_attackers=1)}, r"Krum combines whole updates"),
+        ({"aggregation": aggregation.Median()}, r"Median combines whole updates"),
         ({"local": SGD(lr=0.1, steps=2, control="average")}, r"what SGD keeps between rounds is of the whole model"),
         (
             {"selection": selection.PowerOfChoice(cohort_size=2, pool_size=4)},
