@@ -11,7 +11,8 @@ of those whose predictions resemble its own, so that it learns from others witho
 
 The published order is distil, train, predict for the next round: the same where everyone takes part in every round.
 A client sends and receives |P_t| · classes numbers and nothing else; nothing at all where λ = 0. There is no shared
-model: x stays as it was.
+model: x stays as it was. With a family of models v_i is the model of the client's architecture, and all clients are
+clustered together: predictions have one shape whatever the model.
 
 Reduces to: every client alone when λ = 0; everybody towards the mean prediction when Q = 1; with Q = the cohort's size
 every client has its own predictions as its target, and the gradient is zero at the start.
@@ -87,6 +88,7 @@ class Codistil:
     loss: Literal["kl", "l2"] = "kl"  # distance between predictions: Kullback-Leibler divergence or squared difference
 
     has_shared_model: ClassVar[bool] = False
+    trains_members: ClassVar[bool] = True
 
     def kept_names(self, layout: Layout) -> tuple[str, ...]:
         """Return all names: no parameter is sent."""
