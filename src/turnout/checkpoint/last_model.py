@@ -13,7 +13,7 @@ from turnout.checkpoint.own_models import InMemory, OwnModels, client_pieces, de
 from turnout.checkpoint.tensor_files import DTYPES, Piece, about_of, opened, tensors_of
 from turnout.client_models import ClientModels
 from turnout.coordinator.plan import State
-from turnout.errors import ConfigError, StudyNote
+from turnout.errors import ConfigError, JournalError, StudyNote
 from turnout.models.layout import Layout
 from turnout.models.members import member_module, member_tensors
 from turnout.number_format import plural
@@ -85,6 +85,11 @@ class LastModel:
         member = self.own.architecture(client)
         if member is not None:
             tensors = member_tensors(tensors, member)
+            if member < 0 or not tensors:
+                raise JournalError(
+                    f"The stored models need an architecture of the family for every client; client {client} has "
+                    f"{member}, which the family does not have. The file was changed: run the study again."
+                )
         return replace(chosen, tensors=tensors, own=None, member=member)
 
     def note(self, client: int) -> str | None:
