@@ -23,7 +23,7 @@ ARMS: dict[str, Any] = {
 
 def study(*names: str, **more: Any) -> Study:
     data = to.data.Digits(clients=6, holdout=0.25, public_samples=20)
-    arms = [to.arm(name, **ARMS[name]) for name in names]
+    arms = tuple(to.arm(name, **ARMS[name]) for name in names)
     local = to.local.SGD(lr=0.1, batch_size=10, steps=3)
     return Study(data=data, model=to.models.Softmax(), local=local, arms=arms, rounds=2, seeds=2, **more)
 

@@ -131,7 +131,11 @@ class ClientStore:
         order, facts, trained = request.order, request.facts, request.trained
         self._settle_waiting(facts.clients)
         costs, self.costs = self.costs, Costs()
-        beside = {"gradients": costs.gradient_evaluations, "bytes_up": costs.bytes_up, "bytes_down": costs.bytes_down}
+        beside: dict[str, Any] = {
+            "gradients": costs.gradient_evaluations,
+            "bytes_up": costs.bytes_up,
+            "bytes_down": costs.bytes_down,
+        }
         kept, shared = order.local.client_state, cast(Tensor, order.shared)
         if kept is None:
             return Settled(shared=None, samples=costs.probe_evaluations, **beside)

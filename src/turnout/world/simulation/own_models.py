@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -112,7 +113,12 @@ class OwnModels:
         if not request.per_client:
             return Evaluated(metrics=shared)
         accuracy, loss = values.get("personal accuracy"), values.get("personal loss")
-        own = {"client_accuracy": accuracy, "client_loss": loss, "personal": values, "client_models": used}
+        own: dict[str, Any] = {
+            "client_accuracy": accuracy,
+            "client_loss": loss,
+            "personal": values,
+            "client_models": used,
+        }
         return Evaluated(metrics=shared | means, **own)
 
     def _at_clients(self, clients: Ids, request: Fit | Evaluate, how: tuple[Local, Mapping[str, Floats]]) -> AtClients:
