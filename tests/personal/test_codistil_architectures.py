@@ -6,6 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.distillation_checks import (
+    LISTED,
+    NUMBERS,
+    check_one_cluster_follows_the_mean_of_all_architectures,
+)
 from tests.support.families import LOCAL, family_run, family_task, members_of
 from tests.support.personal_runs import kept, personal_run
 from turnout.aggregation import EnsembleTransfer
@@ -21,9 +26,6 @@ from turnout.requests import Record
 from turnout.selection import Uniform
 from turnout.width import Architectures, Nested
 
-NUMBERS = (0, 1, 0, 1, 1, 0)
-LISTED = Architectures(assign="listed", numbers=NUMBERS)
-
 
 def comet(rule: Any, task: Task | None = None, **more: Any) -> tuple[State, list[Record]]:
     return family_run(family_task() if task is None else task, personal=rule, **({"width": LISTED} | more))
@@ -35,16 +37,6 @@ def alone(task: Task, number: int) -> Task:
     start = task.layout.flatten(task.module)[members.parts.members[number].columns]
     module = members.cut((number,))
     return Task(federation=task.federation, module=Layout.of(module).load(module, start), loss=task.loss)
-
-
-def predictions(task: Task, rows: torch.Tensor) -> torch.Tensor:
-    """Return the softmax of each client's own model on the public set."""
-    members, outputs = members_of(task), []
-    for row, number in zip(rows, NUMBERS, strict=True):
-        module, public = members.cut((number,)), task.federation.public
-        views = Layout.of(module).views(row[members.parts.members[number].columns])
-        outputs.append(torch.func.functional_call(module, views, (public,)))
-    return torch.stack(outputs).softmax(2)
 
 
 @pytest.mark.parametrize("solver", [LOCAL, SGD(lr=0.1, steps=3, batch_size=4, prox_strength=0.5, momentum=0.9)])
@@ -76,23 +68,7 @@ def test_identity_one_architecture_is_comet_on_its_model() -> None:
 
 
 def test_golden_one_cluster_pulls_all_architectures_towards_one_mean() -> None:
-    task = family_task()
-    how: dict[str, Any] = {"distil_steps": 1, "batch_size": 99, "lr": 0.5, "strength": 2.0}
-    before, _ = comet(Codistil(strength=0.0), task, rounds=1)
-    rows, members = kept(before), members_of(task)
-    target = predictions(task, rows).mean(0)
-    after, _ = comet(
-        Codistil(clusters=1, **how), task, rounds=2, state=before, local=SGD(lr=1e-300, steps=1, batch_size=4)
-    )
-    for client, number in enumerate(NUMBERS):
-        module, columns = members.cut((number,)), members.parts.members[number].columns
-        flat = rows[client, columns].clone().requires_grad_()
-        z = torch.func.functional_call(module, Layout.of(module).views(flat), (task.federation.public,))
-        (2.0 * -(target * z.log_softmax(1)).sum(1).mean()).backward()
-        assert flat.grad is not None
-        assert flat.grad.abs().max() > 1e-3
-        expected = rows[client, columns] - 0.5 * flat.grad
-        assert torch.allclose(kept(after)[client, columns], expected, rtol=0, atol=1e-10)
+    check_one_cluster_follows_the_mean_of_all_architectures()
 
 
 def test_golden_costs_are_predictions_both_ways_and_work_by_architecture() -> None:

@@ -1,5 +1,6 @@
 """A client's own model, taken out: what PyTorch measures of it is what turnout reported of it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 
 import turnout as to
 from tests.support.command import Turnout
+from turnout.checkpoint.own_models import InMemory
 from turnout.checkpoint.tensor_files import Piece, about_of, opened, tensors_of, write
+from turnout.client_models import ClientModels
 from turnout.data.federation import Federation
 from turnout.errors import ConfigError, JournalError, StudyNote
 from turnout.journal import Loaded
@@ -211,3 +214,12 @@ def test_error_models_that_a_stranger_described(change: dict[str, Any], tmp_path
     database.close()
     with pytest.raises(JournalError):
         result.state_dict("Ditto", 0, client=1)
+
+
+@pytest.mark.parametrize("number", [2, -1])
+def test_error_an_architecture_that_the_family_does_not_have(in_memory: Result, number: int) -> None:
+    last = in_memory.loaded.last_model("COMET", 0)
+    models = ClientModels(num_clients=4, kinds={"personal": {}}, architecture=np.full(4, number))
+    changed = replace(last, own=InMemory(models))
+    with pytest.raises(JournalError, match=rf"client 0 has {number}, which the family does not have. The file was ch"):
+        changed.of_client(0)
