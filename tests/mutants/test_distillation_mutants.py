@@ -1,7 +1,6 @@
 """Mistakes in learning from predictions, Fed-ET's and COMET's, made in our own code: the checks must reject each."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch.nn import functional as F
 
 from tests.support import distillation_checks as checks
 from turnout.aggregation import ensemble_transfer
+from turnout.costs import Costs
 from turnout.distillation import Distil, one_hot
 from turnout.engine import distillation
 from turnout.learned import Learned
@@ -80,10 +80,10 @@ def _models_are_sent(parts: Parts, clients: Any) -> Any:
 
 def _one_centroid(learned: Learned) -> Any:
     """As many bytes down as up, whatever is sent."""
-    return replace(_costs(learned), bytes_down=learned.bytes_up)
+    return Costs(bytes_down=learned.bytes_up, bytes_up=learned.bytes_up)
 
 
-_distil, _costs = by_member._distil, Learned.costs.fget
+_distil = by_member._distil
 follows = checks.check_one_cluster_follows_the_mean_of_all_architectures
 MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "uniform": (ensemble_transfer, "ensemble_targets", _towards_uniform, checks.check_agreement_has_no_diversity_term),

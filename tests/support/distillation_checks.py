@@ -85,16 +85,16 @@ def check_clusters_that_are_far_apart_do_not_mix() -> None:
     """A client follows the clients that predict as it does, and no others."""
     predictions = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]], [[0.8, 0.2]], [[0.2, 0.8]]], dtype=torch.float64)
     here: Any = SimpleNamespace(streams=Streams(0), round=1)
-    for cluster in ("clients", "samples"):
-        found = Codistil(clusters=2, cluster=cluster)._targets(here, np.arange(1), predictions)
+    for rule in (Codistil(clusters=2), Codistil(clusters=2, cluster="samples")):
+        found = rule._targets(here, np.arange(1), predictions)
         expected = torch.tensor([[[0.85, 0.15]], [[0.15, 0.85]]] * 2, dtype=torch.float64)
         assert torch.allclose(found, expected, rtol=0, atol=1e-12)
 
 
 def check_bytes_are_predictions_alone() -> None:
     """A client sends |P| · classes numbers; it receives as many, or with clusters of samples Q times as many."""
-    for cluster, times in (("clients", 1), ("samples", 2)):
-        rule = Codistil(samples=5, clusters=2, distil_steps=1, cluster=cluster)
+    few: dict[str, Any] = {"samples": 5, "clusters": 2, "distil_steps": 1}
+    for rule, times in ((Codistil(**few), 1), (Codistil(**few, cluster="samples"), 2)):
         _, records = family_run(family_task(), personal=rule, width=LISTED, rounds=1)
         assert (records[1].costs.bytes_up, records[1].costs.bytes_down) == (6 * 5 * 3 * 8, times * 6 * 5 * 3 * 8)
 
