@@ -18,4 +18,5 @@ class ClientModels:
     kinds: Mapping[str, Stacks] = field(default_factory=dict)  # what differs from the shared model, by kind
     trained: Bools | None = None  # whether each client ever trained what it keeps; None: nothing is kept
     number: Ids | None = None  # which of several models each client uses; None: there is one
+    architecture: Ids | None = None  # number of each client's model in a family; None: all have the model of the study
     too_large: int = 0  # bytes that they take, where that is more than is stored

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from turnout.costs import Costs
 from turnout.requests import Trained
 
 
@@ -15,8 +16,19 @@ class Learned:
     sent: Trained  # the answer to the round's own training
     rows: Mapping[str, Tensor] = field(default_factory=dict)  # what each client keeps from here on, by table
     predictions: int = 0  # outputs of clients' own models on public samples
-    exchanged: int = 0  # bytes that all clients sent beside updates, and as many that they received
+    bytes_up: int = 0  # that all clients sent beside updates
+    bytes_down: int = 0  # that they received beside the model
     gradients: int = 0  # per-sample gradients that this took beside the round's own training
+
+    @property
+    def costs(self) -> Costs:
+        """What this cost beside the round's own training."""
+        return Costs(
+            bytes_down=self.bytes_down,
+            bytes_up=self.bytes_up,
+            gradient_evaluations=self.gradients,
+            probe_evaluations=self.predictions,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,12 @@ METRICS = {
         Metric(name="mixture_accuracy", higher_is_better=True, is_share=True),
     )
 }
-EVALUATED = ("loss", "accuracy")  # measured on the test set in the rounds that `evaluate` selects
+EVALUATED = ("loss", "accuracy")  # measured in the rounds that `evaluate` selects
+
+# what EVALUATED are measured of and on, as the journal says for each run
+MEASURED_ON = "measured_on"
+ON_TEST_SET = "the shared model on the test set"
+ON_HOLDOUTS = "clients' own models, each on its client's hold-out"
 
 
 _COSTS = (

@@ -152,7 +152,8 @@ class Settled:
     finite: bool = True  # whether every row that was kept is
     samples: int = 0  # per-sample gradients that clients computed for it
     gradients: int = 0  # per-sample gradients of what clients trained for themselves
-    exchanged: int = 0  # bytes that clients sent beside updates, and as many that they received
+    bytes_up: int = 0  # that clients sent beside updates
+    bytes_down: int = 0  # that they received beside the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,7 @@ class Parts:
     distils: bool = False
     labels: Labels | None = None  # which labels each client holds; None: labels are not masked
     family: FamilyParts | None = None  # the submodels are the members of a family, whose server has a model of its own
+    is_sent: bool = True  # False: submodels stay at their clients
 
     def of(self, clients: Ids) -> Ids:
         """Return the number of the submodel of each of these clients."""
@@ -81,6 +82,8 @@ class Parts:
 
     def numbers(self, clients: Ids) -> Ids:
         """Return how many parameters each of these clients is sent."""
+        if not self.is_sent:
+            return np.zeros(len(clients), dtype=np.int64)
         counts = np.array([submodel.columns.numel() for submodel in self.submodels], dtype=np.int64)
         return np.asarray(counts[self.of(clients)])
 
@@ -137,4 +140,5 @@ class Parts:
             distils=self.distils,
             labels=None if self.labels is None else replace(self.labels, held=self.labels.held[here]),
             family=self.family,
+            is_sent=self.is_sent,
         )

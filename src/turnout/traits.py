@@ -153,6 +153,7 @@ class PersonalTraits:
     needs_inner_solution: bool = False  # it reports what the local solver finds on its way
     keeps_statistics: bool = False  # running statistics of what a client keeps are the client's own
     has_shared_model: bool = True  # False: clients have only models of their own, which alone are measured
+    trains_members: bool = False  # clients' own models may be members of a family, of different architectures
     population_problems: PopulationCheck | None = None
 
 

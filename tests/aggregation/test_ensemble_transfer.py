@@ -100,27 +100,6 @@ def test_identity_one_soft_cross_entropy_has_the_gradient_of_the_formula(diversi
     assert torch.allclose(found, written_out, rtol=0, atol=1e-12)
 
 
-# mutants: mistakes of code that is in use
-
-
-def test_contract_mutants_of_the_targets_are_seen() -> None:
-    agreed = torch.tensor([[[3.0, 1.0, 0.0]], [[2.0, 0.0, 1.0]]])
-    weights = confidence_weights(agreed, torch.ones(2), "logits")
-    right = ensemble_targets(agreed, weights, 0.7)
-    to_uniform = right + 0.7 * torch.zeros(1, 3).softmax(1)  # s_div = 0 where nobody disagrees
-    divided = right + 0.7 * (torch.zeros(2, 1) / torch.zeros(1)).sum(0)  # 0 / 0
-    assert not torch.equal(to_uniform, right)
-    assert divided.isnan().all()
-    z, target = outputs_of(5)[0], outputs_of(6)[0].softmax(1)
-    entropy = -(target * target.log()).sum(1).mean()
-    mean = F.kl_div(
-        z.log_softmax(1), target, reduction="none"
-    ).mean()  # the default of kl_div divides by batch × classes
-    assert not torch.allclose(soft_loss(z, target, "cross-entropy") - entropy, mean)
-    right_kl = F.kl_div(z.log_softmax(1), target, reduction="batchmean")
-    assert torch.allclose(soft_loss(z, target, "cross-entropy") - entropy, right_kl)
-
-
 def test_contract_labels_of_clients_play_no_part_in_distillation() -> None:
     """A rule that weighed clients by their accuracy on labels could not be written: it is handed none."""
     assert not {"labels", "y"} & set(Distil.__dataclass_fields__)

@@ -1,5 +1,6 @@
 """COMET: clients that exchange predictions in place of a model."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.models import MLP
 from turnout.personal import Codistil
-from turnout.personal.codistil import cluster_means, clusters_of
+from turnout.personal.codistil import cluster_means, clusters_of, nearest_centroids
 from turnout.selection import Uniform
+from turnout.streams import Streams
 
 
 def task_of(**more: Any) -> Task:
@@ -112,3 +114,47 @@ def test_error_what_it_needs_of_the_data() -> None:
         comet(Codistil(), task_of(public=0))
     with pytest.raises(ConfigError, match=r"public set of 13 samples or more; this federation has 12"):
         comet(Codistil(samples=13))
+
+
+def test_golden_centroids_of_each_sample() -> None:
+    points = np.array([[0.1, 0.9], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]])
+    for seed in range(5):
+        found = nearest_centroids(points, 2, np.random.default_rng(seed))
+        assert np.allclose(found, [[0.15, 0.85]] * 2 + [[0.8, 0.2]] * 2)
+    assert np.array_equal(nearest_centroids(points, 4, np.random.default_rng(0)), points)
+    assert np.allclose(nearest_centroids(points, 1, np.random.default_rng(0)), points.mean(0))
+
+
+def test_identity_with_one_cluster_or_one_for_each_client_samples_are_clustered_as_clients() -> None:
+    for count in (1, 6):
+        one, _ = comet(Codistil(clusters=count), rounds=2)
+        other, _ = comet(Codistil(clusters=count, cluster="samples"), rounds=2)
+        assert torch.allclose(kept(one), kept(other), rtol=0, atol=1e-12)
+    for engine in (Sequential(), Vectorised("cpu")):
+        several, _ = comet(Codistil(clusters=2, samples=4, cluster="samples"), rounds=2, engine=engine)
+        again, _ = comet(Codistil(clusters=2, samples=4), rounds=2, engine=engine)
+        assert not torch.allclose(kept(several), kept(again), rtol=0, atol=1e-9)
+
+
+def test_golden_clusters_of_samples_cost_every_centroid() -> None:
+    for clusters, times in ((3, 3), (9, 4)):  # at most one centroid for each of the four clients
+        _, records = comet(
+            Codistil(samples=5, clusters=clusters, cluster="samples"), rounds=1, selection=Uniform(cohort_size=4)
+        )
+        assert (records[1].costs.bytes_up, records[1].costs.bytes_down) == (480, 480 * times)
+
+
+def test_property_clusters_are_drawn_for_each_public_sample_whichever_others_there_are() -> None:
+    rng = np.random.default_rng(0)
+    predictions = torch.tensor(rng.dirichlet(np.ones(3), size=(8, 6)))
+    here: Any = SimpleNamespace(streams=Streams(3), round=2)
+    rule = Codistil(clusters=3, cluster="samples")
+    every = rule._targets(here, np.arange(6), predictions)
+    some = np.array([1, 4])
+    assert torch.equal(rule._targets(here, some, predictions[:, some]), every[:, some])
+    broken = predictions.clone()
+    broken[2, 0, 0] = torch.nan
+    left = rule._targets(here, np.arange(6), broken)
+    others = [0, 1, 3, 4, 5, 6, 7]
+    assert torch.isfinite(left[others]).all()
+    assert torch.equal(left[2, 1:], predictions[2, 1:])

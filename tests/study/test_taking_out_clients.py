@@ -1,5 +1,6 @@
 """A client's own model, taken out: what PyTorch measures of it is what turnout reported of it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 
 import turnout as to
 from tests.support.command import Turnout
+from turnout.checkpoint.own_models import InMemory
 from turnout.checkpoint.tensor_files import Piece, about_of, opened, tensors_of, write
+from turnout.client_models import ClientModels
 from turnout.data.federation import Federation
 from turnout.errors import ConfigError, JournalError, StudyNote
 from turnout.journal import Loaded
@@ -33,7 +36,8 @@ def federation() -> Federation:
         return x + client, x[:, :CLASSES].roll(client, 1).argmax(1)
 
     sizes = enumerate((12, 20, 16, 24))
-    return to.data.from_clients([samples(i, n) for i, n in sizes], num_classes=CLASSES, holdout=0.25)
+    clients = [samples(i, n) for i, n in sizes]
+    return to.data.from_clients(clients, num_classes=CLASSES, holdout=0.25, public=samples(1, 9)[0])
 
 
 ALGORITHMS: dict[str, Any] = {
@@ -46,8 +50,11 @@ ALGORITHMS: dict[str, Any] = {
     "pFedMe": to.algorithms.pfedme(strength=1.0, epochs=None, steps=3, batch_size=8),
     "APFL": to.algorithms.apfl(mixing=0.4),
     "IFCA": to.algorithms.ifca(num_models=2),
+    "COMET": {**to.algorithms.comet(), "width": to.width.Architectures()},
     "FedAvg": to.algorithms.fedavg(),
 }
+SMALL, LARGE = to.models.MLP(hidden=(5,)), to.models.MLP(hidden=(WIDE, 4))
+FAMILY = to.models.Family(server=to.models.MLP(hidden=(7,)), clients=(SMALL, LARGE))
 WITHOUT_STATISTICS = ("APFL", "IFCA")
 EVALUATED = [(arm, None) for arm in ALGORITHMS if arm != "FedAvg"] + [("APFL", "personal"), ("APFL", "mixture")]
 
@@ -57,7 +64,7 @@ def study(arms: Any = tuple(ALGORITHMS), **more: Any) -> Study:
         sections = ALGORITHMS[name]
         local = {**sections.get("local", {}), "batches": "replaced"}
         model = to.models.MLP(hidden=(WIDE,), batch_norm=name not in WITHOUT_STATISTICS)
-        return to.arm(name, **{**sections, "local": local, "model": model})
+        return to.arm(name, **{**sections, "local": local, "model": FAMILY if "width" in sections else model})
 
     how: dict[str, Any] = {"local": to.local.SGD(lr=0.1, batch_size=8, steps=4), "rounds": 3, "seeds": 1, **more}
     how["model"] = to.models.MLP(hidden=(WIDE,))
@@ -118,6 +125,22 @@ def test_identity_the_mixture_is_the_mixture_of_what_is_taken_out(in_memory: Res
     own, mixture = (in_memory.state_dict("APFL", 0, client=1, which=which) for which in ("personal", "mixture"))
     for name, value in mixture.items():
         assert torch.allclose(value, 0.4 * own[name] + 0.6 * shared[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["in_memory", "in_folder"])
+def test_contract_a_client_of_a_family_has_the_module_of_its_architecture(
+    where: str, request: pytest.FixtureRequest
+) -> None:
+    result: Result = request.getfixturevalue(where)
+    modules = [result.module("COMET", 0, client=client) for client in range(4)]
+    counts = [sum(parameter.numel() for parameter in module.parameters()) for module in modules]
+    assert sorted(counts) == [6 * 5 + 5 + 5 * 3 + 3] * 2 + [6 * 20 + 20 + 20 * 4 + 4 + 4 * 3 + 3] * 2
+    for client, module in enumerate(modules):
+        again = result.loaded.module("COMET", 0, client=client)
+        named = result.state_dict("COMET", 0, client=client)
+        assert list(again.state_dict()) == list(module.state_dict()) == list(named)
+        assert all(torch.equal(value, named[name]) for name, value in again.state_dict().items())
+    assert any(name.startswith("members.1") for name in result.state_dict("COMET", 0))
 
 
 def test_contract_only_what_differs_is_stored(in_folder: Result) -> None:
@@ -191,3 +214,12 @@ def test_error_models_that_a_stranger_described(change: dict[str, Any], tmp_path
     database.close()
     with pytest.raises(JournalError):
         result.state_dict("Ditto", 0, client=1)
+
+
+@pytest.mark.parametrize("number", [2, -1])
+def test_error_an_architecture_that_the_family_does_not_have(in_memory: Result, number: int) -> None:
+    last = in_memory.loaded.last_model("COMET", 0)
+    models = ClientModels(num_clients=4, kinds={"personal": {}}, architecture=np.full(4, number))
+    changed = replace(last, own=InMemory(models))
+    with pytest.raises(JournalError, match=rf"client 0 has {number}, which the family does not have. The file was ch"):
+        changed.of_client(0)

@@ -13,6 +13,7 @@ Round:
 
 Choice per axis:
     personal     codistil with clusters = Q and strength = λ
+    width        architectures, where clients have models of different architectures; a family of models then
 
 Reduces to: every client alone when λ = 0; the mean prediction of all when Q = 1.
 When to use it: when clients' tasks differ and a model is too large to send. Bytes count predictions alone.
@@ -36,6 +37,7 @@ def comet(
     samples: Count | None = None,
     distil_steps: Count = 10,
     distil_lr: Positive | None = None,
+    cluster: Literal["clients", "samples"] = "clients",
     loss: Literal["kl", "l2"] = "kl",
 ) -> Sections:
     """Return the sections of COMET.
@@ -46,6 +48,8 @@ def comet(
         samples: public inputs drawn in each round, 1 or more; left out, all of them.
         distil_steps: number of steps towards the cluster's predictions in a round, 1 or more.
         distil_lr: learning rate of these steps, above 0; left out, the clients' own.
+        cluster: what is clustered: "clients" by all their predictions of a round, or their predictions on each public
+            input apart, "samples", as in the paper; every centroid of every input is then sent to every client.
         loss: distance between predictions: "kl", Kullback-Leibler divergence, or "l2", squared difference.
     """
     return {
@@ -54,6 +58,7 @@ def comet(
             "clusters": clusters,
             "strength": strength,
             "distil_steps": distil_steps,
+            "cluster": cluster,
             "loss": loss,
             **given(samples=samples, lr=distil_lr),
         },

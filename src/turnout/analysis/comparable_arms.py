@@ -3,13 +3,15 @@
 Two arms are paired if their [data] sections agree, including the data's seed and the number of clients: a seed then
 gives both the same clients with the same samples, and the same random draws of available clients, asked clients and
 mini-batches. Arms that split or sample the same data set differently are compared unpaired. Arms on different data
-sets, and losses of different loss functions, are not compared: their difference has no meaning.
+sets, and losses of different loss functions, are not compared: their difference has no meaning. Nor is an arm without a
+shared model, whose loss and accuracy are those of clients' own models on hold-outs, compared with one on the test set.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from turnout.errors import ConfigError
+from turnout.metrics import EVALUATED, MEASURED_ON, ON_TEST_SET
 
 Config = Mapping[str, Any]  # a run's resolved study
 WHICH_DATA = ("use", "name")  # the settings of [data] that say which data set it is
@@ -33,6 +35,18 @@ def check_comparable(configs: Mapping[str, Config], baseline: str, metric: str) 
                 f"{_shown(theirs.get('loss'))}); a difference of their losses has no meaning. "
                 "Compare another metric, with --metric accuracy for example."
             )
+
+
+def measured_on(facts: Mapping[str, Any]) -> str:
+    """Return what the loss and the accuracy of a run are measured of and on, from its facts in the journal."""
+    return str(facts.get(MEASURED_ON, ON_TEST_SET))
+
+
+def measured_apart(ours: str, theirs: str, metric: str) -> str | None:
+    """Return why two arms, measured on these, have no difference in a metric; None if they have."""
+    if metric not in EVALUATED or ours == theirs:
+        return None
+    return f"its {metric} is of {ours}, not of {theirs}; client_accuracy is on hold-outs in every arm that has them"
 
 
 def unshared(ours: Config, theirs: Config) -> str | None:

@@ -1,12 +1,13 @@
 """Compare arms: their final values, the differences with intervals and tests, and their costs to reach a target."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from turnout.analysis.comparable_arms import Config, check_comparable, unshared
+from turnout.analysis.comparable_arms import Config, check_comparable, measured_apart, measured_on, unshared
 from turnout.analysis.comparison import Comparison, Row, never_reached_note, of
 from turnout.analysis.differences import Pair, Seeds, decide
 from turnout.analysis.statistics import (
@@ -66,16 +67,23 @@ def compare(
     baseline = _baseline(whole, baseline)
     configs = _configs(studies, whole)
     check_comparable(configs, baseline, measured.name)
+    apart = _apart(studies, whole, baseline, measured.name)
     arms, cut = _until_common_round(whole, measured.name)
+    alike = {arm: curves for arm, curves in arms.items() if apart[arm] is None}
     goal, origin = target_of(target), "as given"
     if goal is None:
-        goal, origin = _default_target(arms, measured)
+        goal, origin = _default_target(alike, measured)
     looks = planned_looks(studies[0].study["config"]) if len(studies) == 1 else None
-    differences = _differences(arms, configs, baseline, looks)
+    differences = _differences(alike, configs, baseline, looks)
+    aims = {} if goal is None else _apart(studies, whole, baseline, goal.metric)
     costs = {} if goal is None else _costs_by_arm(studies, whole, measured.name, goal)
+    costs = {arm: each for arm, each in costs.items() if aims[arm] is None}
     base = arms[baseline]
     rows = tuple(
-        _row(arm, curves, differences.get(arm), costs.get(arm, {}), shared=len(curves.keys() & base.keys()))
+        replace(
+            _row(arm, curves, differences.get(arm), costs.get(arm, {}), shared=len(curves.keys() & base.keys())),
+            apart=apart[arm],
+        )
         for arm, curves in arms.items()
     )
     return Comparison(
@@ -103,6 +111,11 @@ class FinalValues(NamedTuple):
     metric: str
     arms: dict[str, dict[int, float]]
     configs: dict[str, Config]
+    measured_on: dict[str, str]
+
+    def apart(self, arm: str, other: str) -> str | None:
+        """Return why two arms have no difference in the metric; None if they have."""
+        return measured_apart(self.measured_on[arm], self.measured_on[other], self.metric)
 
     def are_paired(self, arm: str, other: str) -> bool:
         """Whether a seed gives both arms the same data and the same draws."""
@@ -116,7 +129,8 @@ def final_values(studies: Sequence[Loaded], metric: str | None = None) -> FinalV
     configs = _configs(studies, whole)
     check_comparable(configs, _baseline(whole, None), measured)
     arms, _ = _until_common_round(whole, measured)
-    return FinalValues(measured, {arm: _finals(curves) for arm, curves in arms.items()}, configs)
+    finals = {arm: _finals(curves) for arm, curves in arms.items()}
+    return FinalValues(measured, finals, configs, _measured_on(studies, whole))
 
 
 def _row(arm: str, curves: Curves, difference: Difference | None, costs: dict[str, Reached], *, shared: int) -> Row:
@@ -213,12 +227,28 @@ def _baseline(arms: Mapping[str, Curves], baseline: str | None) -> str:
 
 def _configs(studies: Sequence[Loaded], arms: Mapping[str, Curves]) -> dict[str, Config]:
     """Return the settings that each arm was run with."""
-    configs = {
-        name: study.runs[study.runs["arm"] == arm]["config"].iloc[0]
+    return _of_first_runs(studies, arms, "config")
+
+
+def _measured_on(studies: Sequence[Loaded], arms: Mapping[str, Curves]) -> dict[str, str]:
+    """Return what the loss and the accuracy of each arm are measured of and on."""
+    return {arm: measured_on(facts) for arm, facts in _of_first_runs(studies, arms, "facts").items()}
+
+
+def _apart(studies: Sequence[Loaded], arms: Mapping[str, Curves], baseline: str, metric: str) -> dict[str, str | None]:
+    """Return for each arm why it is not compared with the baseline; None if it is."""
+    where = _measured_on(studies, arms)
+    return {arm: measured_apart(where[arm], where[baseline], metric) for arm in arms}
+
+
+def _of_first_runs(studies: Sequence[Loaded], arms: Mapping[str, Curves], column: str) -> dict[str, Config]:
+    """Return what the journal holds in this column for the first run of each arm."""
+    found = {
+        name: study.runs[study.runs["arm"] == arm][column].iloc[0]
         for study, names in zip(studies, names_of_arms(studies), strict=True)
         for arm, name in names.items()
     }
-    return {arm: configs[arm] for arm in arms}
+    return {arm: found[arm] for arm in arms}
 
 
 def _until_common_round(arms: Mapping[str, Curves], metric: str) -> tuple[dict[str, Curves], list[str]]:
@@ -332,6 +362,8 @@ def _row_notes(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if (never_reached := never_reached_note(row)) is not None:
             notes.append(never_reached)
+        if row.apart is not None:
+            notes.append(f"{row.arm}: not compared: {row.apart}")
         if row.absent:
             notes.append(f"{row.arm}: no client took part in {of(row.absent, row.final.count)}")
         if row.diverged:

@@ -36,8 +36,10 @@ class Row:
     diverged: int  # seeds that did not end with a finite value
     absent: int = 0  # seeds in which no client took part
     shared: int = 0  # seeds that the baseline has as well
-    difference: Difference | None  # from the baseline; None for the baseline itself
-    to_target: Mapping[str, Reached]  # by "round", "bytes", "gradient_evaluations", "sim_seconds"; empty: no target
+    difference: Difference | None  # from the baseline; None for the baseline itself, and for an arm apart
+    # by "round", "bytes", "gradient_evaluations", "sim_seconds"; empty: no target, or one of arms measured otherwise
+    to_target: Mapping[str, Reached]
+    apart: str | None = None  # why the arm is not compared with the baseline; None: it is
     curve: tuple[float | None, ...] = ()  # the mean over seeds at a few rounds; None where a seed diverged
 
 
@@ -100,7 +102,7 @@ class Comparison:
                 str(row.final.count),
                 self.final(row),
                 *((self._difference(row.difference), _corrected_p(row.difference)) if pairs else ()),
-                *(_reached(row.to_target[name], say) for name, (_, say) in used.items()),
+                *(_reached(row.to_target.get(name), say) for name, (_, say) in used.items()),
             ]
             for row in self.rows
         ]
@@ -125,7 +127,10 @@ class Comparison:
         if base.final.mean is None:
             where = of(base.diverged, base.final.count)
             return f"The baseline {base.arm} diverged in {where}, so nothing can be compared."
-        ranked = sorted((row for row in self.rows if row not in (*diverged, base)), key=self._rank)
+        alike = [row for row in self.rows if row.apart is None and row is not base]
+        if not alike:
+            return f"No arm is measured as the baseline {base.arm} is, so nothing can be compared."
+        ranked = sorted((row for row in alike if row not in diverged), key=self._rank)
         if not ranked:
             return f"Every arm except the baseline {base.arm} diverged, so nothing can be compared."
         return self._sentence(ranked[-1], base)
@@ -217,7 +222,7 @@ class Comparison:
         """Return the costs to the target that the table shows; simulated time only if the fleet has a clock."""
         if self.target is None:
             return {}
-        has_clock = any((row.to_target["sim_seconds"].median or 0) > 0 for row in self.rows)
+        has_clock = any((row.to_target["sim_seconds"].median or 0) > 0 for row in self.rows if row.to_target)
         return {name: column for name, column in TO_TARGET.items() if has_clock or name != "sim_seconds"}
 
     def _method(self) -> str:
@@ -236,7 +241,8 @@ class Comparison:
             shown = number_format.percent(value, 2) if metric_named(metric).is_share else number_format.number(value, 4)
             medians = "; medians over seeds" if several else ""
             remarks.append(f"target: {metric} {shown} ({self.target_origin}){medians}")
-            if any(0 < row.to_target["round"].reached < row.to_target["round"].seeds for row in self.rows):
+            rounds = [row.to_target["round"] for row in self.rows if row.to_target]
+            if any(0 < each.reached < each.seeds for each in rounds):
                 remarks.append(
                     "in brackets: how many seeds reached the target; the median takes the others, which ended before "
                     "they reached it, into account (Kaplan-Meier), and is a dash if it lies beyond the rounds run"
@@ -279,7 +285,9 @@ def sparklines(curves: Sequence[Sequence[float | None]]) -> list[str]:
     return ["".join(" " if v is None else BLOCKS[round((v - low) / step)] for v in curve) for curve in curves]
 
 
-def _reached(reached: Reached, say: Say) -> str:
+def _reached(reached: Reached | None, say: Say) -> str:
+    if reached is None:
+        return MISSING
     if reached.reached == 0:
         return "never"
     some = "" if reached.reached == reached.seeds else f" ({reached.reached}/{reached.seeds})"

@@ -128,11 +128,15 @@ def seed_plan(loaded: Sequence[Loaded] | Loaded, *, metric: str | None = None, d
         raise JournalError("There is only one arm, so there is no difference to plan for. Add an arm to the study.")
     if metric_named(found.metric).is_share:
         delta = (DEFAULT_POINTS if delta is None else delta) / POINTS
-    comparisons = len(found.arms) - 1
+    alike = [(arm, other) for other, arm in combinations(found.arms, 2) if found.apart(arm, other) is None]
+    if not alike:
+        first, second, *_ = found.arms
+        raise JournalError(f"No two arms can be compared. {second}: {found.apart(second, first)}.")
+    comparisons = max(sum(arm in pair for pair in alike) for arm in found.arms)
     level = ALPHA / comparisons
     pairs = [
         _planned(arm, other, Pair(found.arms[arm], found.arms[other], found.are_paired(arm, other)), level, delta)
-        for other, arm in combinations(found.arms, 2)
+        for arm, other in alike
     ]
     known = tuple(pair for pair in pairs if pair is not None)
     if not known:

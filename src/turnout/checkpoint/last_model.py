@@ -13,8 +13,9 @@ from turnout.checkpoint.own_models import InMemory, OwnModels, client_pieces, de
 from turnout.checkpoint.tensor_files import DTYPES, Piece, about_of, opened, tensors_of
 from turnout.client_models import ClientModels
 from turnout.coordinator.plan import State
-from turnout.errors import ConfigError, StudyNote
+from turnout.errors import ConfigError, JournalError, StudyNote
 from turnout.models.layout import Layout
+from turnout.models.members import member_module, member_tensors
 from turnout.number_format import plural
 from turnout.untrusted_input import as_written, count_of
 
@@ -30,6 +31,7 @@ class LastModel:
     num_outputs: int
     others: tuple[Mapping[str, Tensor], ...] = ()  # of a run with several models: those after the first
     own: OwnModels | None = None  # what clients use; None: all use the shared model
+    member: int | None = None  # number of the architecture whose model this is; None: it is the study's model
 
     @classmethod
     def of(
@@ -80,7 +82,15 @@ class LastModel:
         number, values = self.own.take(client, kind)
         chosen = self.number(number)
         tensors = {name: values.get(name, value) for name, value in chosen.tensors.items()}
-        return replace(chosen, tensors=tensors, own=None)
+        member = self.own.architecture(client)
+        if member is not None:
+            tensors = member_tensors(tensors, member)
+            if member < 0 or not tensors:
+                raise JournalError(
+                    f"The stored models need an architecture of the family for every client; client {client} has "
+                    f"{member}, which the family does not have. The file was changed: run the study again."
+                )
+        return replace(chosen, tensors=tensors, own=None, member=member)
 
     def note(self, client: int) -> str | None:
         """Return a remark on a client's own model; None if there is nothing to say."""
@@ -95,8 +105,11 @@ class LastModel:
     def put_into(self, module: nn.Module) -> nn.Module:
         """Load the state dict into a module of the same architecture; return the module in evaluation mode.
 
+        With a client of a family, it is loaded into the family's model of that client's architecture.
         Values that a file cannot hold (extra state, other dtypes) are not trained; the module keeps its own.
         """
+        if self.member is not None:
+            module = member_module(module, self.member)
         rest = {name: value for name, value in module.state_dict().items() if not _can_be_stored(value)}
         module.load_state_dict({**rest, **self.tensors}, strict=True)
         return module.eval()

@@ -18,7 +18,7 @@ from turnout.errors import ConfigError
 from turnout.number_format import plural
 from turnout.untrusted_input import as_written, count_of
 
-NUMBER, TRAINED = "number", "trained"
+NUMBER, TRAINED, ARCHITECTURE = "number", "trained", "architecture"
 MIB = 1 << 20
 
 
@@ -31,6 +31,10 @@ class OwnModels(Protocol):
 
     def has_trained(self, client: int) -> bool:
         """Whether a client ever trained what it keeps; True where clients keep nothing."""
+        ...
+
+    def architecture(self, client: int) -> int | None:
+        """Return the number of a client's model in a family; None where all have the model of the study."""
         ...
 
 
@@ -53,6 +57,10 @@ class InMemory:
         """Whether a client ever trained what it keeps; True where clients keep nothing."""
         return self.models.trained is None or bool(self.models.trained[client])
 
+    def architecture(self, client: int) -> int | None:
+        """Return the number of a client's model in a family; None where all have the model of the study."""
+        return None if self.models.architecture is None else int(self.models.architecture[client])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFile:
@@ -64,7 +72,7 @@ class InFile:
     kinds: dict[str, list[str]]  # names of the parameters of each kind
     count: int  # of clients
     too_large: int
-    has: tuple[str, ...]  # which of NUMBER and TRAINED the file has
+    has: tuple[str, ...]  # which of NUMBER, TRAINED and ARCHITECTURE the file has
 
     def take(self, client: int, kind: str | None) -> tuple[int, dict[str, Tensor]]:
         """Return which of several models a client uses, and its own values of parameters, by name."""
@@ -77,6 +85,10 @@ class InFile:
     def has_trained(self, client: int) -> bool:
         """Whether a client ever trained what it keeps; True where clients keep nothing."""
         return TRAINED not in self.has or bool(self._row(TRAINED, client))
+
+    def architecture(self, client: int) -> int | None:
+        """Return the number of a client's model in a family; None where all have the model of the study."""
+        return int(self._row(ARCHITECTURE, client)) if ARCHITECTURE in self.has else None
 
     def _row(self, name: str, client: int) -> Tensor:
         with opened(self.folder, self.name) as file, as_written(str(self.folder / self.name)):
@@ -112,9 +124,8 @@ def chosen_kind(kinds: list[str], kind: str | None) -> str:
 
 def client_pieces(run: int, models: ClientModels) -> Iterator[Piece]:
     """Yield the tensors of a file that holds these models."""
-    for name, values in ((NUMBER, models.number), (TRAINED, models.trained)):
-        if values is not None:
-            yield Piece.of(f"{_prefix(run)}{name}", torch.from_numpy(values))
+    for name, values in _arrays(models).items():
+        yield Piece.of(f"{_prefix(run)}{name}", torch.from_numpy(values))
     for kind, stacks in models.kinds.items():
         for name, stack in stacks.items():
             yield Piece.of(f"{_prefix(run)}{kind}/{name}", stack)
@@ -126,8 +137,14 @@ def describe_clients(models: ClientModels) -> dict[str, Any]:
         "kinds": {kind: list(stacks) for kind, stacks in models.kinds.items()},
         "count": models.num_clients,
         "too_large": models.too_large,
-        "has": [name for name, each in ((NUMBER, models.number), (TRAINED, models.trained)) if each is not None],
+        "has": list(_arrays(models)),
     }
+
+
+def _arrays(models: ClientModels) -> dict[str, Any]:
+    """Return what there is to store beside parameters: one value per client, by name."""
+    every = {NUMBER: models.number, TRAINED: models.trained, ARCHITECTURE: models.architecture}
+    return {name: values for name, values in every.items() if values is not None}
 
 
 def stored_models(folder: Path, name: str, run: int, about: dict[str, Any] | None) -> InFile | None:

@@ -45,8 +45,8 @@ def settle_clients(plan: Plan, state: State, order: Order, facts: Facts, trained
     settled: Settled = yield Settle(order=order, facts=facts, trained=trained)
     if settled.shared is None:
         return Costs(
-            bytes_down=settled.exchanged,
-            bytes_up=settled.exchanged,
+            bytes_down=settled.bytes_down,
+            bytes_up=settled.bytes_up,
             probe_evaluations=settled.samples,
             gradient_evaluations=settled.gradients,
         )
@@ -54,8 +54,8 @@ def settle_clients(plan: Plan, state: State, order: Order, facts: Facts, trained
     state.local = {**state.local, "shared": shared}
     size = len(facts) * shared.numel() * shared.element_size()  # the mean goes down, the row's change comes back
     return Costs(
-        bytes_down=size,
-        bytes_up=size,
+        bytes_down=size + settled.bytes_down,
+        bytes_up=size + settled.bytes_up,
         probe_evaluations=settled.samples,
         gradient_evaluations=settled.gradients,
     )

@@ -22,7 +22,7 @@ def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
     if plan.width is None:
         return None
     if plan.traits.width.members_of is not None:
-        return _members_for(plan, view, clients)
+        return members_for(plan, view, clients)
     slices = _slices_of(plan)
     rates = cast(Width, plan.width).rates_of(clients, view)
     submodels: dict[Any, tuple[int, Submodel]] = {}
@@ -49,16 +49,19 @@ def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
     )
 
 
-def _members_for(plan: Plan, view: View, clients: Ids) -> Parts:
-    """Return the models of a family that these clients train."""
-    members_of, members = plan.traits.width.members_of, _members(plan)
-    assert members_of is not None
+def members_for(plan: Plan, view: View, clients: Ids) -> Parts | None:
+    """Return the models of a family that these clients, which are ascending, train; None: there is no family."""
+    members_of = plan.traits.width.members_of
+    if members_of is None:
+        return None
+    members = _members(plan)
     return Parts(
         clients=clients,
         submodels=members.parts.members,
         which=members_of(clients, members.sizes, view),
         size=view.model.numel(),
         family=members.parts,
+        is_sent=plan.traits.personal.has_shared_model,
     )
 
 

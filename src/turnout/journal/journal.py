@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -56,6 +56,7 @@ class RunInfo:
     holdings: ClientFacts | None = None  # None: unknown
     run_group: int = 0  # number of its run group: runs that advance together and are saved together
     data: str | None = None  # digest of its clients' data; None: unknown
+    facts: dict[str, Any] = field(default_factory=dict)  # of this run alone, beside those of the study
 
 
 class Journal:
@@ -72,6 +73,7 @@ class Journal:
         self._database = database
         self._accepts_changed_data = False
         self._last_write: dict[int, float] = {}
+        self._run_facts: dict[int, dict[str, Any]] = {}  # of each run that was begun
         self._close = weakref.finalize(self, resources.close)
         try:
             self._facts = _facts(self.read("SELECT facts FROM study"), folder)
@@ -137,6 +139,7 @@ class Journal:
                     "Give each arm a name of its own, and forget a run before starting it again."
                 )
             run = self._insert(info) if not existing else int(existing[0][0])
+            self._run_facts[run] = info.facts
             self._store_client_facts(run, info)
             self._database.execute("UPDATE run SET status = 'running', ended = NULL WHERE id = ?", (run,))
             update_checksums(self._database, "run", "id = ?", (run,))
@@ -144,7 +147,8 @@ class Journal:
         return run
 
     def _insert(self, info: RunInfo) -> int:
-        values = (info.arm, info.seed, info.rounds, _canonical(info.config), json.dumps(self._facts), "running", _now())
+        facts = json.dumps({**self._facts, **info.facts})
+        values = (info.arm, info.seed, info.rounds, _canonical(info.config), facts, "running", _now())
         self._database.execute("INSERT OR IGNORE INTO arm (name) VALUES (?)", (info.arm,))
         update_checksums(self._database, "arm", "name = ?", (info.arm,))
         query = f"INSERT INTO run ({', '.join(START_COLUMNS)}) VALUES ({', '.join('?' * len(START_COLUMNS))})"
@@ -223,7 +227,8 @@ class Journal:
             self._end(run, status, failure)
 
     def _end(self, run: int, status: str, failure: str | None = None) -> None:
-        facts = self._facts if failure is None else {**self._facts, "failure": failure}
+        facts = {**self._facts, **self._run_facts.get(run, {})}
+        facts |= {} if failure is None else {"failure": failure}
         values = (status, _now(), json.dumps(facts), run)
         self._database.execute("UPDATE run SET status = ?, ended = ?, facts = ? WHERE id = ?", values)
         update_checksums(self._database, "run", "id = ?", (run,))

@@ -5,7 +5,7 @@ of submodels. Its module has the parameter names of the family.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -106,10 +106,27 @@ class Members:
             )
 
 
+def member_module(family: nn.Module, number: int) -> nn.Module:
+    """Return the module of one architecture of a family."""
+    if not isinstance(family, FamilyModule) or not 0 <= number < len(family.members):
+        raise ValueError(f"a model of architecture {number}, which this run's model does not have")
+    return family.members[number]
+
+
+def member_tensors(tensors: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Return the state dict of one architecture of a family, by the names of its own module."""
+    prefix = _prefix(number)
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _prefix(number: int) -> str:
+    """Return what begins the names of a member's parameters, or of the server's, in the family."""
+    return "server." if number == SERVER else f"members.{number}."
+
+
 def _slots(layout: Layout, number: int) -> list[Slot]:
     """Return the parameters of a member, or of the server's model; raise ConfigError if it has none to train."""
-    prefix = "server." if number == SERVER else f"members.{number}."
-    found = [slot for slot in layout.slots if slot.name.startswith(prefix)]
+    found = [slot for slot in layout.slots if slot.name.startswith(_prefix(number))]
     if not found:
         name = "model.server" if number == SERVER else f"model.clients, number {number},"
         raise ConfigError(

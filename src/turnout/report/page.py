@@ -100,7 +100,8 @@ def _basis(contents: Contents) -> str:
     warning = " One seed does not show how much results vary: run more seeds." if is_one_seed else ""
     over = "in the only seed that was run" if is_one_seed else f"over {base.final.count:,} seeds"
     baseline = f"The baseline is {base.arm}, which ends at {comparison.final(base)} {over}."
-    others = f" {number_format.plural(len(comparison.rows) - 1, 'other arm')} compared with it."
+    compared = sum(row.apart is None for row in comparison.rows) - 1
+    others = f" {number_format.plural(compared, 'other arm')} compared with it."
     basis = baseline + others if len(comparison.rows) > 1 else ""  # with one arm, the verdict says it
     return (basis + warning + left_out).strip()
 

@@ -28,7 +28,7 @@ from turnout.engine import Task
 from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.journal import ClientFacts, RunInfo
 from turnout.losses import LOSSES, Loss
-from turnout.metrics import measurable
+from turnout.metrics import MEASURED_ON, ON_HOLDOUTS, ON_TEST_SET, measurable
 from turnout.models.family import Family, FamilyModule
 from turnout.models.layout import Layout
 from turnout.models.members import Members
@@ -103,6 +103,7 @@ class RunFactory:
             holdings=_holdings(run),
             run_group=run_group,
             data=self.digest(run_key),
+            facts={MEASURED_ON: ON_TEST_SET if run.plan.traits.personal.has_shared_model else ON_HOLDOUTS},
         )
 
     def digest(self, run_key: RunKey) -> str:

@@ -36,6 +36,12 @@ ARCHITECTURES = (
         'train one model. Set model.use = "family" and width.use = "architectures", or aggregation.use = "fedavg".',
     ),
     _transfer(
+        "personal",
+        lambda plan, traits: not traits.personal.has_shared_model,
+        "{aggregation} teaches the server's model from models that clients send, and with {personal} they send none. "
+        'Leave personal out, or set aggregation.use = "fedavg".',
+    ),
+    _transfer(
         "server.use",
         lambda plan, traits: not traits.server.subtracts_step,
         "the distilled model is a point that the server moves to, not a direction to scale or to add momentum to; "

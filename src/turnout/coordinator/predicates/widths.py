@@ -39,8 +39,14 @@ WIDTHS = (
     ),
     _width(
         "personal",
-        lambda plan, traits: plan.personal is not None,
+        lambda plan, traits: plan.personal is not None and not traits.personal.trains_members,
         "{personal} trains whole models at the clients, and these train a part. Leave personal or width out.",
+    ),
+    _width(
+        "personal",
+        lambda plan, traits: traits.personal.trains_members and traits.width.members_of is None,
+        "a client of {personal} has a whole model of its own, and {width} cuts a part of the server's for every round. "
+        'Set model.use = "family" and width.use = "architectures", or leave width out.',
     ),
     _width(
         "asynchrony",

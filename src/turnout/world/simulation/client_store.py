@@ -13,6 +13,7 @@ from torch import Tensor
 
 from turnout.array_types import Bools, Floats, Ids
 from turnout.coordinator.trust import Findings, fitting
+from turnout.costs import Costs
 from turnout.ids import is_among
 from turnout.learned import Learned
 from turnout.protocols import Local, Memory
@@ -36,9 +37,7 @@ class ClientStore:
     first_model: Tensor | None = None  # the model before the first round, where clients keep models of their own
     first_buffers: Tensor | None = None  # its running statistics, if it has any
     waiting: dict[str, tuple[Ids, Tensor]] = field(default_factory=dict)  # new rows of this round, by table
-    gradients: int = 0  # per-sample gradients that clients computed for themselves in this round
-    predictions: int = 0  # outputs on public samples that they computed
-    exchanged: int = 0  # bytes that they sent beside updates, and as many that they received
+    costs: Costs = field(default_factory=Costs)  # of what clients did for themselves in this round
 
     @classmethod
     def of(cls, memory: Memory, num_clients: int, budget: int) -> "ClientStore":
@@ -73,9 +72,7 @@ class ClientStore:
 
         A row that is not finite is left out, and the client keeps the one it had: what it sends does not depend on it.
         """
-        self.gradients += learned.gradients
-        self.predictions += learned.predictions
-        self.exchanged += learned.exchanged
+        self.costs += learned.costs
         sound = np.ones(len(clients), dtype=bool)
         for rows in learned.rows.values():
             sound &= finite_rows([rows])
@@ -141,11 +138,15 @@ class ClientStore:
         """Write the new rows of accepted clients, for the time being, and return the mean of all rows."""
         order, facts, trained = request.order, request.facts, request.trained
         self._settle_waiting(facts.clients)
-        gradients, exchanged, predictions = self.gradients, self.exchanged, self.predictions
-        self.gradients = self.exchanged = self.predictions = 0
+        costs, self.costs = self.costs, Costs()
+        beside: dict[str, Any] = {
+            "gradients": costs.gradient_evaluations,
+            "bytes_up": costs.bytes_up,
+            "bytes_down": costs.bytes_down,
+        }
         kept, shared = order.local.client_state, cast(Tensor, order.shared)
         if kept is None:
-            return Settled(shared=None, samples=predictions, gradients=gradients, exchanged=exchanged)
+            return Settled(shared=None, samples=costs.probe_evaluations, **beside)
         table, clients, samples = self.table(kept.name, order.model), facts.clients, 0
         table.stage()
         weights = shared.new_tensor(facts.weights)
@@ -166,12 +167,11 @@ class ClientStore:
             after = table.take(clients) + change
             mean, finite = shared + weights @ change, is_finite(after)
         table.put(clients, after)
-        own = Settled(shared=mean, finite=finite, samples=samples + predictions, gradients=gradients)
-        return replace(own, exchanged=exchanged)
+        return Settled(shared=mean, finite=finite, samples=samples + costs.probe_evaluations, **beside)
 
     def close(self, *, kept: bool) -> None:
         """Keep what was written since the last round, or forget it."""
-        self.waiting, self.gradients, self.predictions, self.exchanged = {}, 0, 0, 0
+        self.waiting, self.costs = {}, Costs()
         for table in self.tables.values():
             if table.is_staged:
                 table.commit() if kept else table.undo()

@@ -1,7 +1,8 @@
 """Simulated clients with models of their own: a personal rule trains them, and they are evaluated."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -10,12 +11,15 @@ from turnout.array_types import Floats, Ids
 from turnout.client_models import ClientModels
 from turnout.coordinator import Plan
 from turnout.coordinator.generators import settle
+from turnout.coordinator.widths import members_for
 from turnout.errors import ConfigError
 from turnout.learned import Learned, ModelRows
 from turnout.metrics import EVALUATED, means_of
 from turnout.personal.at_clients import AtClients, Personal, Used
 from turnout.protocols import Local, View
 from turnout.requests import EachEvaluated, Evaluate, Evaluated, EvaluateEach, Fit, Steps
+from turnout.submodels import Parts
+from turnout.world.simulation.by_member import ask_members, by_member
 from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.model_collector import ModelCollector
 
@@ -33,7 +37,8 @@ class OwnModels:
 
     def train(self, rule: Personal, fit: Fit) -> Steps[Learned]:
         """Do the whole local work of the clients of a request."""
-        return (yield from rule.train(self._at_clients(fit.clients, fit, (fit.local, fit.settings)), fit))
+        here = self._at_clients(fit.clients, fit, (fit.local, fit.settings))
+        return (yield from by_member(rule.train(here, fit), self._members(fit.clients), here.layout))
 
     def evaluate(self, rule: Personal, request: Evaluate) -> Steps[tuple[dict[str, Floats], ClientModels | None]]:
         """Return what each kind of model measures on its client's hold-out, by client id, and the last models.
@@ -49,14 +54,7 @@ class OwnModels:
             if collector is not None:
                 collector.add(clients, models)
             for kind, rows in models.items():
-                each: EachEvaluated = yield EvaluateEach(
-                    round=request.round,
-                    clients=clients,
-                    models=rows.parameters,
-                    buffers=request.buffers,
-                    own_buffers=rows.buffers,
-                    metrics=request.metrics,
-                )
+                each = yield from self._measured_each(request, clients, rows)
                 for metric, numbers in (("loss", each.loss), ("accuracy", each.accuracy)):
                     if numbers is not None:
                         values.setdefault(f"{kind} {metric}", np.full(count, np.nan))[clients] = numbers
@@ -65,7 +63,27 @@ class OwnModels:
         for clients in _blocks(np.flatnonzero(~has_holdout), request.model):
             if not collector.too_large:
                 collector.add(clients, (yield from self._models(rule, request, clients)))
-        return values, collector.collected(self.store.has_kept())
+        members = self._members(np.arange(count))
+        architecture = None if members is None else members.which
+        return values, replace(collector.collected(self.store.has_kept()), architecture=architecture)
+
+    def _measured_each(self, request: Evaluate, clients: Ids, rows: ModelRows) -> Steps[EachEvaluated]:
+        """Return what these clients' models measure, each on its client's hold-out."""
+        assert self.plan.layout is not None
+        measure = EvaluateEach(
+            round=request.round,
+            clients=clients,
+            models=rows.parameters,
+            buffers=request.buffers,
+            own_buffers=rows.buffers,
+            metrics=request.metrics,
+        )
+        each: EachEvaluated = yield from ask_members(measure, self._members(clients), self.plan.layout)
+        return each
+
+    def _members(self, clients: Ids) -> Parts | None:
+        """Return the architecture of each of these clients; None: all have the same."""
+        return members_for(self.plan, self.view, clients)
 
     def _models(self, rule: Personal, request: Evaluate, clients: Ids) -> Steps[dict[str, ModelRows]]:
         """Return the models that these clients use now, by kind."""
@@ -95,7 +113,12 @@ class OwnModels:
         if not request.per_client:
             return Evaluated(metrics=shared)
         accuracy, loss = values.get("personal accuracy"), values.get("personal loss")
-        own = {"client_accuracy": accuracy, "client_loss": loss, "personal": values, "client_models": used}
+        own: dict[str, Any] = {
+            "client_accuracy": accuracy,
+            "client_loss": loss,
+            "personal": values,
+            "client_models": used,
+        }
         return Evaluated(metrics=shared | means, **own)
 
     def _at_clients(self, clients: Ids, request: Fit | Evaluate, how: tuple[Local, Mapping[str, Floats]]) -> AtClients:

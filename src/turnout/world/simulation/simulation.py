@@ -183,10 +183,10 @@ class Simulation:
 
     def _trained(self, fit: Fit, parts: Parts | None) -> Steps[Any]:
         """Have an engine train clients, each its part of the model, together with what they keep for themselves."""
-        if parts is not None:
-            return (yield from train_parts(fit, parts.keep(fit.clients), self.plan.layout))
         if self.plan.personal is None or fit.on_server:
-            return (yield fit)
+            if parts is None:
+                return (yield fit)
+            return (yield from train_parts(fit, parts.keep(fit.clients), self.plan.layout))
         learned = yield from self._own_models(fit.round, fit.model).train(self.plan.personal, fit)
         self.unsound += self.store.keep(fit.clients, learned)
         return learned.sent
@@ -211,6 +211,7 @@ class Simulation:
 
     def _own_models(self, round: int, model: Tensor) -> OwnModels:
         view = self._view(max(round, 1), model)
+        view = replace(view, devices=Devices(seconds_per_step=seconds_per_step(self.plan, view)))
         return OwnModels(plan=self.plan, view=view, store=self.store, holdout_sizes=self.population.holdout_sizes)
 
     def _waited(self, work: Dispatched) -> float:

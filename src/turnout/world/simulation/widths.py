@@ -60,13 +60,13 @@ def train_parts(fit: Fit, parts: Parts, layout: Layout | None) -> Steps[Any]:
         return (yield from _step_by_step(fit, parts, tuple(slot.name for slot in layout.slots)))
     if all(parts.submodels[number].is_whole for number in parts.which) and not parts.masked().any():
         return (yield fit)
-    merged = _Merged(fit)
+    merged = Merged(fit)
     for places in _places_by_kind(parts, np.arange(len(parts.which)), parts.which):
         submodels = [parts.submodels[number] for number in parts.which[places]]
         factors = _factors(parts, places, fit.model)
-        request = _narrow(fit, places, submodels, None, factors)
+        request = narrow(fit, places, submodels, None, factors)
         answer = yield request
-        if not _fits(answer, request):
+        if not fits(answer, request):
             return answer
         merged.add(places, submodels, answer if factors is None else _unmasked(answer, parts, places, submodels))
     return merged.trained()
@@ -103,7 +103,7 @@ def _unmasked(answer: Trained, parts: Parts, places: Ids, submodels: list[Submod
     return replace(answer, delta=torch.where(trained, delta, torch.zeros_like(delta)))
 
 
-def _narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | None, factors: Tensor | None) -> Fit:
+def narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | None, factors: Tensor | None) -> Fit:
     """Return the request for these clients, whose submodels have one size, each from its start or from the model.
 
     With factors, one row per client, a client's model starts with its own: they multiply its outputs, and do not move.
@@ -133,7 +133,7 @@ def _narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | N
     )
 
 
-def _fits(answer: Any, request: Fit) -> bool:
+def fits(answer: Any, request: Fit) -> bool:
     """Whether an answer has one sum, or one row per client, of the size that was asked for."""
     if not isinstance(answer, Trained) or not np.array_equal(answer.clients, request.clients):
         return False
@@ -143,7 +143,7 @@ def _fits(answer: Any, request: Fit) -> bool:
     return answer.reduced is not None and tuple(answer.reduced.shape) == (size,)
 
 
-class _Merged:
+class Merged:
     """The answer for all clients in the making."""
 
     def __init__(self, fit: Fit) -> None:
@@ -205,9 +205,9 @@ def _step_by_step(fit: Fit, parts: Parts, names: tuple[str, ...]) -> Steps[Any]:
                 one_step = replace(_inside(one_step), distil=drawn.sizes)
             index = torch.from_numpy(places)[:, None]
             starts, factors = models[index, submodel.columns], _factors(parts, places, fit.model)
-            request = _narrow(one_step, places, [submodel] * len(places), starts, factors)
+            request = narrow(one_step, places, [submodel] * len(places), starts, factors)
             answer = yield request
-            if not _fits(answer, request) or answer.ends is None or answer.ends.shape[0] != len(places):
+            if not fits(answer, request) or answer.ends is None or answer.ends.shape[0] != len(places):
                 return answer
             models[index, submodel.columns] = answer.ends
             losses[places] += answer.loss / fit.steps[places]
