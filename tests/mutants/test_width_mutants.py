@@ -32,7 +32,7 @@ def _over_all_clients(parts: Parts, clients: Ids, coefficients: Floats) -> Tenso
     return torch.ones(parts.size, dtype=torch.float64)
 
 
-def _random_first(rule: Nested, group: int, size: int, rate: float, client: int, view: Any) -> Ids:
+def _random_first(rule: Nested, group: int, size: int, rate: float, clients: Ids, view: Any) -> Ids:
     """Random units of a size, as in an early version of the authors' code."""
     rng = np.random.default_rng(view.round)
     return np.sort(rng.permutation(size)[: count_of(rate, size)])
@@ -43,9 +43,10 @@ def _not_around(size: int, count: int, offset: int) -> Ids:
     return np.arange(min(offset % size, size - count), min(offset % size, size - count) + count)
 
 
-def _per_client(rule: Rolling, group: int, size: int, rate: float, client: int, view: Any) -> Ids:
+def _per_client(rule: Rolling, group: int, size: int, rate: float, clients: Ids, view: Any) -> Ids:
     """A window that is elsewhere for every client."""
-    return rolling.window(size, count_of(rate, size), (view.round - 1) * rule.stride + client)
+    offsets = (view.round - 1) * rule.stride + clients
+    return np.stack([rolling.window(size, count_of(rate, size), offset) for offset in offsets])
 
 
 def _once_a_round(rule: Ordered, clients: Ids, rates: Floats, steps: int, view: Any) -> Floats:

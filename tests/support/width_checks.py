@@ -104,8 +104,8 @@ def assert_bytes_and_gradients_count_the_slice() -> None:
 def assert_a_window_that_stands_still_is_nested() -> None:
     """Fail unless a window that stands still is nested."""
     for round in range(1, 9):
-        still = Rolling(rates=(0.5,), stride=0).units(0, 6, 0.5, 0, view(round))
-        assert still.tolist() == Nested(rates=(0.5,)).units(0, 6, 0.5, 0, view(round)).tolist()
+        still = Rolling(rates=(0.5,), stride=0).units(0, 6, 0.5, np.arange(2), view(round))
+        assert still.tolist() == Nested(rates=(0.5,)).units(0, 6, 0.5, np.arange(2), view(round)).tolist()
 
 
 def assert_steps_draw_every_rate_equally_often() -> None:

@@ -243,15 +243,15 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
 class _Backwards:
     """A rule of one's own with units in the wrong order."""
 
-    def units(self, group: int, size: int, rate: float, client: int, view: Any) -> Any:
+    def units(self, group: int, size: int, rate: float, clients: Any, view: Any) -> Any:
         return np.arange(size)[::-1]
 
 
 class _OneEach:
     """A rule of one's own with only the axis's method: every client trains one unit of each layer, its own."""
 
-    def units(self, group: int, size: int, rate: float, client: int, view: Any) -> Any:
-        return np.array([client % size])
+    def units(self, group: int, size: int, rate: float, clients: Any, view: Any) -> Any:
+        return clients[:, None] % size
 
 
 def test_contract_a_rule_of_ones_own_needs_only_units() -> None:
@@ -259,8 +259,8 @@ def test_contract_a_rule_of_ones_own_needs_only_units() -> None:
     assert records[-1].costs.bytes_down == 6 * 8 * (5 + 1 + 1 + 1 + 3 + 3)
 
 
-def test_error_units_that_are_none_name_the_rule_and_the_client() -> None:
-    with pytest.raises(ConfigError, match=r"_Backwards needs units from 0 to 7, ascending.*for client 0"):
+def test_error_units_that_are_none_name_the_rule_and_what_is_needed() -> None:
+    with pytest.raises(ConfigError, match=r"_Backwards needs units from 0 to 7, ascending .* for 6 clients"):
         width_run(mlp(), _Backwards())
 
 
