@@ -94,7 +94,7 @@ class Parts:
             mine, columns = order[stop - count : stop], self.submodels[number].columns.cpu()
             weights = self._weights(clients[mine], coefficients[mine], columns)
             total += float(coefficients[mine].sum())
-            covered.index_add_(0, columns, weights.expand(len(columns)))
+            covered.scatter_add_(0, columns, weights.expand(len(columns)))
         return torch.where(covered != 0, total / covered, torch.zeros_like(covered))
 
     def _weights(self, clients: Ids, coefficients: Floats, columns: Tensor) -> Tensor:

@@ -14,7 +14,16 @@ from tests.support.width_checks import (
     assert_one_round_is_the_mean_of_what_clients_do_alone,
     assert_the_scaler_divides_hidden_outputs_in_training,
 )
-from tests.support.width_runs import LOCAL, TASKS, masked_output, mlp, slices_of, width_run
+from tests.support.width_runs import (
+    LOCAL,
+    TASKS,
+    federation_of,
+    masked_output,
+    mlp,
+    slices_of,
+    task_of,
+    width_run,
+)
 from turnout.aggregation import FedAvg, FedNova, FedVARP, Krum, Median
 from turnout.analysis.audit import audit
 from turnout.asynchrony import FedBuff
@@ -119,6 +128,17 @@ def test_engine_both_engines_agree(task: str, name: str) -> None:
     torch.testing.assert_close(one.model, other.model)
     np.testing.assert_allclose(records[-1].losses, others[-1].losses, rtol=1e-6)
     assert records[-1].costs == others[-1].costs
+
+
+def test_engine_random_units_of_a_first_layer_that_is_written_at_the_end_agree() -> None:
+    """A first layer whose outputs and inputs are more than a client's visits to samples; each row has its own start."""
+    module = MLP(hidden=(40,)).build((20,), 3, torch.Generator().manual_seed(1))
+    task, rule = task_of(module, federation_of((20,))), Random(rates=(0.5,))
+    local = SGD(lr=0.1, steps=3, batch_size=4, momentum=0.5, weight_decay=0.1, prox_strength=0.5)
+    one, records = width_run(task, rule, rounds=2, local=local, engine=Sequential())
+    other, others = width_run(task, rule, rounds=2, local=local, engine=Vectorised(block=4))
+    torch.testing.assert_close(one.model, other.model)
+    np.testing.assert_allclose(records[-1].losses, others[-1].losses, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -53,7 +53,10 @@ class Jobs:
         for owner in np.unique(self.owner):
             mine, table = np.flatnonzero(self.owner == owner), tables[owner]
             assert table is not None
-            rows[torch.from_numpy(mine)] = table.take(self.requests[owner].clients[self.place[mine]])
+            taken = table.take(self.requests[owner].clients[self.place[mine]])
+            if len(mine) == len(self):  # nothing is to be put together
+                return taken.to(model)
+            rows[torch.from_numpy(mine)] = taken
         return rows
 
     def take(self, rows: Ids) -> "Jobs":
