@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from tests.support import width_checks as checks
-from tests.support.width_runs import mlp, slices_of
 from turnout.array_types import Floats, Ids
 from turnout.engine import Sequential
 from turnout.models.training_modules import MaskedOutputs, ScaledLinear
-from turnout.submodels import Parts
+from turnout.submodels import Parts, Submodel
 from turnout.width import Nested, Ordered, Rolling, nested, ordered, rolling
 from turnout.width.rates import count_of
 from turnout.world.simulation import widths as simulated
@@ -63,6 +62,15 @@ def _towards_zero(parts: Parts, clients: Ids, coefficients: Floats) -> Tensor:
     return torch.where(_balance(parts, clients, coefficients) == 0, 1e9, _balance(parts, clients, coefficients))
 
 
+def _decay_everywhere(merged: Any, places: Ids, submodels: list[Submodel], answer: Any) -> None:
+    """Clients train the whole model with masked gradients, and weight decay acts on what is masked, too."""
+    _add(merged, places, submodels, answer)
+    for place, submodel in zip(places, submodels, strict=True):
+        outside = merged.fit.model.clone()
+        outside[submodel.columns] = 0.0
+        merged.reduced += 0.1 * float(merged.fit.coefficients[place]) * outside
+
+
 def _always_scaled(layer: ScaledLinear, x: Tensor) -> Tensor:
     return torch.nn.functional.linear(x, layer.weight, layer.bias) / layer.share
 
@@ -83,7 +91,7 @@ def _with_decay(answer: Any, parts: Parts, places: Ids, submodels: Any) -> Any:
     return replace(answer, delta=answer.delta[:, parts.labels.held.shape[1] :])
 
 
-_balance, _step_rates = Parts.balance, Ordered.step_rates
+_balance, _step_rates, _add = Parts.balance, Ordered.step_rates, simulated._Merged.add
 one_round = checks.assert_one_round_is_the_mean_of_what_clients_do_alone
 in_training = checks.assert_the_scaler_divides_hidden_outputs_in_training
 one_step = checks.assert_one_masked_step_is_that_of_plain_autograd
@@ -101,20 +109,6 @@ def _counts_are_rounded_up() -> None:
         assert len(rule.units(0, 8, 0.3, 0, checks.view())) == 3
 
 
-def _clients_of_a_round_share_the_window() -> None:
-    places = [Rolling(rates=(0.5,)).units(0, 8, 0.5, client, checks.view(3)) for client in range(3)]
-    assert all(np.array_equal(places[0], other) for other in places)
-
-
-def _evaluation_is_not_scaled() -> None:
-    task = mlp()
-    made = slices_of(task).cut((4, 3), scaled=True).eval()
-    plain = slices_of(task).cut((4, 3)).eval()
-    x = task.federation.train.fetch(np.arange(1)).x
-    with torch.no_grad():
-        torch.testing.assert_close(made(x), plain(x))
-
-
 def _sequential(check: Callable[..., None]) -> Check:
     return lambda: check(Sequential())
 
@@ -128,11 +122,17 @@ MUTANTS: dict[str, tuple[Any, str, Any, Check]] = {
         _towards_zero,
         checks.assert_a_parameter_is_averaged_over_the_clients_that_train_it,
     ),
+    "decay outside the slice": (
+        simulated._Merged,
+        "add",
+        _decay_everywhere,
+        checks.assert_decay_and_momentum_act_inside_the_slice_alone,
+    ),
     "whole bytes": (Parts, "numbers", _whole_bytes, checks.assert_bytes_and_gradients_count_the_slice),
-    "scaled evaluation": (ScaledLinear, "forward", _always_scaled, _evaluation_is_not_scaled),
+    "scaled evaluation": (ScaledLinear, "forward", _always_scaled, checks.assert_evaluation_is_not_scaled),
     "no scaler": (ScaledLinear, "forward", _unscaled, _sequential(in_training)),
     "no way around": (rolling, "window", _not_around, _each_unit_is_covered_equally_often),
-    "a window each": (Rolling, "units", _per_client, _clients_of_a_round_share_the_window),
+    "a window each": (Rolling, "units", _per_client, checks.assert_clients_of_a_round_share_the_window),
     "one width a round": (Ordered, "step_rates", _once_a_round, checks.assert_steps_draw_every_rate_equally_often),
     "rounded down, nested": (
         nested,
