@@ -100,13 +100,13 @@ one_step = checks.assert_one_masked_step_is_that_of_plain_autograd
 def _each_unit_is_covered_equally_often() -> None:
     seen = np.zeros(6, dtype=int)
     for round in range(1, 7):
-        seen[Rolling(rates=(0.5,)).units(0, 6, 0.5, 0, checks.view(round))] += 1
+        seen[Rolling(rates=(0.5,)).units(0, 6, 0.5, np.arange(2), checks.view(round))] += 1
     assert (seen == 3).all()
 
 
 def _counts_are_rounded_up() -> None:
     for rule in (Nested(rates=(0.3,)), Ordered(rates=(0.3,))):
-        assert len(rule.units(0, 8, 0.3, 0, checks.view())) == 3
+        assert len(rule.units(0, 8, 0.3, np.arange(2), checks.view())) == 3
 
 
 def _sequential(check: Callable[..., None]) -> Check:
