@@ -53,9 +53,9 @@ class Jobs:
         for owner in np.unique(self.owner):
             mine, table = np.flatnonzero(self.owner == owner), tables[owner]
             assert table is not None
-            taken = table.take(self.requests[owner].clients[self.place[mine]])
+            taken: Tensor = table.take(self.requests[owner].clients[self.place[mine]])
             if len(mine) == len(self):  # nothing is to be put together
-                return taken.to(model)
+                return taken.to(device=model.device, dtype=model.dtype)
             rows[torch.from_numpy(mine)] = taken
         return rows
 

@@ -174,13 +174,11 @@ class _Merged:
             self.reduced[submodels[0].columns] += answer.reduced
             return
         assert answer.delta is not None
-        if self.delta is not None:
-            for place, submodel, row in zip(places.tolist(), submodels, answer.delta, strict=True):
+        for place, submodel, row in zip(places.tolist(), submodels, answer.delta, strict=True):
+            if self.delta is not None:
                 self.delta[place].scatter_(0, submodel.columns, row)
-        elif self.reduced is not None and self.fit.coefficients is not None:
-            coefficients = answer.delta.new_tensor(self.fit.coefficients[places])
-            for submodel, row in zip(submodels, answer.delta * coefficients[:, None], strict=True):
-                self.reduced.scatter_add_(0, submodel.columns, row)
+            elif self.reduced is not None and self.fit.coefficients is not None:
+                self.reduced.scatter_add_(0, submodel.columns, row * float(self.fit.coefficients[place]))
 
     def trained(self) -> Trained:
         """Return the answer."""
