@@ -90,6 +90,8 @@ class Parts:
         whose = self.of(clients)
         order, (numbers, counts) = np.argsort(whose, kind="stable"), np.unique(whose, return_counts=True)
         total, covered = 0.0, torch.zeros(self.size, dtype=torch.float64)
+        if self.labels is None and all(self.submodels[number].is_whole for number in numbers):
+            return covered + float(coefficients.sum() != 0)  # everyone trains everything
         for number, stop, count in zip(numbers, np.cumsum(counts), counts, strict=True):
             mine, columns = order[stop - count : stop], self.submodels[number].columns.cpu()
             weights = self._weights(clients[mine], coefficients[mine], columns)

@@ -76,11 +76,11 @@ class Slices:
     def submodels(self, units: Units) -> list[Submodel]:
         """Return submodels of one size, given the units of each: one row per submodel, or one list for all of them.
 
-        There is one submodel alone where all have the same units.
+        There is one submodel alone where every list is for all.
         """
+        count = max((len(each) for each in units if each.ndim == 2), default=1)
         if all(each.ndim == 1 or each.shape[1] == size for each, size in zip(units, self.sizes, strict=True)):
-            return [self.submodel([each if each.ndim == 1 else each[0] for each in units])]
-        count = max(len(each) for each in units if each.ndim == 2)
+            return [self.submodel([each if each.ndim == 1 else each[0] for each in units])] * count
         return self._submodels([np.broadcast_to(each, (count, each.shape[-1])) for each in units])
 
     def _submodels(self, units: Units) -> list[Submodel]:
