@@ -1,8 +1,15 @@
 """What a round of narrow models costs beside plain FedAvg. python -m benchmarks.widths [--json FILE].
 
-The bar: the share of the whole model's multiplications, plus a tenth. Time is that of the process, since a machine may
-have other work; rounds of all rates take turns, and medians are compared. W1 gets a hidden layer of 64 units, since a
-softmax regression cannot be cut. Exit code 0 when every bar is met.
+The bar: a round of FedAvg whose model is that narrow to begin with, plus a tenth of the whole model's round. So the
+bar is on what widths add. The share of the multiplications alone would not be one: FedAvg on a narrow model does not
+keep it, without any width rule. W1's steps are so small that calling an operation takes as long as its arithmetic; on
+W2, products of samples with samples (`lazy_first_layer`) do not become fewer with the width. The table has both
+shares. `random` does not meet the bar at rates below 1: each client starts from parameters of its own, which are
+found, gathered and added up one by one, where FedAvg's clients share one start.
+
+Time is that of the process, since a machine may have other work; rounds of all rates take turns, and medians are
+compared. The engine runs all of them in one way. W1 gets a hidden layer of 64 units, since a softmax regression
+cannot be cut. Exit code 0 when every bar is met.
 """
 
 import argparse
@@ -33,7 +40,8 @@ from turnout.world.simulation import simulate
 
 RULES = {"nested": Nested, "rolling": Rolling, "random": Random}
 RATES = (1.0, 0.5, 0.25)
-ALLOWANCE = 0.1  # of a whole round, beside the share of the multiplications
+ALLOWANCE = 0.1  # of a whole round, beside that of a narrow model
+HOW: Any = {"block": 25, "workers": 1, "threads": 1}  # what the engine would choose depends on the machine's other work
 
 
 def with_hidden_units(name: str) -> Task:
@@ -52,7 +60,7 @@ def rounds_of(task: Task, name: str, rule: Any) -> Iterator[float]:
     plan = replace(plan_of(WORKLOADS[name]), width=rule, slices=slices, layout=task.layout)
     state = State.start(task.layout.flatten(task.module), population)
     run = Run(index=0, task=task, plan=plan, state=state, streams=Streams(0), population=population)
-    steps, engine, answer = simulate(plan, population, state, run.streams), Vectorised(), None
+    steps, engine, answer = simulate(plan, population, state, run.streams), Vectorised(**HOW), None
     while True:
         started = time.process_time()
         request: Any = steps.send(answer)
@@ -62,10 +70,18 @@ def rounds_of(task: Task, name: str, rule: Any) -> Iterator[float]:
         yield time.process_time() - started
 
 
-def share_of(task: Task, rate: float) -> float:
-    """Return a slice's share of the whole model's multiplications."""
+def second_of(rounds: Iterator[float]) -> float:
+    """Return the time of the second of two rounds: the first takes back memory that other runs used since."""
+    next(rounds)
+    return next(rounds)
+
+
+def narrow_task(task: Task, rate: float) -> tuple[Task, float]:
+    """Return a task whose whole model is as narrow as a slice, and the slice's share of the multiplications."""
     slices = Slices.of(task.module, task.federation.train.fetch(np.arange(1)).x[:1])
-    return slices.submodel([np.arange(count_of(rate, size)) for size in slices.sizes]).step_cost
+    sizes = [count_of(rate, size) for size in slices.sizes]
+    narrow = Task(federation=task.federation, module=slices.cut(sizes), loss=task.loss)
+    return narrow, slices.submodel([np.arange(size) for size in sizes]).step_cost
 
 
 def main() -> int:
@@ -76,22 +92,26 @@ def main() -> int:
     figures: dict[str, Any] = {}
     for name in ("W1", "W2"):
         task = with_hidden_units(name)
-        turns: dict[Any, Iterator[float]] = {"plain": rounds_of(task, name, None)}
+        narrow = {rate: narrow_task(task, rate) for rate in RATES}
+        turns: dict[Any, Iterator[float]] = {("plain", rate): rounds_of(narrow[rate][0], name, None) for rate in RATES}
         turns |= {(rule, rate): rounds_of(task, name, RULES[rule](rates=(rate,))) for rule in RULES for rate in RATES}
         for rounds in turns.values():
-            for _ in range(3):  # the record before training, and rounds in which the engine measures how to run
+            for _ in range(3):  # the record before training, and rounds in which memory is taken
                 next(rounds)
-        taken = [{key: next(rounds) for key, rounds in turns.items()} for _ in range(given.repetitions)]
+        taken = [{key: second_of(rounds) for key, rounds in turns.items()} for _ in range(given.repetitions)]
+        shares = {key: float(np.median([each[key] / each["plain", 1.0] for each in taken])) for key in turns}
         rows = []
-        for rule, rate in (key for key in turns if key != "plain"):
-            ratio = float(np.median([each[rule, rate] / each["plain"] for each in taken]))
-            bar = share_of(task, rate) + ALLOWANCE
-            rows.append([rule, rate, share_of(task, rate), ratio, bar, "met" if ratio <= bar else "NOT MET"])
-            figures[f"{name} {rule} {rate:g}"] = {"times_plain": ratio, "bar": bar, "met": ratio <= bar}
-        plain = float(np.median([each["plain"] for each in taken]))
+        for rule, rate in ((rule, rate) for rule in RULES for rate in RATES):
+            ratio, bar = shares[rule, rate], shares["plain", rate] + ALLOWANCE
+            is_met = ratio <= bar
+            rows.append(
+                [rule, rate, narrow[rate][1], shares["plain", rate], ratio, bar, "met" if is_met else "NOT MET"]
+            )
+            figures[f"{name} {rule} {rate:g}"] = {"times_plain": ratio, "bar": bar, "met": is_met}
+        plain = float(np.median([each["plain", 1.0] for each in taken]))
         print_table(
             f"{name}: processor time of a round, plain FedAvg {plain:.4g} s",
-            ["rule", "rate", "multiplications", "times plain", "bar", ""],
+            ["rule", "rate", "multiplications", "narrow FedAvg", "times plain", "bar", ""],
             rows,
         )
     write_json(given.json, figures)

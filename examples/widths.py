@@ -2,12 +2,12 @@
 
 import turnout as to
 
-seconds = tuple(1.0 if device % 2 == 0 else 10.0 for device in range(20))
+seconds = tuple(1.0 if device % 2 == 0 else 10.0 for device in range(10))
 study = to.Study(
     name="widths",
-    data=to.data.Digits(clients=20, partition=to.data.partition.Dirichlet(concentration=0.5)),
+    data=to.data.Digits(clients=10, partition=to.data.partition.Dirichlet(concentration=1.0)),
     model=to.models.MLP(hidden=(64,)),
-    local=to.local.SGD(lr=0.1, batch_size=10, epochs=2),
+    local=to.local.SGD(lr=0.3, batch_size=20, epochs=1),
     fleet=to.Fleet(clock=to.fleet.Deadline(seconds_per_step=seconds, down_bandwidth=2e4, up_bandwidth=1e4)),
     arms=[
         to.arm("FedAvg, whole model"),

@@ -105,11 +105,15 @@ class Parts:
         exactly the sum itself where everyone trains j.
         """
         whose = self.of(clients)
+        order, (numbers, counts) = np.argsort(whose, kind="stable"), np.unique(whose, return_counts=True)
         total, covered = 0.0, torch.zeros(self.size, dtype=torch.float64)
-        for number, submodel in enumerate(self.submodels):
-            mine, columns = whose == number, submodel.columns.cpu()
+        if self.labels is None and all(self.submodels[number].is_whole for number in numbers):
+            return covered + float(coefficients.sum() != 0)  # everyone trains everything
+        for number, stop, count in zip(numbers, np.cumsum(counts), counts, strict=True):
+            mine, columns = order[stop - count : stop], self.submodels[number].columns.cpu()
+            weights = self._weights(clients[mine], coefficients[mine], columns)
             total += float(coefficients[mine].sum())
-            covered[columns] += self._weights(clients[mine], coefficients[mine], columns)
+            covered.scatter_add_(0, columns, weights.expand(len(columns)))
         return torch.where(covered != 0, total / covered, torch.zeros_like(covered))
 
     def _weights(self, clients: Ids, coefficients: Floats, columns: Tensor) -> Tensor:

@@ -163,7 +163,6 @@ class WidthTraits:
 
     known_rates: tuple[float, ...] = ()  # every rate that a client may have; (): not known before the round
     usable_rates: tuple[float, ...] = ()  # rates below 1 whose part of the model is used, and measured, by itself
-    is_per_client: bool = True  # the units depend on the client, not only on its rate and the round
     needs_speed: bool = False  # rates follow from the speed of devices
     scaler: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
     distil: bool = False  # with step_rates: narrower steps are trained on the predictions of the client's own width

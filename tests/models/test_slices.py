@@ -67,8 +67,9 @@ def test_identity_all_units_are_the_whole_model() -> None:
     assert torch.equal(whole.columns, torch.arange(slices.layout.size))
 
 
-def test_identity_a_slice_of_a_slice_is_a_slice() -> None:
-    task = TASKS["mlp"]()
+@pytest.mark.parametrize("name", TASKS)
+def test_identity_a_slice_of_a_slice_is_a_slice(name: str) -> None:
+    task = TASKS[name]()
     slices, flat = slices_of(task), task.layout.flatten(task.module)
     half, quarter = ([np.arange(-(-size // by)) for size in slices.sizes] for by in (2, 4))
     cut = slices.cut([len(each) for each in half])

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from tests.support import width_checks as checks
-from tests.support.width_runs import mlp, slices_of
 from turnout.array_types import Floats, Ids
 from turnout.engine import Sequential
 from turnout.models.training_modules import MaskedOutputs, ScaledLinear
-from turnout.submodels import Parts
+from turnout.submodels import Parts, Submodel
 from turnout.width import Nested, Ordered, Rolling, nested, ordered, rolling
 from turnout.width.rates import count_of
 from turnout.world.simulation import widths as simulated
@@ -32,7 +31,7 @@ def _over_all_clients(parts: Parts, clients: Ids, coefficients: Floats) -> Tenso
     return torch.ones(parts.size, dtype=torch.float64)
 
 
-def _random_first(rule: Nested, group: int, size: int, rate: float, client: int, view: Any) -> Ids:
+def _random_first(rule: Nested, group: int, size: int, rate: float, clients: Ids, view: Any) -> Ids:
     """Random units of a size, as in an early version of the authors' code."""
     rng = np.random.default_rng(view.round)
     return np.sort(rng.permutation(size)[: count_of(rate, size)])
@@ -43,9 +42,10 @@ def _not_around(size: int, count: int, offset: int) -> Ids:
     return np.arange(min(offset % size, size - count), min(offset % size, size - count) + count)
 
 
-def _per_client(rule: Rolling, group: int, size: int, rate: float, client: int, view: Any) -> Ids:
+def _per_client(rule: Rolling, group: int, size: int, rate: float, clients: Ids, view: Any) -> Ids:
     """A window that is elsewhere for every client."""
-    return rolling.window(size, count_of(rate, size), (view.round - 1) * rule.stride + client)
+    offsets = (view.round - 1) * rule.stride + clients
+    return np.stack([rolling.window(size, count_of(rate, size), offset) for offset in offsets])
 
 
 def _once_a_round(rule: Ordered, clients: Ids, rates: Floats, steps: int, view: Any) -> Floats:
@@ -60,6 +60,15 @@ def _whole_bytes(parts: Parts, clients: Ids) -> Ids:
 def _towards_zero(parts: Parts, clients: Ids, coefficients: Floats) -> Tensor:
     """What nobody trains counts as zero: everything is divided by the weight of all clients."""
     return torch.where(_balance(parts, clients, coefficients) == 0, 1e9, _balance(parts, clients, coefficients))
+
+
+def _decay_everywhere(merged: Any, places: Ids, submodels: list[Submodel], answer: Any) -> None:
+    """Clients train the whole model with masked gradients, and weight decay acts on what is masked, too."""
+    _add(merged, places, submodels, answer)
+    for place, submodel in zip(places, submodels, strict=True):
+        outside = merged.fit.model.clone()
+        outside[submodel.columns] = 0.0
+        merged.reduced += 0.1 * float(merged.fit.coefficients[place]) * outside
 
 
 def _always_scaled(layer: ScaledLinear, x: Tensor) -> Tensor:
@@ -82,7 +91,7 @@ def _with_decay(answer: Any, parts: Parts, places: Ids, submodels: Any) -> Any:
     return replace(answer, delta=answer.delta[:, parts.labels.held.shape[1] :])
 
 
-_balance, _step_rates = Parts.balance, Ordered.step_rates
+_balance, _step_rates, _add = Parts.balance, Ordered.step_rates, simulated.Merged.add
 one_round = checks.assert_one_round_is_the_mean_of_what_clients_do_alone
 in_training = checks.assert_the_scaler_divides_hidden_outputs_in_training
 one_step = checks.assert_one_masked_step_is_that_of_plain_autograd
@@ -91,27 +100,13 @@ one_step = checks.assert_one_masked_step_is_that_of_plain_autograd
 def _each_unit_is_covered_equally_often() -> None:
     seen = np.zeros(6, dtype=int)
     for round in range(1, 7):
-        seen[Rolling(rates=(0.5,)).units(0, 6, 0.5, 0, checks.view(round))] += 1
+        seen[Rolling(rates=(0.5,)).units(0, 6, 0.5, np.arange(2), checks.view(round))] += 1
     assert (seen == 3).all()
 
 
 def _counts_are_rounded_up() -> None:
     for rule in (Nested(rates=(0.3,)), Ordered(rates=(0.3,))):
-        assert len(rule.units(0, 8, 0.3, 0, checks.view())) == 3
-
-
-def _clients_of_a_round_share_the_window() -> None:
-    places = [Rolling(rates=(0.5,)).units(0, 8, 0.5, client, checks.view(3)) for client in range(3)]
-    assert all(np.array_equal(places[0], other) for other in places)
-
-
-def _evaluation_is_not_scaled() -> None:
-    task = mlp()
-    made = slices_of(task).cut((4, 3), scaled=True).eval()
-    plain = slices_of(task).cut((4, 3)).eval()
-    x = task.federation.train.fetch(np.arange(1)).x
-    with torch.no_grad():
-        torch.testing.assert_close(made(x), plain(x))
+        assert len(rule.units(0, 8, 0.3, np.arange(2), checks.view())) == 3
 
 
 def _sequential(check: Callable[..., None]) -> Check:
@@ -127,11 +122,17 @@ MUTANTS: dict[str, tuple[Any, str, Any, Check]] = {
         _towards_zero,
         checks.assert_a_parameter_is_averaged_over_the_clients_that_train_it,
     ),
+    "decay outside the slice": (
+        simulated.Merged,
+        "add",
+        _decay_everywhere,
+        checks.assert_decay_and_momentum_act_inside_the_slice_alone,
+    ),
     "whole bytes": (Parts, "numbers", _whole_bytes, checks.assert_bytes_and_gradients_count_the_slice),
-    "scaled evaluation": (ScaledLinear, "forward", _always_scaled, _evaluation_is_not_scaled),
+    "scaled evaluation": (ScaledLinear, "forward", _always_scaled, checks.assert_evaluation_is_not_scaled),
     "no scaler": (ScaledLinear, "forward", _unscaled, _sequential(in_training)),
     "no way around": (rolling, "window", _not_around, _each_unit_is_covered_equally_often),
-    "a window each": (Rolling, "units", _per_client, _clients_of_a_round_share_the_window),
+    "a window each": (Rolling, "units", _per_client, checks.assert_clients_of_a_round_share_the_window),
     "one width a round": (Ordered, "step_rates", _once_a_round, checks.assert_steps_draw_every_rate_equally_often),
     "rounded down, nested": (
         nested,

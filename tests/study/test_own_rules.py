@@ -90,8 +90,8 @@ class OnlyModels:
 
 
 class OnlyUnits:
-    def units(self, group: Any, size: Any, rate: Any, client: Any, view: Any) -> Any:
-        return np.arange(1 + (client + view.round) % size)
+    def units(self, group: Any, size: Any, rate: Any, clients: Any, view: Any) -> Any:
+        return (clients[:, None] + view.round) % size
 
 
 class OnlyAssign:

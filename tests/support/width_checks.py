@@ -13,6 +13,7 @@ from turnout.data.federation import from_clients
 from turnout.fleet import Fleet
 from turnout.local import SGD
 from turnout.models import MLP
+from turnout.models.layout import Layout
 from turnout.protocols import Population, View
 from turnout.streams import Streams
 from turnout.submodels import Parts, Submodel
@@ -89,6 +90,45 @@ def assert_one_round_is_the_mean_of_what_clients_do_alone() -> None:
     torch.testing.assert_close(together.model, expected)
 
 
+def assert_decay_and_momentum_act_inside_the_slice_alone() -> None:
+    """Client 0 trains all, the others half: what is outside of the half ends where client 0 alone takes it."""
+    task, local = mlp(), SGD(lr=0.1, steps=3, batch_size=4, momentum=0.9, weight_decay=0.5)
+    together, _ = width_run(task, Nested(rates=(1.0,) + (0.5,) * 5, assign="listed"), rounds=1, local=local)
+    fleet = Fleet(availability=Only(0))
+    alone, _ = width_run(task, Nested(rates=(1.0,)), rounds=1, local=local, fleet=fleet)
+    outside = torch.ones(len(alone.model), dtype=torch.bool)
+    outside[slices_of(task).submodel([np.arange(4), np.arange(3)]).columns] = False
+    torch.testing.assert_close(together.model[outside], alone.model[outside])
+    assert (together.model[~outside] != alone.model[~outside]).any()
+
+
+def assert_evaluation_is_not_scaled() -> None:
+    """A narrow model with the scaler computes in evaluation what it computes without, and so it is measured."""
+    task, rule = mlp(), Nested(rates=(0.5,), scaler=True)
+    final, records = width_run(task, rule, rounds=1)
+    slices, test = slices_of(task), task.federation.test
+    assert test is not None
+    narrow = final.model[slices.submodel([np.arange(4), np.arange(3)]).columns]
+    scaled, plain = slices.cut((4, 3), scaled=True).eval(), slices.cut((4, 3)).eval()
+    for module in (scaled, plain):
+        Layout.of(module).load(module, narrow)
+    with torch.no_grad():
+        torch.testing.assert_close(scaled(test.x), plain(test.x))
+        loss = nn.functional.cross_entropy(plain(test.x), test.y)
+    assert records[-1].metrics["loss_at_width_0.5"] == pytest.approx(float(loss))
+
+
+def assert_clients_of_a_round_share_the_window() -> None:
+    """In round 2, units 1 to 4 of 8 and 1 to 3 of 6 are trained, whoever trains: everything else stays as it was."""
+    task, rule = mlp(), Rolling(rates=(0.5,))
+    (before, _), (after, _) = (width_run(task, rule, rounds=rounds) for rounds in (1, 2))
+    window = slices_of(task).submodel([np.arange(1, 5), np.arange(1, 4)]).columns
+    outside = torch.ones(len(after.model), dtype=torch.bool)
+    outside[window] = False
+    assert torch.equal(before.model[outside], after.model[outside])
+    assert not torch.equal(before.model[window], after.model[window])
+
+
 def assert_bytes_and_gradients_count_the_slice() -> None:
     """Fail unless bytes and gradients count the slice."""
     task = mlp()  # 5 → 8 → 6 → 3 in float64
@@ -104,8 +144,8 @@ def assert_bytes_and_gradients_count_the_slice() -> None:
 def assert_a_window_that_stands_still_is_nested() -> None:
     """Fail unless a window that stands still is nested."""
     for round in range(1, 9):
-        still = Rolling(rates=(0.5,), stride=0).units(0, 6, 0.5, 0, view(round))
-        assert still.tolist() == Nested(rates=(0.5,)).units(0, 6, 0.5, 0, view(round)).tolist()
+        still = Rolling(rates=(0.5,), stride=0).units(0, 6, 0.5, np.arange(2), view(round))
+        assert still.tolist() == Nested(rates=(0.5,)).units(0, 6, 0.5, np.arange(2), view(round)).tolist()
 
 
 def assert_steps_draw_every_rate_equally_often() -> None:

@@ -6,15 +6,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import turnout as to
 from tests.support.width_checks import (
     assert_a_parameter_is_averaged_over_the_clients_that_train_it,
     assert_bytes_and_gradients_count_the_slice,
+    assert_clients_of_a_round_share_the_window,
+    assert_decay_and_momentum_act_inside_the_slice_alone,
+    assert_evaluation_is_not_scaled,
     assert_one_round_is_the_mean_of_what_clients_do_alone,
     assert_the_scaler_divides_hidden_outputs_in_training,
 )
-from tests.support.width_runs import LOCAL, TASKS, masked_output, mlp, slices_of, width_run
+from tests.support.width_runs import (
+    LOCAL,
+    TASKS,
+    federation_of,
+    masked_output,
+    mlp,
+    slices_of,
+    task_of,
+    width_run,
+)
+from turnout import losses
 from turnout.aggregation import FedAvg, FedNova, FedVARP, Krum, Median
 from turnout.analysis.audit import audit
 from turnout.asynchrony import FedBuff
@@ -22,7 +36,8 @@ from turnout.attacks import LabelFlip, SignFlip
 from turnout.coordinator import Trust
 from turnout.coordinator.saving import restored, saved
 from turnout.data import Digits
-from turnout.engine import Sequential
+from turnout.data.federation import from_clients
+from turnout.engine import Sequential, Task
 from turnout.engine.vectorised.engine import Vectorised
 from turnout.errors import ConfigError, JournalError
 from turnout.filtering import Greedy
@@ -63,6 +78,14 @@ def test_identity_the_scaler_has_no_effect_at_rate_one() -> None:
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(block=2)], ids=["sequential", "vectorised"])
 def test_golden_the_scaler_divides_hidden_outputs_in_training(engine: Any) -> None:
     assert_the_scaler_divides_hidden_outputs_in_training(engine)
+
+
+def test_identity_the_scaler_has_no_effect_in_evaluation() -> None:
+    assert_evaluation_is_not_scaled()
+
+
+def test_golden_clients_of_a_round_share_the_window() -> None:
+    assert_clients_of_a_round_share_the_window()
 
 
 def test_identity_rolling_without_rolling_is_nested() -> None:
@@ -110,6 +133,25 @@ def test_golden_one_round_is_the_mean_per_parameter_of_what_clients_do_alone() -
     assert_one_round_is_the_mean_of_what_clients_do_alone()
 
 
+def test_property_decay_and_momentum_act_inside_the_slice_alone() -> None:
+    assert_decay_and_momentum_act_inside_the_slice_alone()
+
+
+def test_engine_both_engines_agree_on_a_network_with_group_norm() -> None:
+    layers = (nn.Conv2d(1, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8))
+    module = nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    draws = torch.Generator().manual_seed(1)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5, generator=draws)
+    task, rule = task_of(module, federation_of((1, 6, 6))), Nested(rates=RATES)
+    local = SGD(lr=0.05, steps=2, batch_size=4)
+    one, records = width_run(task, rule, rounds=3, local=local, engine=Sequential())
+    other, others = width_run(task, rule, rounds=3, local=local, engine=Vectorised(block=2))
+    torch.testing.assert_close(one.model, other.model)
+    np.testing.assert_allclose(records[-1].losses, others[-1].losses, rtol=1e-6)
+    assert records[-1].metrics["loss_at_width_0.5"] == pytest.approx(others[-1].metrics["loss_at_width_0.5"])
+
+
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("name", RULES)
 def test_engine_both_engines_agree(task: str, name: str) -> None:
@@ -119,6 +161,38 @@ def test_engine_both_engines_agree(task: str, name: str) -> None:
     torch.testing.assert_close(one.model, other.model)
     np.testing.assert_allclose(records[-1].losses, others[-1].losses, rtol=1e-6)
     assert records[-1].costs == others[-1].costs
+
+
+def test_engine_random_units_of_a_first_layer_that_is_written_at_the_end_agree() -> None:
+    """A first layer whose outputs and inputs are more than a client's visits to samples; each row has its own start."""
+    module = MLP(hidden=(40,)).build((20,), 3, torch.Generator().manual_seed(1))
+    task, rule = task_of(module, federation_of((20,))), Random(rates=(0.5,))
+    local = SGD(lr=0.1, steps=3, batch_size=4, momentum=0.5, weight_decay=0.1, prox_strength=0.5)
+    one, records = width_run(task, rule, rounds=2, local=local, engine=Sequential())
+    other, others = width_run(task, rule, rounds=2, local=local, engine=Vectorised(block=4))
+    torch.testing.assert_close(one.model, other.model)
+    np.testing.assert_allclose(records[-1].losses, others[-1].losses, rtol=1e-6)
+
+
+def test_convergence_ordered_units_of_a_linear_autoencoder_are_the_singular_vectors_in_order() -> None:
+    """The first k units alone are best where they project on the first k right singular vectors of the samples."""
+    draws = torch.Generator().manual_seed(3)
+    directions = torch.linalg.qr(torch.randn(4, 4, generator=draws).double())[0]
+    x = 2.0 * torch.diag(torch.tensor([2.0, 1.5, 1.0, 0.5]).double()) @ directions.T  # four samples
+    module = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 4, bias=False))
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5, generator=draws)
+    task = Task(federation=from_clients([(x, x)] * 3), module=module.double(), loss=losses.squared_error)
+    local, error = SGD(lr=0.1, steps=10), {}
+    for rule in (Ordered(rates=(1.0, 2 / 3, 1 / 3), assign="listed"), Nested(rates=(1.0,))):
+        final, _ = width_run(task, rule, rounds=60, local=local)
+        encoder, decoder = task.layout.views(final.model).values()
+        for rank in (1, 2, 3):
+            best = directions[:, :rank] @ directions[:, :rank].T
+            error[type(rule), rank] = float((decoder[:, :rank] @ encoder[:rank] - best).abs().max())
+    assert max(error[Ordered, rank] for rank in (1, 2, 3)) < 1e-3
+    assert error[Nested, 3] < 1e-3  # the whole is as good,
+    assert min(error[Nested, rank] for rank in (1, 2)) > 0.05  # and its units have no order
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -243,15 +317,15 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
 class _Backwards:
     """A rule of one's own with units in the wrong order."""
 
-    def units(self, group: int, size: int, rate: float, client: int, view: Any) -> Any:
+    def units(self, group: int, size: int, rate: float, clients: Any, view: Any) -> Any:
         return np.arange(size)[::-1]
 
 
 class _OneEach:
     """A rule of one's own with only the axis's method: every client trains one unit of each layer, its own."""
 
-    def units(self, group: int, size: int, rate: float, client: int, view: Any) -> Any:
-        return np.array([client % size])
+    def units(self, group: int, size: int, rate: float, clients: Any, view: Any) -> Any:
+        return clients[:, None] % size
 
 
 def test_contract_a_rule_of_ones_own_needs_only_units() -> None:
@@ -259,8 +333,8 @@ def test_contract_a_rule_of_ones_own_needs_only_units() -> None:
     assert records[-1].costs.bytes_down == 6 * 8 * (5 + 1 + 1 + 1 + 3 + 3)
 
 
-def test_error_units_that_are_none_name_the_rule_and_the_client() -> None:
-    with pytest.raises(ConfigError, match=r"_Backwards needs units from 0 to 7, ascending.*for client 0"):
+def test_error_units_that_are_none_name_the_rule_and_what_is_needed() -> None:
+    with pytest.raises(ConfigError, match=r"_Backwards needs units from 0 to 7, ascending .* for 6 clients"):
         width_run(mlp(), _Backwards())
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from turnout.coordinator.plan import Plan
 from turnout.errors import ConfigError
 from turnout.models.members import Members
 from turnout.models.slices import Slices
+from turnout.number_format import plural
 from turnout.protocols import View
 from turnout.submodels import Labels, Parts, Submodel
 from turnout.width.rates import Width, count_of
@@ -23,27 +24,18 @@ def parts_for(plan: Plan, view: View, clients: Ids, steps: Ids) -> Parts | None:
         return None
     if plan.traits.width.members_of is not None:
         return members_for(plan, view, clients)
-    slices = _slices_of(plan)
-    rates = cast(Width, plan.width).rates_of(clients, view)
-    submodels: dict[Any, tuple[int, Submodel]] = {}
-
-    def number_of(rate: float, client: int) -> int:
-        key = (rate, client) if plan.traits.width.is_per_client else rate
-        if key not in submodels:
-            submodels[key] = (len(submodels), _submodel(plan, slices, rate, client, view))
-        return submodels[key][0]
-
-    which = [number_of(float(rate), int(client)) for rate, client in zip(rates, clients, strict=True)]
-    step_rates, by_step = plan.traits.width.step_rates, None
+    slices, step_rates = _slices_of(plan), plan.traits.width.step_rates
+    rates = np.asarray(cast(Width, plan.width).rates_of(clients, view))[:, None]
     if step_rates is not None:
-        drawn = step_rates(clients, rates, int(steps.max(initial=0)), view)
-        by_step = np.where(np.arange(drawn.shape[1]) < steps[:, None], _numbers(drawn, clients, number_of), -1)
+        rates = np.hstack([rates, step_rates(clients, rates[:, 0], int(steps.max(initial=0)), view)])
+    numbers, submodels = _numbered(rates, clients, lambda rate, some: _submodels(plan, rate, some, view))
+    asked = np.arange(rates.shape[1] - 1) < steps[:, None]
     return Parts(
         clients=clients,
-        submodels=tuple(submodel for _, submodel in submodels.values()),
-        which=np.array(which, dtype=np.int64),
+        submodels=submodels,
+        which=numbers[:, 0],
         size=view.model.numel(),
-        steps=by_step,
+        steps=None if step_rates is None else np.where(asked, numbers[:, 1:], -1),
         distils=plan.traits.width.distil,
         labels=_labels_of(plan, slices, view, clients),
     )
@@ -69,8 +61,8 @@ def usable_parts(plan: Plan, view: View) -> dict[str, Submodel]:
     """Return the parts of the model that are used by themselves, by the words that end the names of their metrics."""
     if plan.traits.width.members_of is not None:
         return {f"of_architecture_{number}": part for number, part in enumerate(_members(plan).parts.members)}
-    rates = plan.traits.width.usable_rates
-    return {f"at_width_{rate:g}": _submodel(plan, _slices_of(plan), rate, 0, view) for rate in rates}
+    anyone, rates = np.zeros(1, dtype=np.int64), plan.traits.width.usable_rates
+    return {f"at_width_{rate:g}": _submodels(plan, rate, anyone, view)[0] for rate in rates}
 
 
 def submodels_of(plan: Plan, module: nn.Module, sample: Tensor) -> Slices | Members:
@@ -123,13 +115,19 @@ def _check_family(plan: Plan, members: Members) -> None:
         members.check_last_layers()
 
 
-def _numbers(drawn: Floats, clients: Ids, number_of: Callable[[float, int], int]) -> Ids:
-    """Return the number of the submodel of each client at each step."""
-    numbers = np.empty(drawn.shape, dtype=np.int64)
-    for row, client in enumerate(clients):
-        for rate in np.unique(drawn[row]):
-            numbers[row, drawn[row] == rate] = number_of(float(rate), int(client))
-    return numbers
+def _numbered(
+    rates: Floats, clients: Ids, made_for: Callable[[float, Ids], list[Submodel]]
+) -> tuple[Ids, tuple[Submodel, ...]]:
+    """Return the number of the submodel of each client at each of its rates, and the submodels in order of clients."""
+    numbers, made = np.zeros(rates.shape, dtype=np.int64), list[Submodel]()
+    for rate in np.unique(rates):
+        rows = np.flatnonzero((rates == rate).any(1))
+        added, own = made_for(float(rate), clients[rows]), np.full(len(clients), len(made))
+        own[rows] += np.arange(len(rows)) if len(added) > 1 else 0
+        numbers, made = np.where(rates == rate, own[:, None], numbers), made + added
+    _, first = np.unique(numbers.T, return_index=True)  # the rates that clients have come before those of their steps
+    order = np.argsort(first)
+    return np.asarray(np.argsort(order)[numbers]), tuple(made[number] for number in order)
 
 
 def _members(plan: Plan) -> Members:
@@ -144,18 +142,22 @@ def _slices_of(plan: Plan) -> Slices:
     return plan.slices
 
 
-def _submodel(plan: Plan, slices: Slices, rate: float, client: int, view: View) -> Submodel:
-    width = cast(Width, plan.width)
-    units = [np.asarray(width.units(group, size, rate, client, view)) for group, size in enumerate(slices.sizes)]
+def _submodels(plan: Plan, rate: float, clients: Ids, view: View) -> list[Submodel]:
+    """Return the submodel of each of these clients, which have this rate, or one that all of them have."""
+    slices, width = _slices_of(plan), cast(Width, plan.width)
+    units = [np.asarray(width.units(group, size, rate, clients, view)) for group, size in enumerate(slices.sizes)]
     for size, chosen in zip(slices.sizes, units, strict=True):
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen) or not _are_units(chosen, size):
+        if not _are_units(chosen, size, len(clients)):
             raise ConfigError(
-                f"{type(plan.width).__name__} needs units from 0 to {size - 1}, ascending and one at least; got "
-                f"{chosen.tolist()!r:.60} for client {client}. Change what its method units returns.",
+                f"{type(plan.width).__name__} needs units from 0 to {size - 1}, ascending and one at least, one row "
+                f"per client or one list for all; got {chosen.tolist()!r:.60} for {plural(len(clients), 'client')}. "
+                "Change what its method units returns.",
                 setting="width",
             )
-    return replace(slices.submodel(units), is_scaled=plan.traits.width.scaler)
+    return [replace(submodel, is_scaled=plan.traits.width.scaler) for submodel in slices.submodels(units)]
 
 
-def _are_units(chosen: Ids, size: int) -> bool:
-    return bool((np.diff(chosen) > 0).all() and chosen[0] >= 0 and chosen[-1] < size)
+def _are_units(chosen: Ids, size: int, clients: int) -> bool:
+    if chosen.dtype.kind not in "iu" or chosen.shape[:-1] not in ((), (clients,)) or not chosen.size:
+        return False
+    return bool((np.diff(chosen) > 0).all() and chosen.min() >= 0 and chosen.max() < size)

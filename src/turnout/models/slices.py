@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from turnout.array_types import Ids
 from turnout.errors import ConfigError
-from turnout.models.layout import Layout
+from turnout.models.layout import Layout, Slot
 from turnout.models.training_modules import Distilling, MaskedOutputs, scale
 from turnout.models.unit_groups import KINDS, Anatomy, CannotCutError, Layer, anatomy_of
 from turnout.number_format import plural
@@ -29,7 +29,7 @@ from turnout.untrusted_input import in_brief
 
 MOST_REMEMBERED = 64  # submodels whose columns are kept: units that never change are worked out once
 Cut = tuple[int, ...]  # number of units in each group of units
-Units = Sequence[Ids]  # units that are kept, ascending, for each group of units
+Units = Sequence[Ids]  # units that are kept, ascending, for each group of units; in `_kept`, one row per submodel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +70,23 @@ class Slices:
         if key not in self._known:
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            sizes = tuple(len(each) for each in units)
-            columns, cost = self._columns(units), self._multiply_adds(units) / self._multiply_adds(self._all())
-            self._known[key] = Submodel(sizes, columns, cost, sizes == self.sizes)
+            self._known[key] = self._submodels([np.asarray(each)[None] for each in units])[0]
         return self._known[key]
+
+    def submodels(self, units: Units) -> list[Submodel]:
+        """Return submodels of one size, given the units of each: one row per submodel, or one list for all of them.
+
+        There is one submodel alone where every list is for all.
+        """
+        count = max((len(each) for each in units if each.ndim == 2), default=1)
+        if all(each.ndim == 1 or each.shape[1] == size for each, size in zip(units, self.sizes, strict=True)):
+            return [self.submodel([each if each.ndim == 1 else each[0] for each in units])] * count
+        return self._submodels([np.broadcast_to(each, (count, each.shape[-1])) for each in units])
+
+    def _submodels(self, units: Units) -> list[Submodel]:
+        sizes = tuple(each.shape[1] for each in units)
+        cost = self._multiply_adds(sizes) / self._multiply_adds(self.sizes)
+        return [Submodel(sizes, columns, cost, sizes == self.sizes) for columns in self._columns(units)]
 
     def cut(
         self, sizes: Sequence[int], scaled: bool = False, masked: bool = False, distil: Cut | None = None
@@ -99,10 +112,7 @@ class Slices:
         """Return what the first units of a slice keep of each dimension of its parameters."""
         kept = {}
         for layer in self.anatomy.layers:
-            all_inputs, (units, inputs) = (
-                self._kept(layer, [np.arange(size) for size in sizes])[1],
-                self._kept(layer, [np.arange(size) for size in fewer]),
-            )
+            all_inputs, (units, inputs) = self._kept_first(layer, sizes)[1], self._kept_first(layer, fewer)
             here = wide.get_submodule(layer.name)
             for name, axes in _axes(here, units, np.searchsorted(all_inputs, inputs)).items():
                 kept[f"{layer.name}.{name}" if layer.name else name] = axes
@@ -146,11 +156,10 @@ class Slices:
         return True
 
     def _new(self, sizes: tuple[int, ...], scaled: bool) -> nn.Module:
-        units = [np.arange(size) for size in sizes]
         made = copy.deepcopy(self.module)
         try:
             for layer in self.anatomy.layers:
-                _replace(made, layer, *self._kept(layer, units))
+                _replace(made, layer, *self._kept_first(layer, sizes))
                 if scaled and layer.group >= 0:
                     scale(made.get_submodule(layer.name), sizes[layer.group] / self.sizes[layer.group])
             whole, out = (_in_eval(module, self.sample) for module in (self.module, made))
@@ -162,38 +171,43 @@ class Slices:
             raise _refusal(self.module, f"with fewer units its output has shape {tuple(out.shape)}")
         return made
 
-    def _all(self) -> Units:
-        return [np.arange(size) for size in self.sizes]
+    def _kept_first(self, layer: Layer, sizes: Sequence[int]) -> tuple[Ids, Ids]:
+        """Return which units and which inputs of a layer are kept where the first units of each group are."""
+        outputs, inputs = self._kept(layer, [np.arange(size)[None] for size in sizes])
+        return outputs[0], inputs[0]
 
     def _kept(self, layer: Layer, units: Units) -> tuple[Ids, Ids]:
-        """Return which units and which inputs of a layer are kept."""
-        inputs = layer.feature_groups < 0
+        """Return which units and which inputs of a layer are kept, one row per submodel."""
+        count = len(units[0])
+        inputs = np.repeat(layer.feature_groups[None] < 0, count, axis=0)
         for group, chosen in enumerate(units):
-            inputs |= (layer.feature_groups == group) & np.isin(layer.feature_units, chosen)
-        own = units[layer.group] if layer.group >= 0 else np.arange(KINDS[type(layer.module)].units(layer.module))
-        return own, np.flatnonzero(inputs)
+            here, is_chosen = layer.feature_groups == group, np.zeros((count, self.sizes[group]), dtype=bool)
+            np.put_along_axis(is_chosen, chosen, True, axis=1)
+            inputs[:, here] = is_chosen[:, layer.feature_units[here]]
+        if layer.group >= 0:
+            outputs = units[layer.group]
+        else:
+            outputs = np.arange(KINDS[type(layer.module)].units(layer.module))[None]
+        return outputs, np.nonzero(inputs)[1].reshape(count, -1)
 
     def _columns(self, units: Units) -> Tensor:
-        """Return where the slice's parameters lie in the whole vector, in the order of its own vector."""
-        whole = {slot.name: slot for slot in self.layout.slots}
-        kept = {}
+        """Return where the parameters of submodels lie in the whole vector, each row in the order of its own vector."""
+        whole, kept = {slot.name: slot for slot in self.layout.slots}, {}
         for layer in self.anatomy.layers:
-            outputs, inputs = self._kept(layer, units)
-            for name, axes in _axes(layer.module, outputs, inputs).items():
-                slot = whole[f"{layer.name}.{name}" if layer.name else name]
-                places = slot.seen(torch.arange(slot.start, slot.stop).view(slot.stored_shape))
-                for dim, keep in enumerate(axes):
-                    places = places if keep is None else places.index_select(dim, torch.from_numpy(keep))
-                kept[slot.name] = places
-        narrow = Layout.of(self.cut([len(each) for each in units]))
-        pieces = [(kept[s.name].t() if s.transposed else kept[s.name]).reshape(-1) for s in narrow.slots]
-        return torch.cat(pieces).to(self.sample.device)
+            for name, axes in _axes(layer.module, *self._kept(layer, units)).items():
+                kept[f"{layer.name}.{name}" if layer.name else name] = axes
+        narrow = Layout.of(self.cut([each.shape[1] for each in units]))
+        columns = np.empty((len(units[0]), narrow.size), dtype=np.int64)
+        for slot in narrow.slots:
+            places = columns[:, slot.start : slot.stop].reshape(-1, *slot.stored_shape)
+            _write_places(places.swapaxes(1, 2) if slot.transposed else places, whole[slot.name], kept[slot.name])
+        return torch.from_numpy(columns).to(self.sample.device)
 
-    def _multiply_adds(self, units: Units) -> int:
-        """Return the multiplications of one sample's forward pass."""
+    def _multiply_adds(self, sizes: Sequence[int]) -> int:
+        """Return the multiplications of one sample's forward pass with so many units in each group."""
         total = 0
         for layer in self.anatomy.layers:
-            outputs, inputs = self._kept(layer, units)
+            outputs, inputs = self._kept_first(layer, sizes)
             total += layer.positions * _products(layer.module, len(outputs), len(inputs))
         return total
 
@@ -229,7 +243,7 @@ def _products(layer: nn.Module, outputs: int, inputs: int) -> int:
 def _axes(layer: nn.Module, outputs: Ids, inputs: Ids) -> dict[str, tuple[Ids | None, ...]]:
     """Return what is kept of each dimension of each parameter of a layer; None: all."""
     if isinstance(layer, nn.LSTM):
-        gates = np.concatenate([gate * layer.hidden_size + outputs for gate in range(4)])
+        gates = np.concatenate([gate * layer.hidden_size + outputs for gate in range(4)], axis=-1)
         axes: dict[str, tuple[Ids | None, ...]] = {}
         for at in range(layer.num_layers):
             axes[f"weight_ih_l{at}"] = (gates, outputs if at else inputs)
@@ -240,6 +254,18 @@ def _axes(layer: nn.Module, outputs: Ids, inputs: Ids) -> dict[str, tuple[Ids | 
         return {"weight": (None, outputs)}
     per_unit: dict[str, tuple[Ids | None, ...]] = {name: (outputs,) for name, _ in layer.named_parameters()}
     return per_unit if KINDS[type(layer)].is_norm else per_unit | {"weight": (outputs, inputs)}
+
+
+def _write_places(places: Ids, slot: Slot, kept: tuple[Ids | None, ...]) -> None:
+    """Write where the entries of a parameter that submodels keep lie in the whole vector, (submodels, *shape)."""
+    strides = slot.seen(torch.empty(slot.stored_shape, device="meta")).stride()
+    terms = []
+    for dim, size in enumerate(places.shape[1:]):
+        keep = kept[dim] if dim < len(kept) else None
+        each = np.arange(size)[None] if keep is None else keep
+        shape = (len(each), *(size if other == dim else 1 for other in range(places.ndim - 1)))
+        terms.append((each * strides[dim]).reshape(shape))
+    np.add(terms[0], sum(terms[1:], start=np.int64(slot.start)), out=places)
 
 
 def _replace(module: nn.Module, layer: Layer, outputs: Ids, inputs: Ids) -> None:

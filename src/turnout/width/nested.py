@@ -14,8 +14,6 @@ Differs from the paper: the scaler and masked labels are choices, and normalisat
 Reference: Diao, Ding, Tarokh. ICLR 2021. arXiv:2010.01264.
 """
 
-from typing import ClassVar
-
 import numpy as np
 
 from turnout.array_types import Ids
@@ -32,13 +30,11 @@ class Nested(Rates):
     # only: activations then are as large as in the whole model; usual in the paper, off here
     scaler: bool = False
 
-    is_per_client: ClassVar[bool] = False  # clients of one rate have the same units
-
     @property
     def usable_rates(self) -> tuple[float, ...]:
         """The rates below 1: the first units are a model of their own, whose loss and accuracy are measured."""
         return tuple(sorted({rate for rate in self.rates if rate < 1}))
 
-    def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
+    def units(self, group: int, size: int, rate: float, clients: Ids, view: View) -> Ids:
         """Return the first units."""
         return np.arange(count_of(rate, size))

@@ -16,8 +16,6 @@ Differs from the paper: self-distillation is a choice, and local steps are witho
 Reference: Horváth, Laskaridis, Almeida, Leontiadis, Venieris, Lane. NeurIPS 2021. arXiv:2102.13451.
 """
 
-from typing import ClassVar
-
 import numpy as np
 
 from turnout.array_types import Floats, Ids
@@ -35,8 +33,6 @@ class Ordered(Rates):
     # trained on the labels in the same step; a step then costs the work of both
     distil: bool = False
 
-    is_per_client: ClassVar[bool] = False  # clients of one rate have the same units
-
     def __post_init__(self) -> None:
         Rates.__post_init__(self)
         if self.distil and self.mask_labels:
@@ -51,7 +47,7 @@ class Ordered(Rates):
         """The rates below 1: the first units are a model of their own, whose loss and accuracy are measured."""
         return tuple(sorted({rate for rate in self.rates if rate < 1}))
 
-    def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
+    def units(self, group: int, size: int, rate: float, clients: Ids, view: View) -> Ids:
         """Return the first units."""
         return np.arange(count_of(rate, size))
 

@@ -9,8 +9,6 @@ Differs from the paper: the mean over the clients that trained a parameter, not 
 Reference: Caldas, Konečný, McMahan, Talwalkar. 2018. arXiv:1812.07210.
 """
 
-from typing import ClassVar
-
 import numpy as np
 
 from turnout.array_types import Ids
@@ -23,9 +21,7 @@ from turnout.width.rates import Rates, count_of
 class Random(Rates):
     """Random units of every hidden layer, for each client and round."""
 
-    is_per_client: ClassVar[bool] = True  # clients of one rate have different units
-
-    def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
-        """Return random units."""
-        draw = view.streams.uniforms(f"width units {group}", view.round, np.array([client]), size)[0]
-        return np.sort(np.argsort(draw, kind="stable")[: count_of(rate, size)])
+    def units(self, group: int, size: int, rate: float, clients: Ids, view: View) -> Ids:
+        """Return random units, one row per client."""
+        draw = view.streams.uniforms(f"width units {group}", view.round, clients, size)
+        return np.sort(np.argsort(draw, axis=1, kind="stable")[:, : count_of(rate, size)], axis=1)

@@ -29,8 +29,11 @@ class Width(Protocol):
         """Return the rate of each of these clients in this round."""
         ...
 
-    def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
-        """Return the units that a client of this rate trains, ascending; the group is a hidden layer of this size."""
+    def units(self, group: int, size: int, rate: float, clients: Ids, view: View) -> Ids:
+        """Return the units that clients of this rate train, ascending; the group is a hidden layer of this size.
+
+        One row per client, or one list for all of them.
+        """
         ...
 
 

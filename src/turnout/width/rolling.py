@@ -11,8 +11,6 @@ often they were trained so far; here all parameters are weighed alike.
 Reference: Alam, Liu, Yan, Zhang. NeurIPS 2022. arXiv:2212.01548.
 """
 
-from typing import ClassVar
-
 import numpy as np
 
 from turnout.array_types import Ids
@@ -32,8 +30,6 @@ class Rolling(Rates):
 
     stride: CountOrZero = 1  # units by which the window moves on in each round, 0 or more; 1 is usual, 0 is nested
 
-    is_per_client: ClassVar[bool] = False  # clients of one rate have the same units
-
-    def units(self, group: int, size: int, rate: float, client: int, view: View) -> Ids:
+    def units(self, group: int, size: int, rate: float, clients: Ids, view: View) -> Ids:
         """Return the window of this round."""
         return window(size, count_of(rate, size), (view.round - 1) * self.stride)

@@ -190,7 +190,8 @@ def lazy_slot(program: Lowered | Dense, layout: Layout, jobs: Jobs) -> int | Non
     layer = program.first_layer
     if layer is None or not layer.transposed or not is_fused(first.local):
         return None
-    if first.starts is not None or first.frozen or first.private or first.wants_ends:
+    is_pulled_elsewhere = first.starts is not None and not first.own_models  # towards the model, not its own start
+    if is_pulled_elsewhere or first.frozen or first.private or first.wants_ends:
         return None
     slot, longest = layer.weight, int(jobs.steps.max())
     inputs, outputs = layout.slots[slot].stored_shape

@@ -111,7 +111,7 @@ def narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | No
     first, clients = submodels[0], fit.clients[places]
     is_one = first.is_whole or all(submodel is first for submodel in submodels)
     if starts is None and (factors is not None or not is_one):
-        starts = torch.stack([fit.model[submodel.columns] for submodel in submodels])
+        starts = _starts(fit.model, submodels)
     model = fit.model if first.is_whole else fit.model[first.columns]
     if factors is not None and starts is not None:
         model, starts = torch.cat([torch.ones_like(factors[0]), model]), torch.cat([factors, starts], 1)
@@ -131,6 +131,14 @@ def narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | No
         own_models=not is_one,
         into=None,
     )
+
+
+def _starts(model: Tensor, submodels: list[Submodel]) -> Tensor:
+    """Return the parameters of each submodel, all of one size; nothing is copied twice."""
+    rows = model.new_empty(len(submodels), submodels[0].columns.numel())
+    for row, submodel in zip(rows, submodels, strict=True):
+        torch.index_select(model, 0, submodel.columns, out=row)
+    return rows
 
 
 def fits(answer: Any, request: Fit) -> bool:
@@ -168,9 +176,9 @@ class Merged:
         assert answer.delta is not None
         for place, submodel, row in zip(places.tolist(), submodels, answer.delta, strict=True):
             if self.delta is not None:
-                self.delta[place, submodel.columns] = row
+                self.delta[place].scatter_(0, submodel.columns, row)
             elif self.reduced is not None and self.fit.coefficients is not None:
-                self.reduced[submodel.columns] += row * float(self.fit.coefficients[place])
+                self.reduced.scatter_add_(0, submodel.columns, row * float(self.fit.coefficients[place]))
 
     def trained(self) -> Trained:
         """Return the answer."""
