@@ -1,4 +1,4 @@
-"""Families of models beside the plain loop: python -m benchmarks.families [names] prints JSON, with --table Markdown.
+"""Families of models beside the plain loop: python -m benchmarks.families [names] [--markdown] [--json FILE].
 
 Each family is one FedAvg round of local SGD on random data. The plain loop (copy the model, torch.optim, one client
 after another) runs with one and with two operation threads, the better of which counts; all take turns in one process,
@@ -6,9 +6,9 @@ and medians are compared. A family's bar is a number of times as fast as its pla
 another family reaches in the same run.
 """
 
+import argparse
 import copy
 import gc
-import json
 import os
 import resource
 import statistics
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.reporting import print_table, write_json
 from benchmarks.turnout_rounds import FOREVER, TurnoutRounds
 from turnout import losses
 from turnout.aggregation import FedAvg
@@ -346,22 +348,35 @@ def report(names: list[str]) -> dict[str, dict[str, Any]]:
 def table(results: dict[str, dict[str, Any]]) -> str:
     """Return the results as a table of a page."""
     lines = ["| family | times the plain loop | bar | met | peak memory, MB |", "|---|---|---|---|---|"]
-    for name, result in results.items():
-        met = "yes" if result["met"] else "no"
-        lines.append(f"| {name} | {result['ratio']:.1f} | {result['bar']:.2g} | {met} | {result['peak_mb']} |")
+    lines += [f"| {' | '.join(row)} |" for row in rows_of(results)]
     return "\n".join(lines)
+
+
+def rows_of(results: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Return one row of the table for each family."""
+    return [
+        [name, f"{r['ratio']:.1f}", f"{r['bar']:.2g}", "yes" if r["met"] else "no", str(r["peak_mb"])]
+        for name, r in results.items()
+    ]
 
 
 def main() -> int:
     """Measure the families of these names, or all of them."""
-    names = [name for name in sys.argv[1:] if name != "--table"] or list(FAMILIES)
-    unknown = [name for name in names if name not in FAMILIES]
-    if unknown:
-        print(f"No family {', '.join(unknown)}; there are {', '.join(FAMILIES)}.", file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="name", help=f"families to measure, of {', '.join(FAMILIES)}")
+    parser.add_argument("--markdown", action="store_true", help="print the table of a page")
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in FAMILIES]:
+        parser.error(f"No family {', '.join(unknown)}; there are {', '.join(FAMILIES)}.")
     os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
-    results = report(names)
-    print(table(results) if "--table" in sys.argv else json.dumps(results, indent=2))
+    results = report(given.names or list(FAMILIES))
+    if given.markdown:
+        print(table(results))
+    else:
+        header = ["family", "times plain", "bar", "met", "peak MB"]
+        print_table("Families of models beside the plain loop", header, rows_of(results))
+    write_json(given.json, results)
     return 0 if all(result["met"] for result in results.values()) else 1
 
 

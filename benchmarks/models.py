@@ -1,4 +1,4 @@
-"""The models of the four workloads as ordinary PyTorch modules, and the loss they are judged by."""
+"""The models of the workloads as ordinary PyTorch modules, and the loss they are judged by."""
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +43,23 @@ def build(workload: Workload) -> nn.Module:
             nn.ReLU(),
             nn.Linear(512, classes),
         )
+    if workload.name == "W5":
+        return pfl_research_cnn(classes)
+    if workload.name == "digits":
+        return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, classes))
     return NextCharacter(classes)
+
+
+def pfl_research_cnn(classes: int) -> nn.Module:
+    """Return the network of pfl-research's CIFAR-10 benchmark: `simple_cnn` in its benchmarks/model/pytorch/cnn.py."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
+        nn.Flatten(), nn.Linear(64 * 14 * 14, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, classes),
+    )  # fmt: skip
+    for layer in model:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+    return model
 
 
 @torch.no_grad()

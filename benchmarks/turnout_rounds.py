@@ -102,11 +102,11 @@ def task_of(workload: Workload) -> Task:
 
 
 class TurnoutWorkload(TurnoutRounds):
-    """One run of a workload with everyone taking part."""
+    """One run of a workload."""
 
     def __init__(self, workload: Workload, engine: Engine | None = None) -> None:
         self.workload = workload
-        super().__init__(task_of(workload), plan_of(workload), engine=engine)
+        super().__init__(task_of(workload), plan_of(workload, workload.cohort_size), engine=engine)
 
     def loss(self) -> float:
         """Return the mean training loss of the averaged model."""

@@ -1,9 +1,14 @@
-"""Four workloads: one FedAvg round of plain local SGD on data of fixed shape. Needs numpy alone.
+"""Workloads: one FedAvg round of plain local SGD on data of fixed shape. Needs numpy alone.
 
 W1  softmax regression 60 to 10 on SYNTHETIC(1, 1)      many small steps: overhead shows
 W2  MLP 784-200-200-10                                  small enough to stack, large enough to leave the cache
 W3  CNN 5x5x32, pool, 5x5x64, pool, 512, 62 classes     bound by arithmetic
 W4  two LSTM layers of 256 over 80 characters           bound by arithmetic
+
+Beside other frameworks alone:
+
+W5  the CIFAR-10 benchmark of pfl-research              50 of 1,000 clients a round, CNN with dropout
+digits  MLP 64-32-10 on as many samples as digits have  a round of the study of benchmarks.runs_an_hour
 """
 
 from dataclasses import dataclass
@@ -17,7 +22,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One round: everyone takes part, every client holds equally many samples, shuffled once an epoch."""
+    """One round: every client holds equally many samples, shuffled once an epoch."""
 
     name: str
     num_clients: int
@@ -27,6 +32,13 @@ class Workload:
     lr: float
     example_shape: tuple[int, ...]
     num_classes: int
+    cohort_size: int | None = None  # clients that take part in a round; None: everyone
+    peers: tuple[str, ...] | None = None  # frameworks that run it; None: all
+
+    @property
+    def cohort(self) -> int:
+        """How many clients take part in a round."""
+        return self.cohort_size or self.num_clients
 
     @property
     def epochs(self) -> int:
@@ -79,6 +91,31 @@ WORKLOADS = {
         ),
     )
 }
+PEER_WORKLOADS = WORKLOADS | {
+    "W5": Workload(
+        name="W5",
+        num_clients=1000,
+        cohort_size=50,
+        num_examples=50,
+        batch_size=10,
+        local_steps=5,
+        lr=0.1,
+        example_shape=(3, 32, 32),
+        num_classes=10,
+        peers=("pfl", "flwr"),
+    )
+}
+DIGITS = Workload(
+    name="digits",
+    num_clients=10,
+    num_examples=24,
+    batch_size=8,
+    local_steps=15,
+    lr=0.1,
+    example_shape=(64,),
+    num_classes=10,
+)
+EVERY_WORKLOAD = PEER_WORKLOADS | {DIGITS.name: DIGITS}
 
 
 def samples(workload: Workload) -> tuple[Array, Array]:

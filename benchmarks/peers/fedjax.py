@@ -27,6 +27,7 @@ def initial(work: Workload) -> dict[str, jax.Array]:
             "c1": ((64,), 800),
             **{f"{k}{i}": v for i, (a, b) in enumerate([(3136, 512), (512, 62)]) for k, v in _linear(a, b)},
         },
+        "digits": {f"{k}{i}": v for i, (a, b) in enumerate([(64, 32), (32, 10)]) for k, v in _linear(a, b)},
         "W4": {"embedding": ((80, 8), 1), **_lstm("l0", 8), **_lstm("l1", LSTM_WIDTH), **dict(_head())},
     }[work.name]
     rng = np.random.default_rng(0)
@@ -65,7 +66,7 @@ def logits(params: dict[str, jax.Array], x: jax.Array, name: str) -> jax.Array:
         for layer in ("l0", "l1"):
             x = lstm_layer(params, layer, x)
         x = x[-1]
-    depth = {"W1": 1, "W2": 3, "W3": 2, "W4": 1}[name]
+    depth = {"W1": 1, "W2": 3, "W3": 2, "W4": 1, "digits": 2}[name]
     for i in range(depth):
         x = x @ params[f"w{i}"] + params[f"b{i}"]
         x = jax.nn.relu(x) if i < depth - 1 else x

@@ -24,8 +24,8 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 from benchmarks.models import build, mean_loss  # noqa: E402
-from benchmarks.peers.laps import Laps  # noqa: E402
-from benchmarks.workloads import WORKLOADS, samples  # noqa: E402
+from benchmarks.peers.laps import Laps, cut_down  # noqa: E402
+from benchmarks.workloads import EVERY_WORKLOAD, samples  # noqa: E402
 
 CORES = 2
 held: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # one copy per actor process
@@ -36,7 +36,9 @@ def train(message: Message, context: Context) -> Message:
     from benchmarks.peers import flwr as here  # the actor's own module, so that it loads the data once
 
     config = message.content["config"]
-    work, client = WORKLOADS[config["workload"]], context.node_config["partition-id"]
+    work, client = EVERY_WORKLOAD[config["workload"]], context.node_config["partition-id"]
+    if config["clients"] != work.num_clients:
+        work = cut_down(work, config["clients"])
     torch.set_num_threads(config["threads"])
     if work.name not in here.held:
         here.held[work.name] = tuple(map(torch.from_numpy, samples(work)))
@@ -61,7 +63,8 @@ class TimedFedAvg(FedAvg):
     def configure_train(self, server_round, arrays, config, grid):
         """Begin a round."""
         self.laps.start()
-        config["workload"], config["threads"] = self.laps.workload.name, self.laps.threads
+        work, config["threads"] = self.laps.workload, self.laps.threads
+        config["workload"], config["clients"] = work.name, work.num_clients
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round, replies):
@@ -80,8 +83,10 @@ def main() -> None:
     @server_app.main()
     def serve(grid: Grid, context: Context) -> None:
         torch.set_num_threads(laps.threads)
-        everyone = {"min_train_nodes": work.num_clients, "min_available_nodes": work.num_clients}
-        strategy = TimedFedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_evaluate_nodes=0, **everyone)
+        asked = {"fraction_train": work.cohort / work.num_clients, "min_train_nodes": work.cohort}
+        strategy = TimedFedAvg(
+            **asked, min_available_nodes=work.num_clients, fraction_evaluate=0.0, min_evaluate_nodes=0
+        )
         strategy.laps = laps
         model = build(work)
         result = strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=laps.rounds)

@@ -75,7 +75,7 @@ def main() -> None:
     params = NNAlgorithmParams(
         central_num_iterations=laps.rounds + 1,
         evaluation_frequency=NEVER,
-        train_cohort_size=work.num_clients,
+        train_cohort_size=work.cohort,
         val_cohort_size=0,
     )
     train = NNTrainHyperParams(

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.peers.install import PEERS, InstallError, Peer, python_of
 from benchmarks.quiet import wait_until_quiet
 from benchmarks.reporting import print_table, write_json
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import PEER_WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 900  # seconds one process may take
@@ -117,7 +117,12 @@ def fight(duel: Duel, peer: Peer, python: Path, rounds: int) -> None:
 
 def all_duels(given: argparse.Namespace) -> list[Duel]:
     """Install and measure; whatever fails is kept with its reason."""
-    duels = [Duel(peer=peer, workload=workload) for workload in given.workloads for peer in given.only]
+    duels = [
+        Duel(peer=peer, workload=workload)
+        for workload in given.workloads
+        for peer in given.only
+        if peer in (PEER_WORKLOADS[workload].peers or PEERS)
+    ]
     pythons: dict[str, Path] = {}
     for name in given.only:
         print(f"installing {name} ...", file=sys.stderr, flush=True)
@@ -138,7 +143,7 @@ def all_duels(given: argparse.Namespace) -> list[Duel]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=sorted(PEERS), default=list(PEERS))
-    parser.add_argument("--workloads", nargs="+", choices=sorted(WORKLOADS), default=sorted(WORKLOADS))
+    parser.add_argument("--workloads", nargs="+", choices=sorted(PEER_WORKLOADS), default=sorted(PEER_WORKLOADS))
     parser.add_argument("--venvs", type=Path, default=ROOT / ".peers", help="where the virtual environments live")
     parser.add_argument("--passes", type=int, default=2, help="how often each pair is run")
     parser.add_argument("--rounds", type=int, default=6, help="rounds of each process, the first of them a warm-up")

@@ -12,6 +12,6 @@ def is_among(clients: Ids, others: Ids | Sequence[int]) -> Any:
     """Return, for each of these clients, whether it is one of the others; both in any order."""
     if len(others) == 0:
         return np.zeros(len(clients), dtype=bool)
-    if len(others) == len(clients) and np.array_equal(clients, others):
+    if others is clients or (len(others) == len(clients) and np.array_equal(clients, others)):
         return np.ones(len(clients), dtype=bool)
     return np.isin(clients, others)

@@ -32,7 +32,9 @@ class Weighing:
         """Return the facts of these clients, which did so many steps."""
         here = is_among(self.asked.clients, clients)
         known = self.asked.keep(here)
-        settings = self.settings if here.all() else {name: values[here] for name, values in self.settings.items()}
+        if np.array_equal(steps, known.local_steps):  # everyone did all that was asked
+            return known if availability_prob is None else replace(known, availability_prob=availability_prob)
+        settings = self.settings if known is self.asked else {n: values[here] for n, values in self.settings.items()}
         work = self.local.local_work(steps, settings)
         return replace(known, local_steps=steps, local_work=work, availability_prob=availability_prob)
 

@@ -27,16 +27,18 @@ from numpy.random.bit_generator import ISeedSequence
 from turnout.array_types import Bits, Floats, Ids
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # multipliers of SplitMix64's finaliser
+BY_30, BY_27, BY_31, BY_11 = (np.uint64(bits) for bits in (30, 27, 31, 11))  # made once: there are draws in every round
 SERVER = -1  # client id of the server's draws
 
 
 def mix(bits: Bits) -> Bits:
     """Return SplitMix64's finaliser of each 64-bit word, in a new array."""
-    out = bits ^ (bits >> np.uint64(30))
-    out *= np.uint64(0xBF58476D1CE4E5B9)
-    out ^= out >> np.uint64(27)
-    out *= np.uint64(0x94D049BB133111EB)
-    out ^= out >> np.uint64(31)
+    out = bits ^ (bits >> BY_30)
+    out *= FIRST
+    out ^= out >> BY_27
+    out *= SECOND
+    out ^= out >> BY_31
     return out
 
 
@@ -117,4 +119,4 @@ def words(keys: Bits, count: int) -> Bits:
 
 def unit(bits: Bits) -> Floats:
     """Return 64-bit words as numbers in [0, 1) with 53 bits."""
-    return (bits >> np.uint64(11)).astype(np.float64) * (1.0 / (1 << 53))
+    return (bits >> BY_11).astype(np.float64) * (1.0 / (1 << 53))

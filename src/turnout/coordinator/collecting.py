@@ -76,7 +76,7 @@ class Collected:
         known = known.of(self.asked)
         return Progress(
             clients=known.clients,
-            steps=np.clip(known.steps, 0, self.asked_steps),
+            steps=np.minimum(np.maximum(known.steps, 0), self.asked_steps),
             seconds=np.where(np.isfinite(known.seconds) & (known.seconds >= 0), known.seconds, np.nan),
             cut_off=known.cut_off,
         )
@@ -91,7 +91,8 @@ class Collected:
             (self.at_work, Outcome.AT_WORK),
             (list(self.rejected), Outcome.REJECTED),
         ):
-            ended[is_among(self.asked, clients)] = outcome
+            if len(clients):
+                ended[is_among(self.asked, clients)] = outcome
         return ended
 
 
@@ -119,8 +120,8 @@ def collect_updates(plan: Plan, view: View, choice: Choice, state: State, traine
 
 def updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | None = None) -> Steps[Collected]:
     """Wait for everyone of an order that was dispatched. Bad updates are taken out, the others weighed without them."""
-    collected = Collected(order.clients, order.weighing.asked.multiplicity, order.steps, np.zeros_like(order.steps),
-                          order.weighing.asked.keep(np.zeros(len(order.clients), dtype=bool)), None)  # fmt: skip
+    known = order.weighing.asked
+    collected = Collected(order.clients, known.multiplicity, order.steps, np.zeros_like(order.steps), known, None)
     collected.parts = order.parts
     wanted, collected.reused, collected.num_handed_out = order.clients, trained is not None, len(order.clients)
     while True:
@@ -135,6 +136,7 @@ def updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | No
             answer = _part(trained, np.intersect1d(wanted, trained.clients))
             facts, coefficients = None, None
         if not len(answer.clients):
+            collected.facts = known.keep(np.zeros(len(known), dtype=bool))
             break
         if not collected.rejected:
             collected.worked = (answer.clients, answer.steps)

@@ -15,13 +15,17 @@ def checksum_of(*values: Any) -> bytes:
 
 
 def _as_bytes(value: Any) -> bytes:
+    if value is None:
+        return b"none"
+    if isinstance(value, int):
+        return b"%d" % value
     if isinstance(value, bytes):
         return b"%d:%b" % (len(value), value)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if not isinstance(value, float):
+        return f"={value}".encode()
+    if math.isnan(value):
         return b"none"  # SQLite stores NaN as NULL
-    if isinstance(value, float) and not value.is_integer():
-        return repr(value).encode()
-    return b"%d" % value if isinstance(value, int | float) else f"={value}".encode()
+    return b"%d" % value if value.is_integer() else repr(value).encode()
 
 
 def update_checksums(database: sqlite3.Connection, table: str, where: str = "1", values: Sequence[Any] = ()) -> None:
