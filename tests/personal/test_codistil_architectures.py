@@ -111,7 +111,9 @@ def test_golden_clients_keep_the_architecture_of_their_speed() -> None:
 
 
 def test_error_what_does_not_go_with_own_models() -> None:
-    with pytest.raises(ConfigError, match=r"Ditto trains whole models at the clients, and these train a part"):
+    with pytest.raises(
+        ConfigError, match=r"Ditto makes a client's own model from one that all .* personal.use = \"codistil\""
+    ):
         comet(Ditto())
     with pytest.raises(ConfigError, match=r"a client of Codistil has a whole model of its own, and Nested cuts a part"):
         comet(Codistil(), width=Nested(rates=(1.0, 0.5)))

@@ -24,6 +24,12 @@ ARCHITECTURES = (
         'Set aggregation.use = "ensemble-transfer" or "fedavg".',
     ),
     _family(
+        "personal",
+        lambda plan, traits: plan.personal is not None and not traits.personal.trains_members,
+        "{personal} makes a client's own model from one that all clients share, and clients of different architectures "
+        'share none. Set personal.use = "codistil", or leave personal or width out.',
+    ),
+    _family(
         "assist",
         lambda plan, traits: plan.assist is not None,
         "in a server round the server would train its own model and leave those of the clients behind. "

@@ -39,7 +39,9 @@ WIDTHS = (
     ),
     _width(
         "personal",
-        lambda plan, traits: plan.personal is not None and not traits.personal.trains_members,
+        lambda plan, traits: (
+            plan.personal is not None and not traits.personal.trains_members and traits.width.members_of is None
+        ),
         "{personal} trains whole models at the clients, and these train a part. Leave personal or width out.",
     ),
     _width(
