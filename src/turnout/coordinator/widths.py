@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.plan import Plan
 from turnout.errors import ConfigError
+from turnout.models.family import FamilyModule
 from turnout.models.members import Members
 from turnout.models.slices import Slices
 from turnout.number_format import plural
@@ -68,6 +69,16 @@ def usable_parts(plan: Plan, view: View) -> dict[str, Submodel]:
 def submodels_of(plan: Plan, module: nn.Module, sample: Tensor) -> Slices | Members:
     """Return the slices of a module or the members of a family; raise ConfigError where the width rule needs others."""
     return Slices.of(module, sample) if plan.traits.width.members_of is None else Members.of(module, sample)
+
+
+def check_family_is_used(plan: Plan, module: nn.Module) -> None:
+    """Raise ConfigError if a family of models comes without a rule that says which client trains which model."""
+    if isinstance(module, FamilyModule) and plan.traits.width.members_of is None:
+        raise ConfigError(
+            'A family of models needs width.use = "architectures", which says which client trains which model; '
+            f"got {'none' if plan.width is None else type(plan.width).__name__}. Set it, or give one model.",
+            setting="width.use",
+        )
 
 
 def check_widths(plan: Plan, has_classes: bool) -> None:

@@ -17,7 +17,7 @@ from turnout.drift import Drift
 from turnout.errors import ConfigError, DataError, Problem, did_you_mean
 from turnout.parameters import parameters
 from turnout.protocols import Population
-from turnout.study.check_models import width_problems
+from turnout.study.check_models import model_problems
 from turnout.study.config_tree import (
     Node,
     Problems,
@@ -358,14 +358,14 @@ def _plan_problems(version: Study) -> list[Problem]:
         data = traits_of(DataTraits, version.data)
         clients, server_size, holdout = data.known_clients, data.server_samples or 0, data.holdout
         if data.known_drift is not None:
-            return list(problems_with(version.plan, _drifting(data.known_drift()))) or list(width_problems(version))
+            return list(problems_with(version.plan, _drifting(data.known_drift()))) or list(model_problems(version))
         if clients is None or clients > MOST_COUNTED:
             found = [*problems(version.plan), *(() if holdout is None else holdout_problems(version.plan, holdout > 0))]
-            return found or list(width_problems(version))
+            return found or list(model_problems(version))
         people = Population.of(np.ones(clients, dtype=np.int64), server_size=server_size)
         holdouts = None if holdout is None else np.full(clients, holdout > 0)
         people = replace(people, holdout_sizes=holdouts, public_size=data.public_samples or 0)
-        return list(problems_with(version.plan, people)) or list(width_problems(version))
+        return list(problems_with(version.plan, people)) or list(model_problems(version))
     except DataError as error:
         return [Problem(str(error), "data.change_points")]
     except ConfigError as error:

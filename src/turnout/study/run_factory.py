@@ -20,7 +20,7 @@ from turnout.array_types import Ids
 from turnout.catalogue import catalogue
 from turnout.coordinator import Plan, State, check
 from turnout.coordinator.compatibility import check_buffers
-from turnout.coordinator.widths import check_widths, submodels_of
+from turnout.coordinator.widths import check_family_is_used, check_widths, submodels_of
 from turnout.data.digest import federation_digest
 from turnout.data.federation import Federation, Held, checked
 from turnout.data.relabelled import relabelled
@@ -29,7 +29,7 @@ from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.journal import ClientFacts, RunInfo
 from turnout.losses import LOSSES, Loss
 from turnout.metrics import MEASURED_ON, ON_HOLDOUTS, ON_TEST_SET, measurable
-from turnout.models.family import Family, FamilyModule
+from turnout.models.family import Family
 from turnout.models.layout import Layout
 from turnout.models.members import Members
 from turnout.models.slices import Slices
@@ -124,12 +124,7 @@ class RunFactory:
         start = self._start(run_key, federation)
         plan = replace(version.plan, layout=Layout.of(start.module))
         check(plan, population)
-        if isinstance(start.module, FamilyModule) and plan.traits.width.members_of is None:
-            raise ConfigError(
-                'A family of models needs width.use = "architectures", which says which client trains which model; '
-                f"got {'none' if plan.width is None else type(plan.width).__name__}. Set it, or give one model.",
-                setting="width.use",
-            )
+        check_family_is_used(plan, start.module)
         if plan.width is not None:
             plan = replace(plan, slices=self._slices_of(plan, start, federation))
             check_widths(plan, has_classes=population.label_counts is not None)
