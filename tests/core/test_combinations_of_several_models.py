@@ -52,6 +52,7 @@ RULES: dict[str, dict[str, Any]] = {  # the rules whose company is tried
 }
 ON_DRIFTING_DATA = ("drift", "concept")
 FROM_FILES = ("journal", "recorded")  # fleets that were recorded: they decide as the rules that were recorded did
+ELSEWHERE = ("architectures", "ensemble-transfer", "codistil")  # need a family of models or a public set
 CLOCK = Fleet(clock=Deadline())
 RATES = (1.0, 0.5)
 NEEDED: dict[tuple[str, str], dict[str, Any]] = {  # rules without defaults, or that need others beside them
@@ -82,7 +83,11 @@ NEEDED: dict[tuple[str, str], dict[str, Any]] = {  # rules without defaults, or 
     ("asynchrony", "fedbuff"): {"asynchrony": FedBuff(buffer_size=2, concurrency=3), "fleet": CLOCK},
     ("personal", "layers"): {"personal": Layers(keep=("*.bias",))},
     ("personal", "moreau"): {"personal": InnerSolution(), "local": Moreau(lr=0.05, steps=2, strength=2.0)},
-    **{("width", name): {"width": rule(rates=RATES)} for name, rule in catalogue("width").items()},
+    **{
+        ("width", name): {"width": rule(rates=RATES)}
+        for name, rule in catalogue("width").items()
+        if name not in ELSEWHERE
+    },
     **{("attack", name): {"attack": rule(fraction=0.3)} for name, rule in catalogue("attack").items()},
     ("local", "adagrad"): {"local": Adagrad(lr=0.05, steps=2)},
     ("local", "adam"): {"local": Adam(lr=0.05, steps=2, correction="local")},
@@ -111,7 +116,7 @@ def beside() -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """Yield each rule of every other axis, by (axis, name), as sections of a plan."""
     for axis in AXES:
         for name, rule in catalogue(axis).items():
-            if name in FROM_FILES:
+            if name in (*FROM_FILES, *ELSEWHERE):
                 continue
             if (axis, name) in NEEDED:
                 yield (axis, name), NEEDED[axis, name]

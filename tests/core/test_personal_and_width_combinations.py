@@ -170,7 +170,8 @@ def test_contract_a_personal_rule_and_a_width_rule_are_refused_and_both_are_name
     for personal, local in PERSONAL.values():
         plan = plan_with({}, local, personal=personal, width=WIDTHS["nested"], slices=slices_of(task()))
         said = " ".join(problem.message for problem in problems(plan))
-        assert f"Nested on width: {type(personal).__name__} trains whole models" in said
+        assert "Nested on width: " in said
+        assert type(personal).__name__ in said
 
 
 def test_contract_every_rule_is_in_some_combination() -> None:

@@ -13,10 +13,10 @@ Round:
 
 Choice per axis:
     personal     codistil with clusters = Q and strength = λ
-    width        architectures, where clients have models of different architectures; a family of models then
 
 Reduces to: every client alone when λ = 0; the mean prediction of all when Q = 1.
-When to use it: when clients' tasks differ and a model is too large to send. Bytes count predictions alone.
+When to use it: when clients' tasks differ and a model is too large to send. Bytes count predictions alone. With a
+family of models and width.use = "architectures", clients have models of different architectures.
 Reference: Cho, Wang, Chirvolu, Joshi. 2021. arXiv:2109.08119.
 """
 
