@@ -57,8 +57,8 @@ ABOUT = About(
         "and the trimmed mean lose more than ten points. Measured on seeds 1000 to 1004 with data dealt evenly, points "
         "lost under sign flip / inner product: median 8.9 ± 4.5 / 10.8 ± 4.7, trimmed mean 9.8 ± 4.7 / 12.3 ± 6.7, "
         "Krum 4.0 ± 2.2 / 4.0 ± 2.2, multi-Krum 0.4 ± 0.9 / 0.6 ± 1.0, FedAvg 78 ± 3 / 80 ± 2.",
-        "A small shift does not get past a trimmed mean here. Measured on seeds 1000 to 1003: on unlike data the trimmed "
-        "mean, at 81 % without attackers, gains 4.2 ± 2.2 points from them, or 4.3 ± 2.2 with a shift of three "
+        "A small shift does not get past a trimmed mean here. Measured on seeds 1000 to 1003: on unlike data the "
+        "trimmed mean, at 81 % without attackers, gains 4.2 ± 2.2 points from them, or 4.3 ± 2.2 with a shift of three "
         "deviations; under sign flips it loses 11.4 ± 3.4. It is the same if a fifth is trimmed, or if all thirty take "
         "part. With data dealt evenly the shift costs 0.1 ± 1.1 points after 40 rounds and 0.9 ± 0.6 after 160. So "
         "unlike data turn the harm into a gain; why they do was not tested.",
