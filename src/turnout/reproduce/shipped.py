@@ -32,6 +32,7 @@ class About:
     what: str  # one line
     primary: tuple[tuple[str, ...], ...]  # ids of the paper's own main claims, by family: corrected for together
     most: int = 0  # seeds are added up to this number until the primary claims are settled; 0: the seeds are fixed
+    first_seed: int = FIRST_SEED  # larger where `most` was chosen with `turnout power` on the seeds before
     caveat: str = ""  # first line where the study is too small for the paper's effect, and where the effect was seen
     found: str = ""  # one sentence of what was found, for the summary; left out: made from the verdicts
     small: str  # measured duration of the small scale on two cores
@@ -81,7 +82,8 @@ class Shipped:
         """Return a study with fresh seeds: as many as asked for or as it has, and more until its claims are settled."""
         count = len(study.all_seeds) if seeds is None else seeds
         rule = UntilClear(most=most) if most > count else None
-        return replace(study, seeds=tuple(range(FIRST_SEED, FIRST_SEED + count)), until_clear=rule)
+        first = self.about.first_seed
+        return replace(study, seeds=tuple(range(first, first + count)), until_clear=rule)
 
     def _scaled(self, cell: str, scale: str) -> tuple[str, ...]:
         return self.about.scales[scale] + (self.about.larger.get(cell, ()) if scale == "paper" else ())
