@@ -231,6 +231,12 @@ class Fit:
     first_step: int = 0  # local steps that clients did before in this round: their mini-batches go on from there
     blocks: Blocks | None = None  # the time steps whose samples each client trains on; None: all that it has received
 
+    @property
+    def wants_changes(self) -> bool:
+        """Whether anyone looks at Δ_i; False where values after the last step are all that anyone wants."""
+        ends_alone = self.wants_ends and not self.wants_norms and self.offset is None
+        return not ends_alone or self.coefficients is None or bool(self.coefficients.any())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:

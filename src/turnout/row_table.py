@@ -32,6 +32,10 @@ class RowSource(Protocol):
         """Return these clients' rows, which nobody may write to: they may be the table's own memory."""
         ...
 
+    def part(self, rows: Ids, start: int, stop: int) -> Tensor:
+        """Return some columns of these clients' rows, which nobody may write to; one row where all have the same."""
+        ...
+
 
 class RowTable:
     """One row per client. `put` writes in place, since a table may have gigabytes.
@@ -136,6 +140,17 @@ class RowTable:
         view = self.run_of(rows)
         return self.take(rows) if view is None else view
 
+    def part(self, rows: Ids, start: int, stop: int) -> Tensor:
+        """Return some columns of these rows, which nobody may write to: a view where the rows are consecutive."""
+        view = self.run_of(rows)
+        if view is not None:
+            return view[:, start:stop]
+        values = self.columns(rows, start, torch.empty(len(rows), stop - start, dtype=self.dtype, device=self.device))
+        unwritten = self._unwritten(rows)
+        if unwritten is not None and self.first is not None:
+            values[unwritten] = self.first[start:stop]
+        return values
+
     def _read(self, rows: Ids) -> Tensor:
         if self.rows is not None:
             if (view := self._run_of(rows)) is not None:
@@ -222,7 +237,7 @@ class Overlay:
     """A model in which some columns are each client's own."""
 
     model: Tensor
-    columns: Tensor  # positions of the clients' own columns
+    columns: Tensor  # positions of the clients' own columns, ascending
     own: RowSource  # their values, one row per client
 
     def take(self, rows: Ids) -> Tensor:
@@ -234,6 +249,19 @@ class Overlay:
     def read(self, rows: Ids) -> Tensor:
         """Return the models of these clients, one row each."""
         return self.take(rows)
+
+    def part(self, rows: Ids, start: int, stop: int) -> Tensor:
+        """Return some columns of the models of these clients; one row where none of them are the clients' own."""
+        shared = self.model[start:stop].unsqueeze(0)
+        first, last = torch.searchsorted(self.columns, self.columns.new_tensor([start, stop])).tolist()
+        if first == last:
+            return shared
+        own = self.own.part(rows, first, last)
+        if last - first == stop - start:
+            return own
+        values = shared.repeat(len(rows), 1)
+        values[:, self.columns[first:last] - start] = own
+        return values
 
 
 def weighted_sum(table: RowTable, weights: Floats) -> Tensor:

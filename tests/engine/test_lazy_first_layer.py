@@ -1,6 +1,7 @@
 """A first layer trained without its weights has the weights it would have had."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
 from turnout.engine.vectorised.scratch import Scratch
 from turnout.local import SGD
 from turnout.requests import Fit
+from turnout.row_table import Overlay, RowTable
 
 LOCALS = {
     "plain": SGD(lr=0.1, batch_size=4, steps=5),
@@ -31,41 +33,47 @@ LOCALS = {
 def test_golden_two_steps_of_everything_by_hand() -> None:
     settings = {"lr": 0.5, "momentum": 0.5, "weight_decay": 0.25, "prox_strength": 1.0}
     found = mixes({name: np.full(3, value) for name, value in settings.items()}, 2, True)
-    assert found.shape == (3, 1, 4)  # all rows are alike, so they share one
-    assert found[0, 0].tolist() == [1, 0, 0, 0]
+    assert found.shape == (3, 1, 5)  # all rows are alike, so they share one
+    assert found[0, 0].tolist() == [1, 0, 0, 0, 0]
     # v = 0.25·W₀ − k + g₀;  W = 0.5·W₀ + 0.5·W₀ − 0.5·v
-    assert found[1, 0].tolist() == [0.875, 0.5, -0.5, 0]
+    assert found[1, 0].tolist() == [0.875, 0.5, 0, -0.5, 0]
     # v = 0.5·v + g₁ − k + 0.25·W = 0.34375·W₀ − 1.375·k + 0.375·g₀ + g₁;  W = 0.5·W + 0.5·W₀ − 0.5·v
-    assert found[2, 0].tolist() == [0.765625, 0.9375, -0.4375, -0.5]
+    assert found[2, 0].tolist() == [0.765625, 0.9375, 0, -0.4375, -0.5]
 
 
 def test_golden_two_steps_of_nesterov_momentum_by_hand() -> None:
     settings = {"lr": 0.5, "momentum": 0.5, "nesterov": 1.0, "weight_decay": 0.25}
     found = mixes({name: np.full(3, value) for name, value in settings.items()}, 2, True)
     # v = g = 0.25·W₀ − k + g₀;  W = W₀ − 0.5·(g + 0.5·v)
-    assert found[1, 0].tolist() == [0.8125, 0.75, -0.75, 0]
+    assert found[1, 0].tolist() == [0.8125, 0.75, 0, -0.75, 0]
     # g = 0.25·W − k + g₁ = 0.203125·W₀ − 0.8125·k − 0.1875·g₀ + g₁;  v = 0.5·v + g;  W = W − 0.5·(g + 0.5·v)
-    assert found[2, 0].tolist() == [0.62890625, 1.484375, -0.734375, -0.75]
+    assert found[2, 0].tolist() == [0.62890625, 1.484375, 0, -0.734375, -0.75]
 
 
 @given(
-    st.floats(0.01, 1.0), st.sampled_from([0.0, 0.5, 0.9]), st.floats(0, 0.5), st.floats(0, 0.5), st.floats(0.5, 1.0)
+    st.floats(0.01, 1.0),
+    st.sampled_from([0.0, 0.5, 0.9]),
+    st.floats(0, 0.5),
+    st.floats(0, 0.5),
+    st.floats(0.5, 1.0),
+    st.booleans(),
 )
 def test_property_the_mix_is_what_the_recursion_gives(
-    lr: float, momentum: float, decay: float, strength: float, lr_decay: float
+    lr: float, momentum: float, decay: float, strength: float, lr_decay: float, has_anchor: bool
 ) -> None:
-    base, control, *grads = np.random.default_rng(0).normal(size=6)
+    base, control, anchor, *grads = np.random.default_rng(0).normal(size=7)
     names = ("lr", "momentum", "weight_decay", "prox_strength", "lr_decay")
     given_settings = dict(zip(names, (lr, momentum, decay, strength, lr_decay), strict=True))
-    found = mixes({name: np.array([value, value / 2]) for name, value in given_settings.items()}, 4, True)
+    found = mixes({name: np.array([value, value / 2]) for name, value in given_settings.items()}, 4, True, has_anchor)
     for row, part in enumerate((1.0, 0.5)):
         rate, rho, lam, mu, fade = (part * value for value in (lr, momentum, decay, strength, lr_decay))
         x, v = base, 0.0
         for step, grad in enumerate(grads):
             now = rate * fade**step
             v = rho * v + grad + lam * x - control
-            x = x - now * mu * (x - base) - now * v
-            assert found[step + 1, row if found.shape[1] > 1 else 0] @ [base, control, *grads] == pytest.approx(x)
+            x = x - now * mu * (x - (anchor if has_anchor else base)) - now * v
+            mixed = found[step + 1, row if found.shape[1] > 1 else 0] @ [base, control, anchor, *grads]
+            assert mixed == pytest.approx(x)
 
 
 @pytest.fixture(params=[1, 4, 100])
@@ -132,12 +140,78 @@ def test_engine_sums_of_changes_come_from_the_next_controls_alone(
             assert torch.allclose(getattr(mine, what), getattr(alone, what), rtol=0, atol=1e-11), what
 
 
+STARTS: dict[str, tuple[dict[str, Any], SGD]] = {
+    "own starts, pulled to the model": ({"wants_ends": True}, SGD(lr=0.1, batch_size=4, steps=5, prox_strength=0.5)),
+    "own starts, no pull": ({"wants_ends": True}, SGD(lr=0.1, batch_size=4, steps=5, momentum=0.5)),
+    "own starts, everything": ({"wants_ends": True}, LOCALS["rolling"]),
+    "own starts, pulled to them": (
+        {"own_models": True, "wants_ends": True},
+        SGD(lr=0.1, batch_size=4, steps=5, prox_strength=0.5),
+    ),
+    "changes and ends": ({"coefficients": None, "wants_ends": True}, LOCALS["rolling"]),
+    "the first layer is private": ({"coefficients": None, "wants_ends": True, "private": True}, LOCALS["plain"]),
+    "the last layer is frozen": ({"frozen": True, "wants_ends": True}, LOCALS["plain"]),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("block", [1, 4, 100])
+@pytest.mark.parametrize("kind", ["table", "overlay"])
+def test_engine_starts_and_ends_are_those_of_writing_at_every_step(
+    name: str, block: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, (what, local) = wide_task(), STARTS[name]
+    names = [slot.name for slot in task.layout.slots]
+    model = torch.linspace(-0.5, 0.5, task.layout.size, dtype=torch.float64)
+    table = RowTable(6, model, first=model)
+    table.put(np.arange(0, 6, 2), torch.randn(3, task.layout.size, dtype=torch.float64))
+    own = names[len(names) // 2 :]
+    columns = task.layout.columns(own)
+    part = RowTable(6, model[columns], first=model[columns])
+    part.put(np.arange(0, 6, 2), torch.randn(3, len(columns), dtype=torch.float64))
+    chosen = {"wants_ends": tuple(names), "private": (names[0],), "frozen": (names[-1],)}
+    more: dict[str, Any] = {each: chosen.get(each, value) for each, value in what.items()}
+
+    def asked() -> Fit:
+        starts = table if kind == "table" else Overlay(model, columns, part)
+        given = {"coefficients": np.zeros(6), "starts": starts, **more}
+        return replace(request(task, None, local), model=model, steps=np.array([5, 5, 4, 5, 3, 5]), **given)
+
+    made = []
+    real = FirstLayer.__init__
+    monkeypatch.setattr(FirstLayer, "__init__", lambda self, *a: made.append(self) or real(self, *a))  # type: ignore[func-returns-value]
+    mine = answered(Vectorised("cpu", block=block), task, asked())
+    assert made, "this block was to be deferred"
+    monkeypatch.setattr("turnout.engine.vectorised.stacked_training.pays", lambda *_: False)
+    for other in (answered(Vectorised("cpu", block=block), task, asked()), answered(Sequential(), task, asked())):
+        assert mine.ends is not None
+        assert torch.allclose(mine.ends, other.ends, rtol=0, atol=1e-12)
+        assert np.allclose(mine.loss, other.loss, rtol=0, atol=1e-12)
+        if asked().coefficients is None:
+            assert torch.allclose(mine.delta, other.delta, rtol=0, atol=1e-12)
+        else:
+            assert not mine.reduced.any()
+
+
+@pytest.mark.parametrize("block", [1, 100])
+def test_engine_ends_that_are_not_finite_are_found_where_nobody_looks_at_changes(block: int) -> None:
+    task = wide_task()
+    names = tuple(slot.name for slot in task.layout.slots)
+    model = torch.linspace(-0.5, 0.5, task.layout.size, dtype=torch.float64)
+    table = RowTable(6, model, first=model)
+    table.put(np.array([2]), torch.full((1, task.layout.size), torch.inf, dtype=torch.float64))
+    plain = request(task, np.zeros(6), LOCALS["plain"])
+    fit = replace(plain, model=model, starts=table, wants_ends=names)
+    for engine in (Vectorised("cpu", block=block), Sequential()):
+        assert answered(engine, task, fit).finite.tolist() == [True, True, False, True, True, True]
+
+
 def test_engine_what_was_left_in_memory_does_not_get_in() -> None:
     x, base = torch.randn(2, 6, 8, dtype=torch.float64), torch.randn(1, 8, 7, dtype=torch.float64)
     scratch = Scratch()
     scratch.take("first errors", (2, 6, 7), x).fill_(torch.nan)
     steps = np.array([3, 1])
-    layer = FirstLayer(x, base, None, mixes({"lr": np.full(2, 0.1)}, 3, False), steps, scratch)
+    layer = FirstLayer(x, base, None, None, mixes({"lr": np.full(2, 0.1)}, 3, False), steps, scratch)
     for active in (2, 1, 1):
         layer.outputs(active, None)
         layer.take(torch.ones(active, 2, 7, dtype=torch.float64))

@@ -89,7 +89,7 @@ class Gather:
                 steps=request.steps,
                 loss=self.losses[at],
                 finite=self.finite[at],
-                reduced=self.sums[at],
+                reduced=self._sum(at),
                 delta=self.rows[at],
                 extra=self.extras[at],
                 square_norms=self.norms[at],
@@ -102,6 +102,11 @@ class Gather:
             )
             for at, request in enumerate(self.requests)
         ]
+
+    def _sum(self, at: int) -> Tensor | None:
+        request, total = self.requests[at], self.sums[at]
+        nobody_looked = total is None and request.coefficients is not None
+        return torch.zeros_like(request.model) if nobody_looked else total
 
     def _next_sum(self, at: int) -> Tensor | None:
         factor, total = self.factors[at], self.sums[at]
@@ -155,7 +160,7 @@ class Part:
             )
             if weights is not None
         ]
-        if not wanted:
+        if not wanted or not block.has_changes:
             return
         table = np.zeros((len(wanted), len(jobs)))
         for at, (_, owner, weights) in enumerate(wanted):
@@ -196,7 +201,7 @@ class Part:
                 elif (there := rows[run, slot.start : slot.stop]).data_ptr() != part.data_ptr():  # not written at once
                     there.copy_(mine_only)
         summed = self.sums.get(owner)  # rows that are sent are looked at by whoever takes them
-        if norms is None and (summed is None or is_finite(summed)):
+        if norms is None and block.has_changes and (summed is None or is_finite(summed)):
             return
         indicators = [stack if everything else stack[pick] for stack in block.finite_indicators()]
         if norms is None:

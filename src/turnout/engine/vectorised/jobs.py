@@ -59,7 +59,26 @@ class Jobs:
 
     def _rows_of(self, owner: int, table: RowSource | None) -> Tensor:
         assert table is not None
-        return table.read(self.requests[owner].clients[self.place[self.owner == owner]])
+        return table.read(self._clients_of(owner))
+
+    def parts_of(self, tables: Sequence[RowSource | None], start: int, stop: int) -> Tensor:
+        """Return some columns of each client's row, which nobody may write to; one row where all have the same."""
+        owners = np.unique(self.owner)
+        parts: list[Tensor] = []
+        for owner in owners:
+            table = tables[owner]
+            assert table is not None
+            parts.append(table.part(self._clients_of(int(owner)), start, stop))
+        if len(parts) == 1:
+            return parts[0]
+        rows = parts[0].new_empty(len(self), stop - start)
+        for owner, own in zip(owners, parts, strict=True):
+            rows[torch.from_numpy(np.flatnonzero(self.owner == owner))] = own
+        return rows
+
+    def _clients_of(self, owner: int) -> Ids:
+        places: Ids = self.place[self.owner == owner]
+        return self.requests[owner].clients[places]
 
     def take(self, rows: Ids) -> "Jobs":
         """Return some of the rows."""

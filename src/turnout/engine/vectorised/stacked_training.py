@@ -45,7 +45,7 @@ class BlockResult:
     """What a block came to: trained rows as per-slot stacks of changes, and facts."""
 
     jobs: Jobs
-    deltas: list[Tensor | None]  # per slot, (rows, size); None where the next rows say it all
+    deltas: list[Tensor | None]  # per slot, (rows, size); None where the next rows or the ends say it all
     extras: list[Tensor] | None  # second rows, where the solver sends them
     losses: Floats
     offsets: GradientOffsets | None  # where the next rows are wanted
@@ -53,8 +53,16 @@ class BlockResult:
     buffers: Tensor | None  # the module's buffers after the last step, (rows, size)
     ends: Tensor | None = None  # values after the last step, of the parameters for which they are wanted
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything tells of the changes; False where values after the last step are all that anyone wants."""
+        return self.offsets is not None or self.deltas[0] is not None
+
     def finite_indicators(self) -> list[Tensor]:
-        """Return per slot a stack that is finite where the change is."""
+        """Return stacks that are finite where the change is: its slots, or what says it all in their place."""
+        if not self.has_changes:
+            assert self.ends is not None
+            return [self.ends]
         return [self._next_rows(at) if delta is None else delta for at, delta in enumerate(self.deltas)]
 
     def add_up(self, left: Tensor, at: int, out: Tensor, offset_mask: Tensor | None = None) -> None:
@@ -94,7 +102,7 @@ def train_block(
     anchors = bases if jobs.requests[0].own_models else anchors
     offsets = None if jobs.requests[0].offset is None else GradientOffsets(layout, jobs, scratch, unwritten)
     stacks = None if offsets is None else offsets.stacks
-    deferred = _deferred(program, jobs, bases, offsets, scratch, unwritten)
+    deferred = _deferred(program, jobs, bases, anchors, offsets, scratch, unwritten)
     params = _stacks(layout, rows, None, "parameter", scratch, bases[0])  # small and close: they are used often
     for at, (param, base) in enumerate(zip(params, bases, strict=True)):
         if at != unwritten:
@@ -121,21 +129,25 @@ def train_block(
         step.number = number
         program.run(now, batch, sink, loss_sums, step)
         sink.leave()
-    after = _ends(layout, first.wants_ends, params, outputs.ends, scratch)  # before changes are written over them
-    places = _stacks(layout, rows, outputs.rows, "parameter", scratch, bases[0])
-    deltas: list[Tensor | None] = [
-        None if at == unwritten else torch.sub(base, param, out=places[at]).flatten(1)
-        for at, (base, param) in enumerate(zip(bases, params, strict=True))
-    ]
+    after = _ends(layout, first.wants_ends, params, unwritten, outputs.ends, scratch)  # changes are written over them
+    deltas: list[Tensor | None] = [None] * len(params)
     scale = None if offsets is None else offsets.scale
-    if deferred is not None and (scale is None or _wants_rows(jobs)):
-        deltas[deferred.slot] = deferred.first.change(places[deferred.slot]).flatten(1)
+    if any(request.wants_changes for request in jobs.requests):
+        places = _stacks(layout, rows, outputs.rows, "parameter", scratch, bases[0])
+        for at, (base, param) in enumerate(zip(bases, params, strict=True)):
+            if at != unwritten:
+                deltas[at] = torch.sub(base, param, out=places[at]).flatten(1)
+        if deferred is not None and (scale is None or _wants_rows(jobs)):
+            deltas[deferred.slot] = deferred.first.change(places[deferred.slot]).flatten(1)
+    if deferred is not None:
+        _end_of_first(layout, first.wants_ends, deferred, deltas[deferred.slot], after)
     extras, kept = None, {}
     if isinstance(sink, Collected):
         kept = {name: [state[name].flatten(1) for state in sink.state] for name in jobs.requests[0].kept}
         deltas, extras = sink.finish(deltas)
     for at in private:
-        deltas[at] = torch.zeros_like(cast(Tensor, deltas[at]))
+        if deltas[at] is not None:
+            deltas[at] = torch.zeros_like(cast(Tensor, deltas[at]))
     if offsets is not None and scale is not None:
         places = _stacks(layout, rows, outputs.next_rows, "next row", scratch, bases[0])
         offsets.follow(deltas, places)
@@ -157,17 +169,48 @@ def _stacks(layout: Layout, rows: int, given: Tensor | None, name: str, scratch:
 
 
 def _ends(
-    layout: Layout, names: tuple[str, ...], params: Sequence[Tensor], given: Tensor | None, scratch: Scratch
+    layout: Layout,
+    names: tuple[str, ...],
+    params: Sequence[Tensor],
+    unwritten: int | None,
+    given: Tensor | None,
+    scratch: Scratch,
 ) -> Tensor | None:
-    """Return the values of the named parameters, side by side: in the memory given, or in the scratch."""
-    wanted = [params[at].flatten(1) for at in sorted(layout.places(names))]
-    if not wanted:
+    """Return the values of the named parameters, side by side, without those of the slot that is not written yet."""
+    places = _places_of_ends(layout, names)
+    if not places:
         return None
-    widths = [values.shape[1] for values in wanted]
-    room = scratch.take("ends", (len(wanted[0]), sum(widths)), wanted[0]) if given is None else given
-    for place, values in zip(torch.split(room, widths, dim=1), wanted, strict=True):
-        place.copy_(values)
+    width = max(part.stop for part in places.values())
+    room = scratch.take("ends", (len(params[0]), width), params[0]) if given is None else given
+    for at, part in places.items():
+        if at != unwritten:
+            room[:, part].copy_(params[at].flatten(1))
     return room
+
+
+def _places_of_ends(layout: Layout, names: tuple[str, ...]) -> dict[int, slice]:
+    """Return in which columns of the ends each named parameter lies, by its slot."""
+    found: dict[int, slice] = {}
+    start = 0
+    for at in sorted(layout.places(names)):
+        slot = layout.slots[at]
+        found[at] = slice(start, start := start + slot.stop - slot.start)
+    return found
+
+
+def _end_of_first(
+    layout: Layout, names: tuple[str, ...], deferred: "Deferred", change: Tensor | None, ends: Tensor | None
+) -> None:
+    """Write the weights of the layer that is written last into the ends, if they are wanted there."""
+    part = _places_of_ends(layout, names).get(deferred.slot)
+    if part is None or ends is None:
+        return
+    base = deferred.first.base
+    room = ends[:, part].view(len(ends), *base.shape[1:])
+    if change is None:
+        deferred.first.end(room)
+    else:
+        torch.sub(base, change.view_as(room), out=room)
 
 
 def _wants_rows(jobs: Jobs) -> bool:
@@ -190,10 +233,9 @@ def lazy_slot(program: Lowered | Dense, layout: Layout, jobs: Jobs) -> int | Non
     layer = program.first_layer
     if layer is None or not layer.transposed or not is_fused(first.local):
         return None
-    is_pulled_elsewhere = first.starts is not None and not first.own_models  # towards the model, not its own start
-    if is_pulled_elsewhere or first.frozen or first.private or first.wants_ends:
-        return None
     slot, longest = layer.weight, int(jobs.steps.max())
+    if slot in layout.places(first.frozen):
+        return None
     inputs, outputs = layout.slots[slot].stored_shape
     visits = longest * int(jobs.widths().max())
     is_even = 4 * int(jobs.steps.sum()) >= 3 * longest * len(jobs)  # rows that end early keep their room to the end
@@ -206,6 +248,7 @@ def _deferred(
     program: Program,
     jobs: Jobs,
     bases: Sequence[Tensor],
+    anchors: Sequence[Tensor],
     offsets: GradientOffsets | None,
     scratch: Scratch,
     slot: int | None,
@@ -214,9 +257,11 @@ def _deferred(
     if slot is None or not isinstance(program, Dense | Lowered):
         return None
     x, batches = _at_once(program, jobs, scratch)
-    mixed = mixes(jobs.settings, int(jobs.steps.max()), offsets is not None)
+    has_anchor = anchors is not bases and "prox_strength" in jobs.settings  # a pull, but not towards the start
+    mixed = mixes(jobs.settings, int(jobs.steps.max()), offsets is not None, has_anchor)
     offset = None if offsets is None else partial(offsets.pieces, slot)
-    first = FirstLayer(x, bases[slot], offset, mixed, jobs.steps, scratch)
+    anchor = anchors[slot] if has_anchor else None
+    first = FirstLayer(x, bases[slot], offset, anchor, mixed, jobs.steps, scratch)
     return Deferred(slot, first, batches)
 
 
@@ -231,8 +276,10 @@ def _buffers(program: Program, layout: Layout, jobs: Jobs) -> list[Tensor]:
 
 
 def _starts(layout: Layout, jobs: Jobs) -> list[Tensor]:
-    """Return the parameters each row starts from, per slot."""
-    return _split(layout, jobs.rows_of([request.starts for request in jobs.requests]))
+    """Return the parameters each row starts from, per slot; a single row in front where all start from the same."""
+    starts = [request.starts for request in jobs.requests]
+    parts = [jobs.parts_of(starts, slot.start, slot.stop) for slot in layout.slots]
+    return [part.reshape(-1, *slot.stored_shape) for part, slot in zip(parts, layout.slots, strict=True)]
 
 
 def _split(layout: Layout, rows: Tensor) -> list[Tensor]:
