@@ -263,7 +263,10 @@ def compare_runs(
 @app.command()
 def power(
     sources: Annotated[
-        list[Path], typer.Argument(metavar="RUN...|FILE", help="output folders of turnout run, or one study file")
+        list[Path],
+        typer.Argument(
+            metavar="RUN...|FILE", help="output folders of turnout run, results of turnout reproduce, or one study file"
+        ),
     ],
     delta: Annotated[
         float | None,
@@ -272,11 +275,14 @@ def power(
     metric: Annotated[
         str | None, typer.Option("--metric", help="the metric to plan for; accuracy by default, else loss")
     ] = None,
-    pilot: Annotated[int, typer.Option("--pilot", min=2, help="of a study file: the number of pilot seeds to run")] = 5,
+    pilot: Annotated[
+        int | None,
+        typer.Option("--pilot", min=2, help="of a study file: the number of pilot seeds to run; 5 by default"),
+    ] = None,
     as_json: AsJson = False,
     allow_code: AllowCode = False,
 ) -> None:
-    """Say how many seeds tell the arms apart, and what the seeds of finished runs can tell."""
+    """Say how many seeds tell the arms apart or settle the claims, and what the seeds of finished runs can tell."""
     with clear_errors():
         with starting("power"):
             from turnout.cli.power import print_seed_plan

@@ -40,6 +40,11 @@ does not claim. An identity is *exact* if it is true in every seed. Values are m
 where some seeds never reached a target, pseudo-medians with the number of these seeds, by the signed-rank test.
 Settings were tuned on seeds that are not reported.
 
+Seeds are added by a group-sequential rule up to a cap. Where claims were open at a first cap, a larger one was chosen
+with `turnout power` on the results of these earlier seeds, which are not reported, so that fresh seeds settle what
+about twenty minutes of processor time can settle. `turnout power docs/results/*.json` prints for every study what its
+seeds can tell, and what more would settle.
+
 This page is written by `python -m turnout.reproduce.page` from `docs/results/*.json`, which `turnout reproduce` wrote.
 """
 HEADINGS = ("held", "contradicted", "not settled", "not tested")
