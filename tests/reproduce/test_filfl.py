@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -25,6 +26,7 @@ from turnout.reproduce.filfl import (
     RolesAndProse,
     gain,
     kept_share,
+    late_means,
     local_steps,
     numbers,
     training_loss,
@@ -101,6 +103,13 @@ def test_golden_readings_are_those_of_a_loop_over_the_journal(found: Loaded) -> 
         looks = found.rounds[(found.rounds["arm"] == name) & (found.rounds["seed"] == seed)].set_index("round")
         kept = [looks["filter_kept"][number] / UP for number in (1, 2, 3, 4, 5, 10)]
         assert kept_share(found, name)[place] == pytest.approx(np.mean(kept))
+
+
+def test_golden_a_seed_whose_filter_lets_nobody_through_at_the_end_counts_its_last_round() -> None:
+    clients = pd.DataFrame(
+        {"seed": [0, 0, 0, 0, 1, 1, 1], "round": [3, 9, 9, 10, 2, 4, 4], "loss": [9.0, 1.0, 3.0, 4.0, 9.0, 5.0, 7.0]}
+    )
+    assert late_means(clients, "loss", 8).tolist() == [3.0, 6.0]
 
 
 def test_golden_a_gain_is_in_points_over_the_last_five_measurements(found: Loaded) -> None:

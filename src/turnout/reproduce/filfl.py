@@ -14,6 +14,7 @@ from dataclasses import field, replace
 from typing import Annotated, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -280,7 +281,10 @@ def final_loss(study: Loaded, arm: str) -> Floats:
 
 
 def training_loss(study: Loaded, arm: str) -> Floats:
-    """Return the mean training loss of the clients that took part in the last fifth of the rounds, one per seed."""
+    """Return the mean training loss of the clients that took part in the last fifth of the rounds, one per seed.
+
+    Of a seed in which the filter let nobody through in these rounds: that of the last round in which clients took part.
+    """
     return _client_means(study, arm, "loss", from_round=0.8 * float(study.rounds["round"].max()))
 
 
@@ -290,9 +294,14 @@ def local_steps(study: Loaded, arm: str) -> Floats:
 
 
 def _client_means(study: Loaded, arm: str, column: str, from_round: float) -> Floats:
-    frame = study.clients
-    mine = frame[(frame["arm"] == arm) & (frame["round"] > from_round)]
-    return np.asarray(mine.groupby(["seed", "round"])[column].mean().groupby("seed").mean().to_numpy(), dtype=float)
+    return late_means(study.clients[study.clients["arm"] == arm], column, from_round)
+
+
+def late_means(clients: pd.DataFrame, column: str, from_round: float) -> Floats:
+    """Return a column's mean per seed after a round, each round alike; seeds without clients then count their last."""
+    last = clients.groupby("seed")["round"].transform("max")
+    late = clients[(clients["round"] > from_round) | (clients["round"] == last)]
+    return np.asarray(late.groupby(["seed", "round"])[column].mean().groupby("seed").mean().to_numpy(), dtype=float)
 
 
 def kept_share(study: Loaded, arm: str) -> Floats:
