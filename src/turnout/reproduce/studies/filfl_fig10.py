@@ -35,7 +35,7 @@ ABOUT = About(
     most=61,
     first_seed=300,
     found="In all three tasks the deterministic filter lets a tenth fewer of the clients through than the "
-    "randomised one; on CIFAR-10 that is half of them, on roles 38 % and on writers 32 %.",
+    "randomised one; on CIFAR-10 that is half of them, on roles 37 % and on writers 33 %.",
     small="1 min",
     needs=("cifar10", "mnist", "mnist-writers", "shakespeare-plays"),
     scales={"smoke": (*TINY, "data.server_samples=30"), "small": (), "paper": ("rounds=400", "seeds=3")},
