@@ -30,7 +30,7 @@ ABOUT = About(
         (f"sooner {strong}", f"better {strong}", f"better {mild}")
         for strong, mild in ((STRONG, MILD), (SLOW, MILD_SLOW))
     ),
-    most=40,
+    most=29,
     first_seed=300,
     found="At a rate of 0.0005 d = 15 needs two thirds of random's rounds (alpha 0.3) and ends 7.3 points ahead "
     "(alpha 2); at the authors' 0.005 sixteen seeds show no gain.",
