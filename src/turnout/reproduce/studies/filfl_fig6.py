@@ -72,9 +72,9 @@ ABOUT = About(
         "small network learns best.",
         "The authors' rate was taken up after that run, when other seeds showed larger gains with it; the seeds "
         "reported are new ones.",
-        "A test loss above 5 at the end had 3 of 64 runs of DivFL, 2 of the deterministic filter, 1 of random selection "
-        "and none of the randomised filter. In one of the two the filter let nobody through from round 36 on, at a "
-        "test loss of 331; its training loss is that of the last round in which clients took part.",
+        "A test loss above 5 at the end had 3 of 64 runs of DivFL, 2 of the deterministic filter, 1 of random "
+        "selection and none of the randomised filter. In one of the two the filter let nobody through from round 36 "
+        "on, at a test loss of 331; its training loss is that of the last round in which clients took part.",
     ),
 )
 
