@@ -36,6 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "errors",
             "field_comments",
             "parameters",
+            "parameter_grids",
             "lazy_imports",
             "settings",
             "streams",

@@ -3,6 +3,7 @@
 A client of a family of models trains the model of its architecture: a part of the family's vector.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.ids import is_among
+from turnout.parameter_grids import Place
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -27,10 +29,31 @@ class Submodel:
     """A part of the model: some units of every hidden layer, and the parameters between them."""
 
     sizes: tuple[int, ...]  # number of units in each group of units
-    columns: Tensor  # positions of its parameters in the whole model's vector, in the order of its own vector
+    # positions of its parameters in the whole model's vector, in the order of its own vector; a Place says them briefly
+    where: Tensor | Place
     step_cost: float  # multiply-adds of a local step, relative to a step of the whole model
     is_whole: bool  # nothing is left out
     is_scaled: bool = False  # outputs of cut layers are divided by the share of units that is there, in training
+
+    @property
+    def columns(self) -> Tensor:
+        """The positions of its parameters in the whole model's vector, in the order of its own vector."""
+        return self.where.grids.columns(self.where.number) if isinstance(self.where, Place) else self.where
+
+    @property
+    def num_parameters(self) -> int:
+        """How many parameters it has."""
+        return self.where.grids.size if isinstance(self.where, Place) else self.where.numel()
+
+    @property
+    def among(self) -> object:
+        """What submodels that lie at the same place, or were cut together, have in common."""
+        return self.where.grids if isinstance(self.where, Place) else self.where
+
+
+def numbers_in_grids(submodels: Sequence[Submodel]) -> Ids:
+    """Return the number of each of these submodels, which were cut together, among those of its grids."""
+    return np.array([submodel.where.number for submodel in submodels if isinstance(submodel.where, Place)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +107,7 @@ class Parts:
         """Return how many parameters each of these clients is sent."""
         if not self.is_sent:
             return np.zeros(len(clients), dtype=np.int64)
-        counts = np.array([submodel.columns.numel() for submodel in self.submodels], dtype=np.int64)
+        counts = np.array([submodel.num_parameters for submodel in self.submodels], dtype=np.int64)
         return np.asarray(counts[self.of(clients)])
 
     def step_costs(self, clients: Ids) -> Floats:
@@ -105,16 +128,29 @@ class Parts:
         exactly the sum itself where everyone trains j.
         """
         whose = self.of(clients)
-        order, (numbers, counts) = np.argsort(whose, kind="stable"), np.unique(whose, return_counts=True)
         total, covered = 0.0, torch.zeros(self.size, dtype=torch.float64)
-        if self.labels is None and all(self.submodels[number].is_whole for number in numbers):
+        if self.labels is None and all(self.submodels[number].is_whole for number in np.unique(whose)):
             return covered + float(coefficients.sum() != 0)  # everyone trains everything
-        for number, stop, count in zip(numbers, np.cumsum(counts), counts, strict=True):
-            mine, columns = order[stop - count : stop], self.submodels[number].columns.cpu()
-            weights = self._weights(clients[mine], coefficients[mine], columns)
-            total += float(coefficients[mine].sum())
-            covered.scatter_add_(0, columns, weights.expand(len(columns)))
+        for mine in self._cut_together(whose):
+            weights, submodels = coefficients[mine], [self.submodels[number] for number in whose[mine]]
+            where = submodels[0].where
+            if self.labels is None and isinstance(where, Place):
+                where.grids.add_coverage(covered, numbers_in_grids(submodels), weights)
+                total += float(np.cumsum(weights)[-1])  # in the order of its sums: exactly what everyone covers
+                continue
+            columns = submodels[0].columns.cpu()
+            by_column = self._weights(clients[mine], weights, columns)
+            total += float(weights.sum())
+            covered.scatter_add_(0, columns, by_column.expand(len(columns)))
         return torch.where(covered != 0, total / covered, torch.zeros_like(covered))
+
+    def _cut_together(self, whose: Ids) -> list[Ids]:
+        """Return places of clients, apart by what was cut together; by submodel where labels are masked."""
+        groups: dict[int, list[int]] = {}
+        for place in np.argsort(whose, kind="stable").tolist():
+            number = int(whose[place])
+            groups.setdefault(number if self.labels else id(self.submodels[number].among), []).append(place)
+        return [np.array(places) for places in groups.values()]
 
     def _weights(self, clients: Ids, coefficients: Floats, columns: Tensor) -> Tensor:
         """Return, for each of these parameters of one submodel, the coefficients of the clients that train it."""

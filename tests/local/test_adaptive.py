@@ -86,8 +86,28 @@ def test_golden_two_steps_by_hand(any_engine: Callable[[], Engine]) -> None:
         (Adam(**common, **betas), 1 / (root(2) + 1) + 1.5 / (root(3) + 1)),
         (Yogi(**common, **betas), 1 / (root(2) + 1) + 1.5 / 3),
         (Yogi(**common, **betas, initial_accumulator=9.0), 1 / (root(7) + 1) + 1.5 / (root(5) + 1)),
+        (Yogi(**common, **betas, initial_accumulator=4.0), 1 / 3 + 1.5 / 3),  # v = g² stays
     ):
         assert float(moved(task, local, engine=any_engine())) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("solver", ADAPTIVE)
+def test_identity_one_number_and_one_per_row_move_parameters_alike(solver: type[Any], dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    gradients = torch.randn(8, 3, 20, generator=draw, dtype=torch.float64).to(dtype)
+    local, ends = solver(lr=0.1, steps=8, initial_accumulator=0.5), []
+    numbers = {"lr": local.lr, **local.numbers()}
+    for own in (numbers, {name: torch.full((3, 1), value, dtype=dtype) for name, value in numbers.items()}):
+        param = torch.zeros(3, 20, dtype=dtype)
+        (state,) = local.begin([param])
+        for step, gradient in enumerate(gradients):
+            local.update(SlotUpdate(param, gradient.clone(), torch.zeros_like(param), state, own, step))
+        ends.append((param, state))
+    (param, state), (per_row, its_state) = ends
+    torch.testing.assert_close(param, per_row)
+    for name, moment in state.items():
+        torch.testing.assert_close(moment, its_state[name])
 
 
 def scale_of(local: Any, gradients: list[float]) -> tuple[float, float]:

@@ -165,7 +165,8 @@ def _submodels(plan: Plan, rate: float, clients: Ids, view: View) -> list[Submod
                 "Change what its method units returns.",
                 setting="width",
             )
-    return [replace(submodel, is_scaled=plan.traits.width.scaler) for submodel in slices.submodels(units)]
+    submodels = slices.submodels(units)
+    return [replace(submodel, is_scaled=True) for submodel in submodels] if plan.traits.width.scaler else submodels
 
 
 def _are_units(chosen: Ids, size: int, clients: int) -> bool:

@@ -32,7 +32,7 @@ from turnout.settings import ShareBelowOne, rule
 LONG_AFTER = math.inf  # the step whose bias correction is 1
 
 
-def fused_step(slot: SlotUpdate, mean: Tensor, square: Tensor, count: float) -> None:
+def fused_step(slot: SlotUpdate, mean: Tensor, square: Tensor, count: float, beta2: float) -> None:
     """Move a slot, and its moments, in one pass over memory; `count` is the k+1 of the bias correction."""
     now = cast("Mapping[str, float]", slot.settings)
     torch._fused_adam_(
@@ -44,7 +44,7 @@ def fused_step(slot: SlotUpdate, mean: Tensor, square: Tensor, count: float) -> 
         [torch.tensor(count, dtype=torch.float64)],
         lr=now["lr"],
         beta1=now["beta1"],
-        beta2=now["beta2"],
+        beta2=beta2,
         weight_decay=0.0,
         eps=now["adaptivity"],
         amsgrad=False,
@@ -88,7 +88,8 @@ class Adam(Adaptive):
         beta1, beta2 = slot.settings["beta1"], slot.settings["beta2"]
         mean, square = slot.state["mean"][: len(slot.param)], squares(slot)
         if is_alike(slot):
-            return fused_step(slot, mean, square, slot.step + 1.0 if self.bias_correction else LONG_AFTER)
+            count = slot.step + 1.0 if self.bias_correction else LONG_AFTER
+            return fused_step(slot, mean, square, count, cast(float, beta2))
         mean.lerp_(slot.grad, 1 - beta1)  # m
         square.lerp_(slot.grad.square_(), 1 - beta2)  # v
         if not self.bias_correction:

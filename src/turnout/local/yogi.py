@@ -15,13 +15,19 @@ Reduces to: Adam at the first step of a round when v₀ = 0.
 Reference: Zaheer, Reddi, Sachan, Kale, Kumar. NeurIPS 2018; Wang et al. 2021. arXiv:2106.02305, for the corrections.
 """
 
+import math
 from collections.abc import Sequence
+from typing import cast
 
+import torch
 from torch import Tensor
 
-from turnout.local.moments import Adaptive, preconditioned_step, squares
+from turnout.local.adam import LONG_AFTER, fused_step
+from turnout.local.moments import Adaptive, is_alike, preconditioned_step, squares
 from turnout.protocols import Memory, SlotUpdate
 from turnout.settings import ShareBelowOne, rule
+
+ALMOST_ONE = math.nextafter(1.0, 0.0)  # a β2 with which Adam's step leaves v as it is, up to rounding
 
 
 @rule("local")
@@ -42,7 +48,11 @@ class Yogi(Adaptive):
     def update(self, slot: SlotUpdate) -> None:
         """Move one parameter of every row by one step."""
         beta1, beta2 = slot.settings["beta1"], slot.settings["beta2"]
-        mean = slot.state["mean"][: len(slot.param)].lerp_(slot.grad, 1 - beta1)  # m
-        square, new = squares(slot), slot.grad.square()
-        square.sub_((square - new).sign_() * new * (1 - beta2))  # v
-        preconditioned_step(slot, mean, square, beta1)
+        mean, square, new = slot.state["mean"][: len(slot.param)], squares(slot), slot.grad.square()
+        sign = torch.sub(square, new).sign_()
+        if is_alike(slot):
+            square.addcmul_(sign, new, value=-(1 - cast(float, beta2)))  # v
+            return fused_step(slot, mean, square, LONG_AFTER, ALMOST_ONE)
+        square.sub_(new.mul_(sign).mul_(1 - beta2))  # v
+        mean.lerp_(slot.grad, 1 - beta1)  # m
+        return preconditioned_step(slot, mean, square, beta1)

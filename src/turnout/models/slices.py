@@ -10,7 +10,7 @@ The slice is the definition of a narrow model: a GroupNorm normalises over the c
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -24,6 +24,7 @@ from turnout.models.layout import Layout, Slot
 from turnout.models.training_modules import Distilling, MaskedOutputs, scale
 from turnout.models.unit_groups import KINDS, Anatomy, CannotCutError, Layer, anatomy_of
 from turnout.number_format import plural
+from turnout.parameter_grids import Grid, Grids, Place
 from turnout.submodels import Submodel
 from turnout.untrusted_input import in_brief
 
@@ -42,6 +43,7 @@ class Slices:
     anatomy: Anatomy
     _known: dict[tuple[bytes, ...], Submodel] = field(default_factory=dict)
     _modules: dict[tuple[Cut, bool, bool, Cut | None], nn.Module] = field(default_factory=dict)  # by `cut`'s arguments
+    _narrow: dict[Cut, tuple[Layout, float]] = field(default_factory=dict)  # layout and cost of slices, by their size
     _labels: list[Tensor] = field(default_factory=list)  # what `label_columns` returns, once it is known
 
     @classmethod
@@ -70,7 +72,8 @@ class Slices:
         if key not in self._known:
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            self._known[key] = self._submodels([np.asarray(each)[None] for each in units])[0]
+            one = self._submodels([np.asarray(each)[None] for each in units])[0]
+            self._known[key] = replace(one, where=one.columns)
         return self._known[key]
 
     def submodels(self, units: Units) -> list[Submodel]:
@@ -85,8 +88,12 @@ class Slices:
 
     def _submodels(self, units: Units) -> list[Submodel]:
         sizes = tuple(each.shape[1] for each in units)
-        cost = self._multiply_adds(sizes) / self._multiply_adds(self.sizes)
-        return [Submodel(sizes, columns, cost, sizes == self.sizes) for columns in self._columns(units)]
+        if sizes not in self._narrow:
+            cost = self._multiply_adds(sizes) / self._multiply_adds(self.sizes)
+            self._narrow[sizes] = Layout.of(self.cut(sizes)), cost
+        layout, cost = self._narrow[sizes]
+        grids = self._grids(units, layout)
+        return [Submodel(sizes, Place(grids, row), cost, sizes == self.sizes) for row in range(len(units[0]))]
 
     def cut(
         self, sizes: Sequence[int], scaled: bool = False, masked: bool = False, distil: Cut | None = None
@@ -177,10 +184,11 @@ class Slices:
         return outputs[0], inputs[0]
 
     def _kept(self, layer: Layer, units: Units) -> tuple[Ids, Ids]:
-        """Return which units and which inputs of a layer are kept, one row per submodel."""
-        count = len(units[0])
+        """Return which units and which inputs of a layer are kept: one row per submodel, or one where all are kept."""
+        is_cut = (layer.feature_groups >= 0).any()
+        count = len(units[0]) if is_cut else 1
         inputs = np.repeat(layer.feature_groups[None] < 0, count, axis=0)
-        for group, chosen in enumerate(units):
+        for group, chosen in enumerate(units if is_cut else ()):
             here, is_chosen = layer.feature_groups == group, np.zeros((count, self.sizes[group]), dtype=bool)
             np.put_along_axis(is_chosen, chosen, True, axis=1)
             inputs[:, here] = is_chosen[:, layer.feature_units[here]]
@@ -188,20 +196,16 @@ class Slices:
             outputs = units[layer.group]
         else:
             outputs = np.arange(KINDS[type(layer.module)].units(layer.module))[None]
-        return outputs, np.nonzero(inputs)[1].reshape(count, -1)
+        return outputs, np.nonzero(inputs)[1].reshape(len(inputs), -1)
 
-    def _columns(self, units: Units) -> Tensor:
-        """Return where the parameters of submodels lie in the whole vector, each row in the order of its own vector."""
+    def _grids(self, units: Units, narrow: Layout) -> Grids:
+        """Return where submodels of this layout lie in the whole vector, parameter by parameter."""
         whole, kept = {slot.name: slot for slot in self.layout.slots}, {}
         for layer in self.anatomy.layers:
             for name, axes in _axes(layer.module, *self._kept(layer, units)).items():
                 kept[f"{layer.name}.{name}" if layer.name else name] = axes
-        narrow = Layout.of(self.cut([each.shape[1] for each in units]))
-        columns = np.empty((len(units[0]), narrow.size), dtype=np.int64)
-        for slot in narrow.slots:
-            places = columns[:, slot.start : slot.stop].reshape(-1, *slot.stored_shape)
-            _write_places(places.swapaxes(1, 2) if slot.transposed else places, whole[slot.name], kept[slot.name])
-        return torch.from_numpy(columns).to(self.sample.device)
+        grids = [_grid(whole[slot.name], slot, kept[slot.name], len(units[0])) for slot in narrow.slots]
+        return Grids(narrow.size, tuple(replace(grid, kept=grid.kept.to(self.sample.device)) for grid in grids))
 
     def _multiply_adds(self, sizes: Sequence[int]) -> int:
         """Return the multiplications of one sample's forward pass with so many units in each group."""
@@ -256,16 +260,33 @@ def _axes(layer: nn.Module, outputs: Ids, inputs: Ids) -> dict[str, tuple[Ids | 
     return per_unit if KINDS[type(layer)].is_norm else per_unit | {"weight": (outputs, inputs)}
 
 
-def _write_places(places: Ids, slot: Slot, kept: tuple[Ids | None, ...]) -> None:
-    """Write where the entries of a parameter that submodels keep lie in the whole vector, (submodels, *shape)."""
-    strides = slot.seen(torch.empty(slot.stored_shape, device="meta")).stride()
-    terms = []
-    for dim, size in enumerate(places.shape[1:]):
-        keep = kept[dim] if dim < len(kept) else None
-        each = np.arange(size)[None] if keep is None else keep
-        shape = (len(each), *(size if other == dim else 1 for other in range(places.ndim - 1)))
-        terms.append((each * strides[dim]).reshape(shape))
-    np.add(terms[0], sum(terms[1:], start=np.int64(slot.start)), out=places)
+def _grid(whole: Slot, narrow: Slot, axes: tuple[Ids | None, ...], count: int) -> Grid:
+    """Return which entries of a parameter so many submodels keep; dimensions are in the order of their own vector."""
+    flipped = whole.transposed != narrow.transposed
+    sizes, strides = whole.stored_shape, torch.empty(whole.stored_shape, device="meta").stride()
+    sizes, strides = (sizes[::-1], strides[::-1]) if flipped else (sizes, strides)
+    by_dim = [axes[dim] if dim < len(axes) else None for dim in range(len(sizes))]
+    by_dim = by_dim[::-1] if narrow.transposed else by_dim
+    cut = [
+        dim for dim, size in enumerate(narrow.stored_shape) if len(_all_of(by_dim[dim], size)) > 1 or size < sizes[dim]
+    ]
+    first, last = (cut[0], cut[-1] + 1) if cut else (0, len(sizes))
+    step, kept = min(strides[first:last]), np.zeros((1, 1), dtype=np.int64)
+    for dim in range(first, last):
+        each = _all_of(by_dim[dim], sizes[dim]) * (strides[dim] // step)
+        kept = (kept[:, :, None] + each[:, None, :]).reshape(max(len(kept), len(each)), -1)
+    return Grid(
+        start=whole.start,
+        shape=(prod(sizes[:first]), prod(sizes[last:]), prod(sizes[first:last])),
+        strides=(strides[first - 1] if first else 1, strides[-1] if last < len(sizes) else 1, step),
+        own=slice(narrow.start, narrow.stop),
+        kept=torch.from_numpy(kept).expand(count, -1),
+    )
+
+
+def _all_of(kept: Ids | None, size: int) -> Ids:
+    """Return what is kept of a dimension, one row for each submodel or one for all of them."""
+    return np.arange(size)[None] if kept is None else kept
 
 
 def _replace(module: nn.Module, layer: Layer, outputs: Ids, inputs: Ids) -> None:

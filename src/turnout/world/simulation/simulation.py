@@ -51,7 +51,7 @@ from turnout.world.simulation.client_store import ClientStore
 from turnout.world.simulation.dispatched import Dispatched, progress_landed, progress_of
 from turnout.world.simulation.in_flight import InFlight
 from turnout.world.simulation.own_models import OwnModels
-from turnout.world.simulation.widths import evaluate_parts, loaded, seconds_per_step, train_parts
+from turnout.world.simulation.widths import UpdateRoom, evaluate_parts, loaded, seconds_per_step, train_parts
 
 
 def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
@@ -83,6 +83,7 @@ class Simulation:
     everyone: Ids = field(init=False)  # members in this round
     dispatched: Dispatched | None = field(init=False, default=None)
     unsound: int = field(init=False, default=0)  # personal rows of this round that were not finite
+    update_room: UpdateRoom = field(default_factory=UpdateRoom)
     replayed: tuple[int, int] = field(init=False, default=(0, 0))  # steps asked in this round: recorded, all
 
     def __post_init__(self) -> None:
@@ -186,7 +187,7 @@ class Simulation:
         if self.plan.personal is None or fit.on_server:
             if parts is None:
                 return (yield fit)
-            return (yield from train_parts(fit, parts.keep(fit.clients), self.plan.layout))
+            return (yield from train_parts(fit, parts.keep(fit.clients), self.plan.layout, self.update_room))
         learned = yield from self._own_models(fit.round, fit.model).train(self.plan.personal, fit)
         self.unsound += self.store.keep(fit.clients, learned)
         return learned.sent

@@ -8,7 +8,7 @@ costs as many requests as steps, and one row of the whole model per client.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,25 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan
 from turnout.models.layout import Layout
 from turnout.models.training_modules import FACTORS, INNER
+from turnout.parameter_grids import Place, PlaceRows
 from turnout.protocols import View
 from turnout.requests import Evaluate, Evaluated, Fit, Steps, Trained
-from turnout.row_table import TableExcerpt
-from turnout.submodels import Devices, Parts, Submodel
+from turnout.row_table import RowSource, TableExcerpt
+from turnout.submodels import Devices, Parts, Submodel, numbers_in_grids
+
+
+@dataclass(slots=True)
+class UpdateRoom:
+    """Memory for the updates of narrow models, used again from round to round: new memory is slow to write to."""
+
+    memory: Tensor | None = None
+
+    def rows(self, count: int, model: Tensor) -> Tensor:
+        """Return memory for so many rows like a narrow model."""
+        memory, need = self.memory, count * model.numel()
+        if memory is None or memory.numel() < need or memory.dtype != model.dtype or memory.device != model.device:
+            memory = self.memory = model.new_empty(need)
+        return memory[:need].view(count, model.numel())
 
 
 def seconds_per_step(plan: Plan, view: View) -> Floats | None:
@@ -50,7 +65,7 @@ def evaluate_parts(parts: Mapping[str, Submodel], request: Evaluate, measured: E
     return measured
 
 
-def train_parts(fit: Fit, parts: Parts, layout: Layout | None) -> Steps[Any]:
+def train_parts(fit: Fit, parts: Parts, layout: Layout | None, room: UpdateRoom) -> Steps[Any]:
     """Have an engine train clients, each its part of the model; updates are 0 outside of it.
 
     An answer that does not fit its request is returned as it is, for the coordinator to judge.
@@ -65,6 +80,8 @@ def train_parts(fit: Fit, parts: Parts, layout: Layout | None) -> Steps[Any]:
         submodels = [parts.submodels[number] for number in parts.which[places]]
         factors = _factors(parts, places, fit.model)
         request = narrow(fit, places, submodels, None, factors)
+        if request.coefficients is None:
+            request = replace(request, into=room.rows(len(places), request.model))
         answer = yield request
         if not fits(answer, request):
             return answer
@@ -73,12 +90,12 @@ def train_parts(fit: Fit, parts: Parts, layout: Layout | None) -> Steps[Any]:
 
 
 def _places_by_kind(parts: Parts, places: Ids, numbers: Ids) -> list[Ids]:
-    """Return these positions of clients, apart by the sizes of their submodels and by whether labels are masked."""
+    """Return these positions of clients, apart by size, by what was cut together, and by whether labels are masked."""
     by_kind: dict[tuple[Any, ...], list[int]] = {}
     masked = parts.masked()
     for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
-        own = parts.submodels[parts.which[place]].sizes if parts.distils else None
-        by_kind.setdefault((own, parts.submodels[number].sizes, bool(masked[place])), []).append(place)
+        own, submodel = parts.submodels[parts.which[place]].sizes if parts.distils else None, parts.submodels[number]
+        by_kind.setdefault((own, submodel.sizes, id(submodel.among), bool(masked[place])), []).append(place)
     return [np.array(group) for group in by_kind.values()]
 
 
@@ -109,12 +126,15 @@ def narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | No
     With factors, one row per client, a client's model starts with its own: they multiply its outputs, and do not move.
     """
     first, clients = submodels[0], fit.clients[places]
-    is_one = first.is_whole or all(submodel is first for submodel in submodels)
-    if starts is None and (factors is not None or not is_one):
-        starts = _starts(fit.model, submodels)
+    is_one = first.is_whole or all(submodel.where is first.where for submodel in submodels)
+    own: RowSource | None = None if starts is None else TableExcerpt(clients, starts)
+    if starts is None and not is_one and isinstance(first.where, Place):
+        own = PlaceRows(clients, fit.model, first.where.grids, numbers_in_grids(submodels))
     model = fit.model if first.is_whole else fit.model[first.columns]
-    if factors is not None and starts is not None:
-        model, starts = torch.cat([torch.ones_like(factors[0]), model]), torch.cat([factors, starts], 1)
+    if factors is not None:
+        starts = model.expand(len(clients), -1) if own is None else own.read(clients)
+        own = TableExcerpt(clients, torch.cat([factors, starts], 1))
+        model = torch.cat([torch.ones_like(factors[0]), model])
         fit = replace(_inside(fit), frozen=(FACTORS,), masked=True, wants_norms=False)
     coefficients = fit.coefficients if is_one and factors is None else None
     return replace(
@@ -127,18 +147,10 @@ def narrow(fit: Fit, places: Ids, submodels: list[Submodel], starts: Tensor | No
         settings={name: values[places] for name, values in fit.settings.items()},
         coefficients=None if coefficients is None else coefficients[places],
         buffer_weights=fit.buffer_weights[places],
-        starts=None if starts is None else TableExcerpt(clients, starts),
+        starts=own,
         own_models=not is_one,
         into=None,
     )
-
-
-def _starts(model: Tensor, submodels: list[Submodel]) -> Tensor:
-    """Return the parameters of each submodel, all of one size; nothing is copied twice."""
-    rows = model.new_empty(len(submodels), submodels[0].columns.numel())
-    for row, submodel in zip(rows, submodels, strict=True):
-        torch.index_select(model, 0, submodel.columns, out=row)
-    return rows
 
 
 def fits(answer: Any, request: Fit) -> bool:
@@ -174,6 +186,10 @@ class Merged:
             self.reduced[submodels[0].columns] += answer.reduced
             return
         assert answer.delta is not None
+        where = submodels[0].where
+        if self.reduced is not None and self.fit.coefficients is not None and isinstance(where, Place):
+            where.grids.add(self.reduced, numbers_in_grids(submodels), answer.delta, self.fit.coefficients[places])
+            return
         for place, submodel, row in zip(places.tolist(), submodels, answer.delta, strict=True):
             if self.delta is not None:
                 self.delta[place].scatter_(0, submodel.columns, row)
