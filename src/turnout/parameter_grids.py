@@ -6,6 +6,7 @@ keeps. So submodels read their values from the vector, and add to it, without a 
 dimension comes last in all views, where gather and scatter are fastest.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,10 +33,14 @@ class Grid:
         strides = (flats.stride(0), *self.strides)
         return flats.as_strided((len(flats), *self.shape), strides, flats.storage_offset() + self.start)
 
-    def of_rows(self, rows: Tensor) -> Tensor:
-        """Return the kept entries as (rows, before, behind, kept), a view of submodels' own vectors."""
+    def of_rows(self, rows: Tensor, first: int = 0) -> Tensor:
+        """Return the kept entries as (rows, before, behind, kept), a view of submodels' own vectors from `first` on."""
         before, behind, _ = self.shape
-        return rows[:, self.own].view(len(rows), before, self.kept.shape[1], behind).transpose(2, 3)
+        return (
+            rows[:, self.own.start - first : self.own.stop - first]
+            .view(len(rows), before, self.kept.shape[1], behind)
+            .transpose(2, 3)
+        )
 
     def index(self, numbers: Tensor) -> Tensor:
         """Return which entries these submodels keep, as (submodels, before, behind, kept) without a copy of each."""
@@ -63,9 +68,18 @@ class Grids:
 
     def read(self, flat: Tensor, numbers: Ids) -> Tensor:
         """Return the values of these submodels in the whole vector, one row each."""
-        rows, index = flat.new_empty(len(numbers), self.size), torch.from_numpy(numbers).to(flat.device)
-        for grid in self.grids:
-            torch.gather(grid.of_whole(flat.expand(len(rows), -1)), 3, grid.index(index), out=grid.of_rows(rows))
+        return self._read(self.grids, flat, numbers, slice(0, self.size))
+
+    def read_part(self, flat: Tensor, numbers: Ids, start: int, stop: int) -> Tensor:
+        """Return some columns of what `read` returns, which begin and end with a parameter."""
+        grids = [grid for grid in self.grids if start <= grid.own.start and grid.own.stop <= stop]
+        return self._read(grids, flat, numbers, slice(start, stop))
+
+    def _read(self, grids: Sequence[Grid], flat: Tensor, numbers: Ids, part: slice) -> Tensor:
+        rows, index = flat.new_empty(len(numbers), part.stop - part.start), torch.from_numpy(numbers).to(flat.device)
+        for grid in grids:
+            out = grid.of_rows(rows, part.start)
+            torch.gather(grid.of_whole(flat.expand(len(rows), -1)), 3, grid.index(index), out=out)
         return rows
 
     def write(self, flats: Tensor, numbers: Ids, rows: Tensor) -> None:
@@ -117,3 +131,7 @@ class PlaceRows:
     def read(self, rows: Ids) -> Tensor:
         """Return the parameters of these clients' submodels."""
         return self.take(rows)
+
+    def part(self, rows: Ids, start: int, stop: int) -> Tensor:
+        """Return some whole parameters of these clients' submodels."""
+        return self.grids.read_part(self.model, self.numbers[np.searchsorted(self.clients, rows)], start, stop)

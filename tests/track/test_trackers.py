@@ -184,9 +184,10 @@ def offline_run(file: Path) -> dict[str, Any]:
     """Read a run that wandb wrote: its settings and its history."""
     from wandb.proto import wandb_internal_pb2
 
+    messages: Any = wandb_internal_pb2  # made when it is imported, so the type checker sees no classes
     told: dict[str, Any] = {"config": {}, "history": []}
     for data in entries(file.read_bytes()):
-        entry = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
+        entry = messages.Record()
         entry.ParseFromString(data)
         if entry.HasField("run"):
             told["config"] |= {item.key: json.loads(item.value_json) for item in entry.run.config.update}

@@ -74,7 +74,9 @@ def public_pem(file: Path) -> bytes:
     """Return a public key as PEM, which is how Flower names it."""
     from cryptography.hazmat.primitives.serialization import PublicFormat, load_ssh_public_key
 
-    return load_ssh_public_key(file.read_bytes()).public_bytes(_pem(), PublicFormat.SubjectPublicKeyInfo).strip()
+    key = load_ssh_public_key(file.read_bytes())
+    pem: bytes = key.public_bytes(_pem(), PublicFormat.SubjectPublicKeyInfo)
+    return pem.strip()
 
 
 def covered_hosts(certificate: Path) -> tuple[set[str], datetime]:
