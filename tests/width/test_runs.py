@@ -100,9 +100,12 @@ def test_identity_ordered_steps_of_one_rate_are_nested() -> None:
     assert torch.equal(nested.model, ordered.model)
 
 
-def test_identity_steps_that_are_asked_for_one_by_one_are_the_same_steps() -> None:
+@pytest.mark.parametrize(
+    "more", [{}, {"lr_decay": 0.5}, {"prox_strength": 0.7}, {"weight_decay": 0.1}, {"clip_norm": 0.3}], ids=str
+)
+def test_identity_steps_that_are_asked_for_one_by_one_are_the_same_steps(more: dict[str, Any]) -> None:
     """With two rates that mean the same units, every step is a request of its own, and nothing else changes."""
-    local = SGD(lr=0.1, epochs=3, batch_size=4)
+    local = SGD(lr=0.1, epochs=3, batch_size=4, **more)
     nested, records = width_run(mlp(), Nested(rates=(0.5,)), local=local)
     ordered, others = width_run(mlp(), Ordered(rates=(0.5, 0.49)), local=local)
     torch.testing.assert_close(nested.model, ordered.model, rtol=0, atol=1e-14)
