@@ -105,6 +105,14 @@ def test_golden_a_client_joins_when_the_model_comes_to_serve_it() -> None:
     assert [record.metrics["appeal"] for record in records[1:]] == [0.75, 0.75, 1.0, 1.0]
 
 
+def test_golden_patience_of_an_arrival_begins_when_it_joins() -> None:
+    task = quadratic_task([1.0] * 4, [[1.0]] * 4, [1] * 4)
+    rule = Appealed(requirement=(9.0, 9.0, 9.0, -9.0), warmup_rounds=0, patience=2)  # the last is never served
+    fleet = Fleet(availability=rule, membership=Scheduled(arrivals={3: 6}))
+    _, records = run(task, Plan(local=SGD(lr=0.5, steps=1, batches="full"), rounds=9, fleet=fleet))
+    assert [record.round for record in records if 3 in record.up] == [6, 7]
+
+
 def test_golden_the_preferred_model_is_the_better_of_two_on_each_hold_out() -> None:
     task = network()
     people = replace(Population.of(task.federation.sizes), holdout_sizes=task.federation.holdout.sizes)  # type: ignore[union-attr]
