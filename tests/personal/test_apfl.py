@@ -93,6 +93,14 @@ def test_property_the_share_moves_against_its_finite_difference() -> None:
         assert float(after[client]) == pytest.approx(0.5 - lr * slope, abs=1e-8)
 
 
+def test_golden_the_mixture_that_is_measured_has_the_share_that_each_client_learned() -> None:
+    state, records = personal_run(quadratics(), APFL(mixing=0.5, mixing_lr=0.05), rounds=3)
+    share = kept(state, "mixing")
+    assert (share != 0.5).all()
+    mixtures = share * kept(state) + (1 - share) * state.model
+    assert np.allclose(records[-1].personal["mixture loss"], objectives(mixtures.numpy()), rtol=0, atol=1e-14)
+
+
 def test_contract_engines_agree() -> None:
     task, rule = network(), APFL(mixing=0.4, mixing_lr=0.05)
     local = SGD(lr=0.1, epochs=1, batch_size=5)

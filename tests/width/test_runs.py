@@ -11,6 +11,7 @@ from torch import nn
 import turnout as to
 from tests.support.width_checks import (
     assert_a_parameter_is_averaged_over_the_clients_that_train_it,
+    assert_a_proximal_term_pulls_each_client_towards_what_it_was_sent,
     assert_bytes_and_gradients_count_the_slice,
     assert_clients_of_a_round_share_the_window,
     assert_decay_and_momentum_act_inside_the_slice_alone,
@@ -134,6 +135,10 @@ def test_golden_a_parameter_is_averaged_over_the_clients_that_train_it() -> None
 
 def test_golden_one_round_is_the_mean_per_parameter_of_what_clients_do_alone() -> None:
     assert_one_round_is_the_mean_of_what_clients_do_alone()
+
+
+def test_golden_a_proximal_term_pulls_each_client_towards_what_it_was_sent() -> None:
+    assert_a_proximal_term_pulls_each_client_towards_what_it_was_sent()
 
 
 def test_property_decay_and_momentum_act_inside_the_slice_alone() -> None:
