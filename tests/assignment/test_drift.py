@@ -1,7 +1,6 @@
 """Drift: FedDrift's distances and mergers, what it reduces to, and that it finds staggered changes."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,12 +29,10 @@ from turnout.coordinator import Cadence
 from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError
 from turnout.fleet import Fleet
-from turnout.generators import relay
 from turnout.local import SGD
-from turnout.requests import Fit, Probe, Probed
+from turnout.requests import Fit, Probe
 from turnout.selection import Uniform
 from turnout.server import FedAdam
-from turnout.streams import Streams
 
 
 def test_golden_distances_by_hand() -> None:
@@ -57,6 +54,11 @@ def test_golden_complete_and_average_linkage_by_hand() -> None:
     assert clusters(apart, 3.0, "complete") == [[0, 1], [2]]
     assert clusters(apart, 3.0, "average") == [[0, 1, 2]]
     assert clusters(apart, 4.0, "complete") == [[0, 1, 2]]
+
+
+def test_golden_a_group_lists_its_members_in_ascending_order() -> None:
+    apart = np.array([[0.0, 5.0, 1.0], [5.0, 0.0, 5.0], [1.0, 5.0, 0.0]])  # 2 joins 0 before 1 does
+    assert clusters(apart, 5.0, "complete") == [[0, 1, 2]]
 
 
 def test_golden_a_bound_of_zero_merges_what_is_equal() -> None:
@@ -295,23 +297,6 @@ def test_costs_a_client_measures_after_training_no_model_but_its_own(tmp_path: P
         _, records = several_run(task, rule, models=alike(task, 3), rounds=5, local=LOCAL)
         probed[compare] = records[5].costs.probe_evaluations
     assert probed == {"before": 2 * 50, "after": 2 * 50 + 2 * 50}  # one model in use, on the new and the last samples
-
-
-def test_golden_models_are_merged_although_nobody_has_the_samples_of_another() -> None:
-    found = Found(torch.tensor([[1.0], [3.0], [9.0]]), np.array([[0, 0], [1, 1], [2, 2]]), step=1)
-    here, asked = np.array([0, 1]), list[list[int]]()
-    ask: Any = SimpleNamespace(losses=lambda clients, model: Probe(
-        round=2, streams=Streams(0), model=model, buffers=None, clients=clients, what="loss"))  # fmt: skip
-
-    def reply(request: Any) -> Any:
-        asked.append(request.clients.tolist())
-        yield from ()
-        return Probed(clients=request.clients, accuracy=np.ones(len(request.clients)))
-
-    assert list(relay(Drift()._merge(found, np.array([0, 1, 2]), here, ask), reply)) == []
-    assert asked == [[0], [0], [1], [1]]
-    assert found.models[:, 0].tolist() == [2.0, 3.0, 9.0]
-    assert found.blocks.tolist() == [[0, 0], [0, 0], [2, 2]]
 
 
 def test_error_data_that_do_not_change() -> None:
