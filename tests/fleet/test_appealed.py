@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.fleet_claims import view_of
+from tests.support.personal_runs import quadratics
 from tests.support.runs import run
 from tests.support.saved_states import again as saved_and_restored
 from tests.support.server_steps import close
@@ -126,6 +127,12 @@ def test_golden_the_preferred_model_is_the_better_of_two_on_each_hold_out() -> N
     assert np.array_equal(own["alone accuracy"], records[4].personal["alone accuracy"])  # trained once
     assert records[-1].metrics["preferred_accuracy"] == pytest.approx(own["preferred accuracy"].mean())
     assert "preferred_accuracy" not in records[0].metrics
+
+
+def test_golden_a_client_that_diverges_alone_would_use_the_first_model() -> None:
+    plan = replace(plan_of(loyal=1.0, epochs=2000, lr=1e3), local=SGD(lr=0.1, steps=1, batches="full"))
+    _, records = run(quadratics(), replace(plan, rounds=1, evaluate=Cadence(clients_every=1)))
+    assert records[1].personal["alone loss"].tolist() == [0.0] * 3  # F_k(0), on the hold-out
 
 
 def plan_of(**settings: Any) -> Plan:
