@@ -151,6 +151,7 @@ class PersonalTraits:
     strength: float = 0.0  # of the pull of personal steps towards the shared model
     lr: float | None = None  # learning rate of personal steps; None: the local learning rate
     needs_inner_solution: bool = False  # it reports what the local solver finds on its way
+    repeats_shared_steps: bool = False  # it does the shared steps again beside the personal ones, as plain SGD
     keeps_statistics: bool = False  # running statistics of what a client keeps are the client's own
     has_shared_model: bool = True  # False: clients have only models of their own, which alone are measured
     trains_members: bool = False  # clients' own models may be members of a family, of different architectures

@@ -91,6 +91,12 @@ def test_identity_equal_distances_are_the_mean(required: list[float], z: float) 
     assert close(found.direction, torch.from_numpy(delta.mean(0)), 1e-7)
 
 
+def test_golden_the_share_that_is_served_counts_draws() -> None:
+    rows = rows_of([[1.0], [4.0], [7.0]], multiplicity=[1, 2, 1])
+    found = combined(Appeal(requirement=(0.0, 9.0, -4.0)), rows, losses=[0.0, 1.0, 2.0])
+    assert found.metrics == {"cohort_appeal": 0.5}  # the second client, twice of four draws; equal does not serve
+
+
 def test_identity_no_sharpness_is_the_mean_and_counts_draws() -> None:
     rows = rows_of([[1.0], [4.0], [7.0]], multiplicity=[1, 2, 1], sizes=[1, 5, 9])
     found = combined(Appeal(requirement=(0.0, 9.0, -4.0), eps=0.0, sharpness=0.0), rows)

@@ -14,13 +14,14 @@ from tests.support.families import LOCAL, family_run, family_task, members_of
 from tests.support.runs import run
 from turnout import aggregation, attacks, filtering, selection, server
 from turnout.aggregation import EnsembleTransfer, FedAvg
-from turnout.aggregation.ensemble_transfer import confidence_weights, ensemble_targets
+from turnout.aggregation.ensemble_transfer import _outputs, confidence_weights, ensemble_targets
 from turnout.coordinator import Plan
 from turnout.coordinator.compatibility import problems
-from turnout.distillation import Distil
+from turnout.distillation import Distil, Predicted
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.engine.distillation import soft_loss
 from turnout.errors import ConfigError
+from turnout.generators import relay
 from turnout.local import SGD
 from turnout.models import MLP, Family
 from turnout.models.layout import Layout
@@ -123,6 +124,55 @@ def test_identity_without_steps_one_architecture_of_one_layer_is_fedavg() -> Non
         assert torch.allclose(state.model[part.columns], single.model, rtol=0, atol=1e-12)
     assert [r.costs for r in records] == [r.costs for r in plain]
     assert records[-1].metrics["loss"] == pytest.approx(plain[-1].metrics["loss"])
+
+
+@pytest.mark.parametrize("weighting", ["mean", "ratio"])
+@pytest.mark.parametrize("drawn", [Uniform(), selection.Weighted(cohort_size=9)], ids=["everyone", "drawn twice"])
+def test_identity_without_steps_and_last_layers_each_architecture_is_averaged_over_its_clients(
+    weighting: Any, drawn: Any
+) -> None:
+    rule = Architectures(assign="listed", numbers=(0, 1, 0, 1, 1, 0))
+    transfer = EnsembleTransfer(steps=0, representation="none", weighting=weighting)
+    state, _ = family_run(family_task(), width=rule, aggregation=transfer, selection=drawn)
+    plain, records = family_run(family_task(), width=rule, aggregation=FedAvg(weighting=weighting), selection=drawn)
+    assert torch.allclose(state.model, plain.model, rtol=0, atol=1e-14)
+    assert max(record.multiplicity.max() for record in records[1:]) == (1 if drawn == Uniform() else 5)
+
+
+def test_golden_the_distillation_has_the_rules_settings() -> None:
+    asked = list[Distil]()
+
+    class Watching(Sequential):
+        def answer(self, questions: Any) -> Any:
+            asked.extend(request for _, request in questions if isinstance(request, Distil))
+            return super().answer(questions)
+
+    rule = EnsembleTransfer(steps=6, lr=0.05, momentum=0.4, batch_size=5)
+    family_run(family_task(), rounds=1, width=Architectures(), aggregation=rule, engine=Watching())
+    (request,) = asked
+    assert request.settings == {"lr": 0.05, "momentum": 0.4}
+    assert (request.steps, request.batch_size, request.strength, request.loss) == (6, 5, 1.0, "cross-entropy")
+
+
+def test_golden_a_client_whose_outputs_are_not_finite_has_no_opinion() -> None:
+    task = family_task()
+    family = members_of(task).parts
+    models = task.layout.flatten(task.module).repeat(2, 1)
+
+    def reply(request: Any) -> Any:
+        yield from ()
+        outputs = torch.ones(len(request.models), 2, 3)
+        outputs[0, 1, 0] = torch.inf
+        return Predicted(outputs=outputs)
+
+    steps = _outputs(models, np.array([1, 0]), family, np.arange(2), 1)
+    found = list[Tensor]()
+
+    def kept() -> Any:
+        found.append((yield from relay(steps, reply)))
+
+    assert list(kept()) == []
+    assert found[0].tolist() == [[[1.0] * 3, [0.0] * 3]] * 2
 
 
 def test_golden_last_layers_are_shared_and_bytes_are_those_of_the_members() -> None:

@@ -90,6 +90,14 @@ def test_golden_a_step_of_q_ffl() -> None:
     assert_a_step_of_q_ffl()
 
 
+def test_golden_one_learning_rate_of_q_ffl_is_the_mean_over_draws() -> None:
+    rows, rates = rows_of([[1.0], [2.0]], multiplicity=[3, 1]), np.array([0.1, 0.3])
+    uneven = replace(rows, facts=replace(rows.facts, local_lr=rates))
+    even = replace(rows, facts=replace(rows.facts, local_lr=np.full(2, 0.15)))  # (3 · 0.1 + 0.3) / 4
+    one, other = (combined(QFFL(power=2.0), each, losses=[1.0, 2.0]) for each in (uneven, even))
+    assert one.coefficients.tolist() == pytest.approx(other.coefficients.tolist())
+
+
 def test_golden_a_step_of_tilted() -> None:
     # p = (1/4, 3/4), t = ln 2, F = (2, 1): weights ∝ (1/4 · 4, 3/4 · 2) = (2, 3) / 5
     rows = rows_of([[5.0], [10.0]], sizes=[1, 3])

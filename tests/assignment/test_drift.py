@@ -28,6 +28,7 @@ from turnout.assignment.linkage import clusters
 from turnout.coordinator import Cadence
 from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError
+from turnout.fleet import Fleet
 from turnout.local import SGD
 from turnout.requests import Fit, Probe
 from turnout.selection import Uniform
@@ -53,6 +54,11 @@ def test_golden_complete_and_average_linkage_by_hand() -> None:
     assert clusters(apart, 3.0, "complete") == [[0, 1], [2]]
     assert clusters(apart, 3.0, "average") == [[0, 1, 2]]
     assert clusters(apart, 4.0, "complete") == [[0, 1, 2]]
+
+
+def test_golden_a_group_lists_its_members_in_ascending_order() -> None:
+    apart = np.array([[0.0, 5.0, 1.0], [5.0, 0.0, 5.0], [1.0, 5.0, 0.0]])  # 2 joins 0 before 1 does
+    assert clusters(apart, 5.0, "complete") == [[0, 1, 2]]
 
 
 def test_golden_a_bound_of_zero_merges_what_is_equal() -> None:
@@ -249,6 +255,48 @@ def test_a_client_that_is_away_when_a_time_step_begins_stays_with_its_model(tmp_
         away = np.setdiff1d(np.arange(4), records[4 * step + 1].asked)
         merged = any("merged" in event for event in records[4 * step + 1].events)
         assert merged or (blocks[away, step] == blocks[away, step - 1]).all()
+
+
+class Present:
+    """Everyone is up, but for these clients in these rounds."""
+
+    def __init__(self, away: dict[int, list[int]]) -> None:
+        self.away = away
+
+    def up(self, view: Any) -> Any:
+        return np.setdiff1d(np.arange(4), self.away.get(view.round, []))
+
+
+@pytest.mark.parametrize("compare", ["before", "after"])
+@pytest.mark.parametrize("rounds_away", [[1], [5], [1, 2, 3, 4], [5, 6, 7, 8]])
+def test_golden_nobody_is_asked_for_accuracies_where_nobody_is_up(
+    tmp_path: Path, compare: Any, rounds_away: list[int]
+) -> None:
+    fleet = Fleet(availability=Present({round: [0, 1, 2, 3] for round in rounds_away}))
+    task, rule = drifting(tmp_path), Drift(num_models=4, threshold=0.2, compare=compare)
+    state, records = several_run(task, rule, models=alike(task, 4), rounds=20, local=LOCAL, fleet=fleet)
+    assert records[rounds_away[0]].costs.probe_evaluations == 0
+    assert state.assignment["blocks"].min() >= 0
+    assert records[-1].metrics["accuracy"] > 0.8
+
+
+def test_golden_clients_that_train_alone_are_not_asked_when_nobody_else_is_up(tmp_path: Path) -> None:
+    task = drifting(tmp_path, "0 0 0 0\n" + "0 1 0 0\n" * 5)
+    fleet = Fleet(availability=Present({9: [0, 2, 3]}))  # client 1 drifts in round 5 and trains alone until round 17
+    rule = Drift(num_models=4, threshold=0.2, wait=3)
+    _, records = several_run(task, rule, models=alike(task, 4), rounds=20, local=LOCAL, fleet=fleet)
+    assert records[9].answered.tolist() == [1]
+    assert records[9].costs.probe_evaluations == 0
+    assert model_of(records[9])[1] == model_of(records[5])[1] == 1
+
+
+def test_costs_a_client_measures_after_training_no_model_but_its_own(tmp_path: Path) -> None:
+    task, probed = drifting(tmp_path, "0 0\n0 1\n0 1\n"), {}
+    for compare in ("before", "after"):
+        rule = Drift(num_models=3, threshold=9.0, compare=compare)
+        _, records = several_run(task, rule, models=alike(task, 3), rounds=5, local=LOCAL)
+        probed[compare] = records[5].costs.probe_evaluations
+    assert probed == {"before": 2 * 50, "after": 2 * 50 + 2 * 50}  # one model in use, on the new and the last samples
 
 
 def test_error_data_that_do_not_change() -> None:

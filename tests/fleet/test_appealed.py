@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.fleet_claims import view_of
+from tests.support.personal_runs import quadratics
 from tests.support.runs import run
 from tests.support.saved_states import again as saved_and_restored
 from tests.support.server_steps import close
@@ -105,6 +106,14 @@ def test_golden_a_client_joins_when_the_model_comes_to_serve_it() -> None:
     assert [record.metrics["appeal"] for record in records[1:]] == [0.75, 0.75, 1.0, 1.0]
 
 
+def test_golden_patience_of_an_arrival_begins_when_it_joins() -> None:
+    task = quadratic_task([1.0] * 4, [[1.0]] * 4, [1] * 4)
+    rule = Appealed(requirement=(9.0, 9.0, 9.0, -9.0), warmup_rounds=0, patience=2)  # the last is never served
+    fleet = Fleet(availability=rule, membership=Scheduled(arrivals={3: 6}))
+    _, records = run(task, Plan(local=SGD(lr=0.5, steps=1, batches="full"), rounds=9, fleet=fleet))
+    assert [record.round for record in records if 3 in record.up] == [6, 7]
+
+
 def test_golden_the_preferred_model_is_the_better_of_two_on_each_hold_out() -> None:
     task = network()
     people = replace(Population.of(task.federation.sizes), holdout_sizes=task.federation.holdout.sizes)  # type: ignore[union-attr]
@@ -118,6 +127,12 @@ def test_golden_the_preferred_model_is_the_better_of_two_on_each_hold_out() -> N
     assert np.array_equal(own["alone accuracy"], records[4].personal["alone accuracy"])  # trained once
     assert records[-1].metrics["preferred_accuracy"] == pytest.approx(own["preferred accuracy"].mean())
     assert "preferred_accuracy" not in records[0].metrics
+
+
+def test_golden_a_client_that_diverges_alone_would_use_the_first_model() -> None:
+    plan = replace(plan_of(loyal=1.0, epochs=2000, lr=1e3), local=SGD(lr=0.1, steps=1, batches="full"))
+    _, records = run(quadratics(), replace(plan, rounds=1, evaluate=Cadence(clients_every=1)))
+    assert records[1].personal["alone loss"].tolist() == [0.0] * 3  # F_k(0), on the hold-out
 
 
 def plan_of(**settings: Any) -> Plan:

@@ -1,5 +1,7 @@
 """Slices: which units belong together, what a slice computes, and which modules cannot be cut."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from tests.support.width_runs import TASKS, masked_output, slices_of
 from turnout.errors import ConfigError
 from turnout.models.layout import Layout
+from turnout.models.members import multiply_adds
 from turnout.models.resnet18 import Block
 from turnout.models.slices import Slices
 
@@ -83,6 +86,41 @@ def test_golden_the_cost_of_a_step_is_its_share_of_the_multiplications() -> None
     submodel = slices.submodel([np.arange(4), np.arange(3)])
     assert submodel.step_cost == pytest.approx((5 * 4 + 4 * 3 + 3 * 3) / (5 * 8 + 8 * 6 + 6 * 3))
     assert submodel.columns.numel() == (5 * 4 + 4) + (4 * 3 + 3) + (3 * 3 + 3)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_identity_the_cost_is_the_multiplications_of_the_slices_own_pass(name: str) -> None:
+    slices = slices_of(TASKS[name]())
+    half = [np.arange(-(-size // 2)) for size in slices.sizes]
+    products = [
+        multiply_adds(slices.cut([len(each) for each in units]), slices.sample) for units in (half, whole_of(slices))
+    ]
+    assert slices.submodel(half).step_cost == pytest.approx(products[0] / products[1])
+
+
+def whole_of(slices: Slices) -> list[Any]:
+    return [np.arange(size) for size in slices.sizes]
+
+
+def test_golden_multiplications_of_each_type_of_layer() -> None:
+    images, words = torch.zeros(1, 4, 5, 5), torch.zeros(1, 7, 4)
+    assert multiply_adds(nn.Conv2d(4, 8, 3), images) == 8 * 3 * 3 * 4 * 9
+    assert multiply_adds(nn.Conv2d(4, 8, 3, groups=2), images) == 8 * 3 * 3 * 2 * 9
+    assert multiply_adds(nn.Linear(4, 3), words) == 7 * 4 * 3
+    assert multiply_adds(First(nn.LSTM(4, 6, num_layers=2, batch_first=True)), words) == 7 * 4 * 6 * (4 + 6 + 6 + 6)
+    assert multiply_adds(nn.Embedding(9, 5), torch.zeros(1, 7, dtype=torch.int64)) == 1  # at least
+
+
+class First(nn.Module):
+    """A recurrent layer whose outputs alone are returned."""
+
+    def __init__(self, layer: nn.LSTM) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x)[0]
+        return out
 
 
 def test_property_cutting_draws_no_random_numbers() -> None:

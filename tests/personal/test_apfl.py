@@ -1,5 +1,7 @@
 """APFL: the gradient of the mixture, its limits, and a shared path that does not know of it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,8 @@ from tests.support.personal_runs import (
     without_world,
 )
 from turnout.engine import Sequential, Vectorised
-from turnout.local import SGD
+from turnout.errors import ConfigError
+from turnout.local import SGD, Adam, Meta, Moreau
 from turnout.personal import APFL
 
 H, E = np.array(CURVATURES)[:, None], np.array(TARGETS)
@@ -29,6 +32,13 @@ def test_golden_two_steps_by_hand() -> None:
     state, _ = personal_run(quadratics(), APFL(mixing=0.5), rounds=1, local=SGD(lr=0.1, steps=2))
 
     assert kept(state)[1].tolist() == pytest.approx([0.0, 0.183125], abs=1e-15)
+
+
+def test_golden_the_own_model_may_have_a_learning_rate_of_its_own() -> None:
+    # as above, with a rate of 0.2 for v: 0.1·(2 − 0.1) = 0.19; v̄ = (0.19 + 0.38)/2 = 0.285; v = 0.19 + 0.1·1.715
+    state, _ = personal_run(quadratics(), APFL(mixing=0.5, lr=0.2), rounds=1, local=SGD(lr=0.1, steps=2))
+
+    assert kept(state)[1].tolist() == pytest.approx([0.0, 0.3615], abs=1e-15)
 
 
 def test_closed_form_the_mixture_reaches_the_clients_optimum_where_the_share_is_not_zero() -> None:
@@ -83,6 +93,14 @@ def test_property_the_share_moves_against_its_finite_difference() -> None:
         assert float(after[client]) == pytest.approx(0.5 - lr * slope, abs=1e-8)
 
 
+def test_golden_the_mixture_that_is_measured_has_the_share_that_each_client_learned() -> None:
+    state, records = personal_run(quadratics(), APFL(mixing=0.5, mixing_lr=0.05), rounds=3)
+    share = kept(state, "mixing")
+    assert (share != 0.5).all()
+    mixtures = share * kept(state) + (1 - share) * state.model
+    assert np.allclose(records[-1].personal["mixture loss"], objectives(mixtures.numpy()), rtol=0, atol=1e-14)
+
+
 def test_contract_engines_agree() -> None:
     task, rule = network(), APFL(mixing=0.4, mixing_lr=0.05)
     local = SGD(lr=0.1, epochs=1, batch_size=5)
@@ -100,3 +118,21 @@ def test_costs_count_the_shared_steps_once() -> None:
 
     assert fixed[1].costs.gradient_evaluations == 2 * plain[1].costs.gradient_evaluations == 18
     assert adaptive[1].costs.gradient_evaluations == 21
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        SGD(lr=0.1, steps=2, momentum=0.9),
+        SGD(lr=0.1, steps=2, weight_decay=0.1),
+        SGD(lr=0.1, steps=2, prox_strength=0.1),
+        SGD(lr=0.1, steps=2, control="average"),
+        Adam(lr=0.1, steps=2),
+        Moreau(lr=0.1, steps=2, strength=1.0),
+        Meta(lr=0.1, steps=2),
+    ],
+    ids=str,
+)
+def test_error_shared_steps_that_are_not_plain_sgd(local: Any) -> None:
+    with pytest.raises(ConfigError, match=f"APFL does the shared steps a second time .* and {type(local).__name__} "):
+        personal_run(quadratics(), APFL(), rounds=1, local=local)

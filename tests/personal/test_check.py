@@ -26,6 +26,7 @@ CASES = {
     "nothing": (MLP, KEEP.format(keep="head"), 13, "'head' matches none of 1.weight, 1.bias, 3.weight, 3.bias"),
     "everything": (MLP, KEEP.format(keep="*"), 13, "keeps all of 1.weight, 1.bias, 3.weight, 3.bias"),
     "statistics": (WITH_STATISTICS, '[personal]\nuse = "apfl"', 2, "APFL cannot keep running statistics"),
+    "momentum": (MLP, 'momentum = 0.9\n[personal]\nuse = "apfl"', 7, "APFL does the shared steps a second time"),
     "family": (FAMILY, "", 1, 'A family of models needs width.use = "architectures"'),
 }
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.families import LOCAL, family_task
 from tests.support.personal_runs import kept, personal_run
 from turnout.engine import Sequential, Task, Vectorised
+from turnout.engine.distillation import soft_loss
 from turnout.errors import ConfigError
 from turnout.local import SGD
 from turnout.models import MLP
@@ -158,3 +159,18 @@ def test_property_clusters_are_drawn_for_each_public_sample_whichever_others_the
     others = [0, 1, 3, 4, 5, 6, 7]
     assert torch.isfinite(left[others]).all()
     assert torch.equal(left[2, 1:], predictions[2, 1:])
+
+
+def test_golden_a_client_whose_predictions_are_not_finite_is_left_alone() -> None:
+    predictions = torch.tensor([[[0.9, 0.1]], [[torch.nan, 0.5]], [[0.8, 0.2]], [[0.1, 0.9]]], dtype=torch.float64)
+    here: Any = SimpleNamespace(streams=Streams(0), round=1)
+    found = Codistil(clusters=2)._targets(here, np.arange(1), predictions)
+    assert found[[0, 2]].tolist() == [[[pytest.approx(0.85), pytest.approx(0.15)]]] * 2
+    assert found[3].tolist() == predictions[3].tolist()
+    assert torch.isnan(found[1, 0, 0])
+
+
+def test_golden_squared_differences_are_added_over_classes_and_averaged_over_samples() -> None:
+    targets = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
+    loss = soft_loss(torch.zeros(2, 2), targets, "squares")  # predictions of one half: (¼ + ¼ + 0 + 0) / 2
+    assert float(loss) == pytest.approx(0.25)

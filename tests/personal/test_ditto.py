@@ -1,5 +1,7 @@
 """Ditto: closed forms on quadratics, and a shared path that does not know of it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,7 @@ from tests.support.personal_runs import (
 )
 from turnout.engine import Sequential, Vectorised
 from turnout.errors import ConfigError
-from turnout.local import SGD
+from turnout.local import SGD, Meta, Moreau
 from turnout.personal import Ditto
 from turnout.selection import Uniform
 
@@ -80,6 +82,25 @@ def test_identity_one_step_from_the_shared_model_is_the_local_model() -> None:
 
     assert torch.allclose(weights @ steps, state.model, rtol=0, atol=1e-14)  # FedAvg's model: the mean of local ones
     assert not torch.allclose(steps[0], start)
+
+
+@pytest.mark.parametrize(
+    ("local", "batches"),
+    [
+        (Moreau(lr=0.1, steps=2, batch_size=4, strength=1.0, inner_steps=3), 2),
+        (Meta(lr=0.1, steps=2, batch_size=4), 4),
+        (Meta(lr=0.1, steps=2, batch_size=4, order="hessian-free"), 6),
+    ],
+)
+def test_identity_together_there_is_one_personal_step_on_every_mini_batch(local: Any, batches: int) -> None:
+    plain = SGD(lr=0.1, steps=batches, batch_size=4)
+    state, records = personal_run(network(), Ditto(), rounds=1, local=local)
+    expected, others = personal_run(network(), Ditto(), rounds=1, local=plain)
+    shared = [personal_run(network(), None, rounds=1, local=each)[1][1].costs for each in (local, plain)]
+
+    assert torch.allclose(kept(state), kept(expected), rtol=0, atol=1e-14)
+    own = [run[1].costs.gradient_evaluations for run in (records, others)]
+    assert own[0] - shared[0].gradient_evaluations == own[1] - shared[1].gradient_evaluations
 
 
 def test_contract_engines_agree() -> None:

@@ -12,6 +12,7 @@ from tests.support.personal_runs import kept, network, personal_run
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.errors import ConfigError
 from turnout.local import SGD
+from turnout.local.batches import samples_used
 from turnout.personal import Layers
 from turnout.selection import Uniform
 
@@ -122,6 +123,19 @@ def test_costs_bytes_count_the_shared_layers_alone() -> None:
 
     assert plain[1].costs.bytes_up == 3 * size * 8
     assert records[1].costs.bytes_up == records[1].costs.bytes_down == 3 * (size - private) * 8
+
+
+@pytest.mark.parametrize("order", ["kept-first", "shared-first"])
+def test_costs_gradients_count_both_phases(order: Any) -> None:
+    task = network()
+    _, plain = personal_run(task, None, local=LOCAL, rounds=1)
+    _, records = personal_run(task, Layers(keep=("2",), order=order, kept_steps=3), local=LOCAL, rounds=1)
+    _, together = personal_run(task, Layers(keep=("2",)), local=LOCAL, rounds=1)
+
+    kept_phase = samples_used(task.federation.sizes, np.full(6, 3), LOCAL.batch_size, LOCAL.batches).sum()
+    shared = plain[1].costs.gradient_evaluations
+    assert records[1].costs.gradient_evaluations == shared + kept_phase
+    assert together[1].costs.gradient_evaluations == shared
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from turnout.models.layout import Layout
 from turnout.protocols import Population, View
 from turnout.streams import Streams
 from turnout.submodels import Parts, Submodel
-from turnout.width import Nested, Ordered, Rolling
+from turnout.width import Nested, Ordered, Random, Rolling
 
 
 def view(round: int = 1, clients: int = 12, seed: int = 0) -> View:
@@ -88,6 +88,23 @@ def assert_one_round_is_the_mean_of_what_clients_do_alone() -> None:
     together, _ = width_run(task, Nested(rates=rates, assign="listed"), rounds=1)
     expected = start - torch.where(weight > 0, total / weight.clamp(min=1), torch.zeros_like(total))
     torch.testing.assert_close(together.model, expected)
+
+
+def assert_a_proximal_term_pulls_each_client_towards_what_it_was_sent() -> None:
+    """One round of random units with a strong pull is the mean, per parameter, of what clients do alone."""
+    task, rule = mlp(), Random(rates=(0.5,))
+    local = SGD(lr=0.1, steps=6, batch_size=4, prox_strength=4.0)
+    slices, start, sizes = slices_of(task), task.layout.flatten(task.module), task.federation.sizes
+    total, weight = torch.zeros_like(start), torch.zeros_like(start)
+    for client in range(len(sizes)):
+        fleet = Fleet(availability=Only(client))
+        alone, _ = width_run(task, rule, rounds=1, local=local, fleet=fleet)
+        units = [rule.units(g, size, 0.5, np.array([client]), view())[0] for g, size in enumerate(slices.sizes)]
+        columns = slices.submodel(units).columns
+        total[columns] += float(sizes[client]) * (start - alone.model)[columns]
+        weight[columns] += float(sizes[client])
+    together, _ = width_run(task, rule, rounds=1, local=local)
+    torch.testing.assert_close(together.model, start - total / weight.clamp(min=1))
 
 
 def assert_decay_and_momentum_act_inside_the_slice_alone() -> None:

@@ -96,6 +96,19 @@ def test_golden_a_step_costs_the_work_of_both_widths() -> None:
     assert records[-1].costs.gradient_evaluations == round(8 * (1 + 41 / 106))  # 5 → 8 → 6 → 3, and half of it
 
 
+class _OwnThenHalf(Ordered):
+    """Ordered widths that draw the client's own rate in the first step and one half in the second."""
+
+    def step_rates(self, clients: Any, rates: Any, steps: int, view: Any) -> Any:
+        return np.array([[1.0, 0.5]] * len(clients))
+
+
+def test_golden_a_step_that_draws_the_clients_own_rate_costs_one_step() -> None:
+    local, fleet = SGD(lr=0.1, steps=2, batch_size=4), Fleet(availability=_Only())
+    _, records = width_run(mlp(), _OwnThenHalf(rates=(1.0,), distil=True), rounds=1, local=local, fleet=fleet)
+    assert records[-1].costs.gradient_evaluations == round(4 + 4 * (1 + 41 / 106))
+
+
 def test_golden_the_loss_is_the_sum_of_both_terms() -> None:
     output, target = torch.tensor([[1.0, 2.0, 0.5, -1.0]]), torch.tensor([1])
     p = 1 / (1 + np.exp(1.0))  # softmax of (1, 2)

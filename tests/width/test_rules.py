@@ -65,8 +65,9 @@ def test_property_fixed_rates_have_exact_shares_and_never_change(shares: Any) ->
     assert np.array_equal(first[[2, 5]], rule.rates_of(np.array([2, 5]), view(3)))
 
 
-def test_property_drawn_rates_change_with_the_round_and_follow_their_shares() -> None:
-    rule, everyone = Nested(rates=(1.0, 0.5), shares=(0.25, 0.75), assign="drawn"), np.arange(2000)
+@pytest.mark.parametrize("shares", [(0.25, 0.75), (0.125, 0.375)])
+def test_property_drawn_rates_change_with_the_round_and_follow_their_shares(shares: Any) -> None:
+    rule, everyone = Nested(rates=(1.0, 0.5), shares=shares, assign="drawn"), np.arange(2000)
     many = view(1, clients=2000)
     first, second = rule.rates_of(everyone, many), rule.rates_of(everyone, view(2, clients=2000))
     assert not np.array_equal(first, second)

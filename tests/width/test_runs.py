@@ -11,6 +11,7 @@ from torch import nn
 import turnout as to
 from tests.support.width_checks import (
     assert_a_parameter_is_averaged_over_the_clients_that_train_it,
+    assert_a_proximal_term_pulls_each_client_towards_what_it_was_sent,
     assert_bytes_and_gradients_count_the_slice,
     assert_clients_of_a_round_share_the_window,
     assert_decay_and_momentum_act_inside_the_slice_alone,
@@ -100,9 +101,12 @@ def test_identity_ordered_steps_of_one_rate_are_nested() -> None:
     assert torch.equal(nested.model, ordered.model)
 
 
-def test_identity_steps_that_are_asked_for_one_by_one_are_the_same_steps() -> None:
+@pytest.mark.parametrize(
+    "more", [{}, {"lr_decay": 0.5}, {"prox_strength": 0.7}, {"weight_decay": 0.1}, {"clip_norm": 0.3}], ids=str
+)
+def test_identity_steps_that_are_asked_for_one_by_one_are_the_same_steps(more: dict[str, Any]) -> None:
     """With two rates that mean the same units, every step is a request of its own, and nothing else changes."""
-    local = SGD(lr=0.1, epochs=3, batch_size=4)
+    local = SGD(lr=0.1, epochs=3, batch_size=4, **more)
     nested, records = width_run(mlp(), Nested(rates=(0.5,)), local=local)
     ordered, others = width_run(mlp(), Ordered(rates=(0.5, 0.49)), local=local)
     torch.testing.assert_close(nested.model, ordered.model, rtol=0, atol=1e-14)
@@ -131,6 +135,10 @@ def test_golden_a_parameter_is_averaged_over_the_clients_that_train_it() -> None
 
 def test_golden_one_round_is_the_mean_per_parameter_of_what_clients_do_alone() -> None:
     assert_one_round_is_the_mean_of_what_clients_do_alone()
+
+
+def test_golden_a_proximal_term_pulls_each_client_towards_what_it_was_sent() -> None:
+    assert_a_proximal_term_pulls_each_client_towards_what_it_was_sent()
 
 
 def test_property_decay_and_momentum_act_inside_the_slice_alone() -> None:

@@ -17,7 +17,8 @@ it has the same gradient. No labels and no further bytes: predictions are comput
 Reduces to: FedAvg(mean) on the one architecture when there are no steps and nothing but last layers; with one client,
 the labels are its own and the diversity term is off.
 Differs from the paper: where no client disagrees there is no diversity term; code for the paper takes s_div = 0 there,
-which pulls to the uniform distribution, or divides 0 by 0.
+which pulls to the uniform distribution, or divides 0 by 0. One cohort is drawn from all clients, not one of each
+architecture; an architecture that nobody in it has keeps its other layers.
 Reference: Cho, Manoel, Joshi, Sim, Dimitriadis. IJCAI 2022. arXiv:2204.12703.
 """
 

@@ -19,14 +19,15 @@ them. eager = true: all clients that drift in a time step share one new model, a
 
 Reduces to: one model, trained on all samples so far, when δ ≥ 1 and num_models = 1 or nobody drifts.
 Differs from the paper: a client trains only the model that it uses now, and not at the same time those that it used
-before. A client that is not in the cohort when a time step begins stays with its model. With no model free, the one
-that was used least recently is replaced, the first of several; if all are in use, the client takes the best one.
+before. A client that is not in the cohort when a time step begins stays with its model, and models are merged only if
+somebody in the cohort has samples that trained them. With no model free, the one that was used least recently is
+replaced, the first of several; if all are in use, the client takes the best one.
 Reference: Jothimurugesan, Hsieh, Wang, Joshi, Gibbons. AISTATS 2023. arXiv:2206.00799.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -142,14 +143,17 @@ class Drift:
         blocks[:, step] = blocks[:, step - 1]
         found, level = Found(models, blocks, step), memory["level"].copy()
         if self.compare == "after":
-            level[clients] = yield from self._after(found, clients, ask, drift.only(step - 1, clients))
+            level[clients] = yield from self._after(found, clients, ask, drift)
         release = yield from self._look(found, clients, (level, memory["release"].copy()), ask, drift)
         return self._remembered(clients, found, {"level": level, "release": release})
 
-    def _after(self, found: Found, clients: Ids, ask: Ask, blocks: Any) -> Steps[Floats]:
-        """Return the accuracy of each client's model on its last samples."""
-        scores = yield from _accuracies(found.models, clients, ask, blocks)
-        return cast(Floats, scores[found.blocks[clients, found.step - 1], np.arange(len(clients))])
+    def _after(self, found: Found, clients: Ids, ask: Ask, drift: Any) -> Steps[Floats]:
+        """Return the accuracy of each client's own model on its last samples."""
+        own, accuracy = found.blocks[clients, found.step - 1], np.zeros(len(clients))
+        for model in np.unique(own).tolist():
+            users, last = clients[own == model], drift.only(found.step - 1, clients[own == model])
+            accuracy[own == model] = (yield from _accuracies(found.models[[model]], users, ask, last))[0]
+        return accuracy
 
     def _look(self, found: Found, clients: Ids, levels: tuple[Floats, Ids], ask: Ask, drift: Any) -> Steps[Ids]:
         """Look for drift among the clients, then merge; return until when each client trains alone."""
@@ -175,20 +179,21 @@ class Drift:
             found.events.append(f"client {client} drifted, and starts model {slot} as a copy of model {like}")
             shared = slot if self.eager else None
             release[client] = step if self.eager else step + self.wait
-        if not self.eager and len(candidates) > 1:
+        if not self.eager:
             yield from self._merge(found, np.setdiff1d(candidates, found.fresh), clients, ask)
         return release
 
     def _merge(self, found: Found, candidates: Ids, clients: Ids, ask: Ask) -> Steps[None]:
-        """Merge the candidates that do equally well on each other's samples."""
-        scores = np.zeros((len(candidates), len(candidates)))
+        """Merge the candidates that do equally well on each other's samples, of those whose samples are here."""
+        trained = found.blocks[clients, : found.step]
+        candidates = np.intersect1d(candidates, trained)
+        if len(candidates) < 2:
+            return
+        rows, scores = found.models[torch.from_numpy(candidates)], np.zeros((len(candidates), len(candidates)))
         for column, owner in enumerate(candidates):
             blocks = np.zeros((len(clients), found.blocks.shape[1] + 1), dtype=bool)
-            blocks[:, : found.step] = found.blocks[clients, : found.step] == owner
+            blocks[:, : found.step] = trained == owner
             here = blocks.any(1)
-            if not here.any():
-                return  # nobody who is here has its samples
-            rows = found.models[torch.from_numpy(candidates)]
             by_client = yield from _accuracies(rows, clients[here], ask, blocks[here])
             weights = blocks[here].sum(1)
             scores[:, column] = by_client @ weights / weights.sum()
@@ -221,7 +226,12 @@ class Drift:
 
 
 def _accuracies(models: Tensor, clients: Ids, ask: Ask, blocks: Any) -> Steps[Floats]:
-    """Return the accuracy of each model on these blocks of each client, one row per model."""
+    """Return the accuracy of each model on these blocks of each client, one row per model; without clients, no columns.
+
+    Nobody is asked where there are no clients: nobody was up, or all of them train alone.
+    """
+    if not len(clients):
+        return np.zeros((len(models), 0))
     rows = []
     for model in models:
         probed: Probed = yield replace(ask.losses(clients, model=model), blocks=blocks)
@@ -232,4 +242,4 @@ def _accuracies(models: Tensor, clients: Ids, ask: Ask, blocks: Any) -> Steps[Fl
                 setting="assignment.use",
             )
         rows.append(probed.accuracy)
-    return np.stack(rows) if rows else np.zeros((0, len(clients)))
+    return np.stack(rows)

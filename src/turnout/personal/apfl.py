@@ -3,7 +3,7 @@
 Intuition: α_i = 0 is the shared model, α_i = 1 is training alone; the best lies between, and a client can learn where.
 
     v̄_i = α_i v_i + (1 − α_i) w_i                                what client i uses; v_i = x⁰ at first
-    w_i ← w_i − η ∇f_i(w_i; batch)                               the shared training, as ever
+    w_i ← w_i − η_l ∇f_i(w_i; batch)                             the shared training, as ever
     v_i ← v_i − η α_i ∇f_i(v̄_i; batch)                           the same mini-batch
     adaptive, once a round:  α_i ← clip(α_i − η_α ⟨∇f_i(v̄_i; first batch), v_i − x⟩, 0, 1)
 
@@ -14,8 +14,9 @@ Differs from the paper: nothing in the formulas; the authors' code mixes outputs
 linear models, and pulls α towards 0 by a term that the paper does not have. Outputs are not mixed here: an engine
 trains and measures one set of parameters per client, and a mixture of outputs needs two. α_i moves before the local
 steps, on the first mini-batch, as in their code. In simulation the shared steps are done a second time beside the
-personal ones, so that the shared path cannot change; the costs count them once. A model with running statistics is
-refused: those of the mixture are not the mixture of those of v_i and w_i.
+personal ones, so that the shared path cannot change; the costs count them once. They are then plain SGD, so a local
+solver with other steps is refused. A model with running statistics is refused, too: those of the mixture are not the
+mixture of those of v_i and w_i.
 Reference: Deng, Kamani, Mahdavi. 2020. arXiv:2003.13461.
 """
 
@@ -42,9 +43,11 @@ class APFL:
     """A mixture of the shared model and a model of its own for every client."""
 
     mixing: Share = 0.5  # share α of the client's own model in the mixture, 0 to 1; the first value where it adapts
-    lr: Positive | None = None  # learning rate η of both models, above 0; none is the local learning rate
+    lr: Positive | None = None  # learning rate η of the client's own model, above 0; none is the local learning rate
     # learning rate η_α of the share α_i, above 0; none keeps α as it is, 0.01 to 0.1 is usual
     mixing_lr: Positive | None = None
+
+    repeats_shared_steps = True
 
     def train(self, here: AtClients, fit: Fit) -> Steps[Learned]:
         """Train the shared model, then the client's own through the mixture."""
@@ -53,9 +56,9 @@ class APFL:
         if self.mixing_lr is not None:
             mixing = yield from self._adapted(here, mixing)
             gradients = here.samples(here.solver(None)[0], here.steps(1))
-        solver, settings = here.solver(self.lr)
+        solver, settings = here.solver(None)
         mixture = Mixture(lr=solver.lr, steps=1, batch_size=solver.batch_size, batches=solver.batches)
-        how = (mixture, settings | {"mixing": mixing})
+        how = (mixture, settings | {"mixing": mixing, "own_lr": here.solver(self.lr)[1]["lr"]})
         own: Trained = yield here.training(
             how, 2 * fit.steps, None, kept={"own": here.rows()}, wants_ends=(), purpose=fit.purpose
         )
@@ -102,8 +105,8 @@ class Mixture(SGD):
 
     @property
     def features(self) -> frozenset[str]:
-        """The mixing share."""
-        return frozenset({"mixing"})
+        """The mixing share, and the learning rate of the client's own model."""
+        return frozenset({"mixing", "own_lr"})
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -116,11 +119,11 @@ class Mixture(SGD):
 
     def update(self, slot: SlotUpdate) -> None:
         """Move one model, and put the parameters where the next gradient is taken."""
-        rows, share, lr = len(slot.param), slot.settings["mixing"], slot.settings["lr"]
+        rows, share = len(slot.param), slot.settings["mixing"]
         own, shared = slot.state["own"][:rows], slot.state["shared"][:rows]
         if slot.step % 2 == 0:
-            shared.sub_(slot.grad * lr)
+            shared.sub_(slot.grad * slot.settings["lr"])
             slot.param.copy_(own * share + shared * (1.0 - share))
         else:
-            own.sub_(slot.grad * lr * share)
+            own.sub_(slot.grad * slot.settings["own_lr"] * share)
             slot.param.copy_(shared)

@@ -106,6 +106,12 @@ class AtClients:
         """Return how many per-sample gradients these clients compute in so many steps of a solver."""
         return int(samples_used(self.sizes, steps, local.batch_size, local.batches, local.cycle).sum())
 
+    def mini_batches(self, steps: Ids) -> Ids:
+        """Return how many mini-batches the local solver uses in so many steps of each client."""
+        cycle = self.local.cycle
+        first = np.maximum.accumulate(np.array([0, *(number + 1 for number in cycle)]))  # in the first steps of a cycle
+        return np.asarray(steps // len(cycle) * first[-1] + first[steps % len(cycle)])
+
     def steps(self, count: int) -> Ids:
         """Return so many steps for each client."""
         return np.full(len(self.clients), count, dtype=np.int64)

@@ -41,7 +41,7 @@ class Ditto:
         sent: Trained = yield fit
         solver = here.solver(self.lr, self.strength)
         together = self.order == "together"
-        steps = fit.steps if together else here.steps(self.steps)
+        steps = here.mini_batches(fit.steps) if together else here.steps(self.steps)
         purpose = fit.purpose if together else "personal"
         rows = here.rows()
         how = {"purpose": purpose, "ends_into": here.new_rows(rows), **here.statistics()}

@@ -16,7 +16,8 @@ layers are averaged. Both phases of a round move them.
 Reduces to: FedAvg when nothing is kept, and every client alone when everything is; both are refused, as they say
 nothing of a shared and a kept part.
 Differs from the paper: FedRep counts epochs of each phase; here `kept_steps` are steps, and the shared phase does the
-work that `local` asks for.
+work that `local` asks for. Steps on the kept layers alone are plain SGD with the local learning rate and batch size,
+whatever else the local solver does.
 Reference: Arivazhagan et al. (FedPer). 2019. arXiv:1912.00818; Collins et al. (FedRep). ICML 2021. arXiv:2102.07078;
 Li et al. (FedBN). ICLR 2021. arXiv:2102.07623; Liang et al. (LG-FedAvg). 2020. arXiv:2001.01523; Oh et al. (FedBABU).
 ICLR 2022. arXiv:2106.06042.

@@ -1,7 +1,10 @@
 """What does not go together on the axes that every plan has, with personal models, FedBuff or privacy."""
 
+import torch
+
 from turnout.coordinator.plan import Plan
 from turnout.coordinator.predicates.predicate import Predicate, allowed_draws, where
+from turnout.protocols import Local
 from turnout.traits import Traits
 
 HORVITZ_THOMPSON = ("ht", "ht-fleet")  # weightings by inclusion probability
@@ -194,6 +197,14 @@ PERSONAL = (
     ),
     Predicate(
         "personal",
+        "local",
+        lambda plan, traits: traits.personal.repeats_shared_steps and not _is_plain(plan.local),
+        "{personal} does the shared steps a second time beside the personal ones, as plain SGD, and {local} does "
+        "others. Use SGD at the clients without momentum, weight_decay, prox_strength, lr_decay, clip_norm and "
+        "control, or leave personal out.",
+    ),
+    Predicate(
+        "personal",
         "personal.strength",
         lambda plan, traits: _pull(plan, traits) >= 2,
         "personal steps diverge where the learning rate times the strength is 2 or more; got "
@@ -207,6 +218,12 @@ PERSONAL = (
         "Leave asynchrony out.",
     ),
 )
+
+
+def _is_plain(local: Local) -> bool:
+    """Whether a local step is a step of plain SGD, as far as the solver says."""
+    has_state = local.client_state is not None or any(local.begin([torch.zeros(1, 1)]))
+    return local.cycle == (0,) and not local.features and not has_state
 
 
 def _pull(plan: Plan, traits: Traits) -> float:

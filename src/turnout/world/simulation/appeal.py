@@ -149,7 +149,8 @@ class Appeals:
         losses, served = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=bool)
         losses[members] = 0.0 if probed.loss is None else probed.loss
         served[members] = is_served(losses[members], required[members])
-        unserved = np.where(served, 0, self.by_client["unserved"] + 1)
+        unserved = np.zeros_like(self.by_client["unserved"])  # an arrival has not waited for anything
+        unserved[members] = np.where(served[members], 0, self.by_client["unserved"][members] + 1)
         self.by_client |= {"required": required, "is_known": is_known, "unserved": unserved}
         self.share = float(served[members].mean()) if len(members) else None
         return Appeal(losses=losses, required=required, unserved_rounds=unserved)

@@ -225,6 +225,7 @@ def _step_by_step(fit: Fit, parts: Parts, names: tuple[str, ...]) -> Steps[Any]:
             submodel = own if parts.distils else drawn
             one_step = replace(fit, steps=np.ones_like(fit.steps), coefficients=np.zeros(len(fit.clients)))
             one_step = replace(one_step, wants_norms=False, wants_ends=names, first_step=step)
+            one_step = replace(one_step, settings=_settings_at(fit.settings, step))
             if submodel is not drawn:
                 one_step = replace(_inside(one_step), distil=drawn.sizes)
             index = torch.from_numpy(places)[:, None]
@@ -250,3 +251,10 @@ def _step_by_step(fit: Fit, parts: Parts, names: tuple[str, ...]) -> Steps[Any]:
         delta=delta if reduced is None else None,
         square_norms=squares if fit.wants_norms else None,
     )
+
+
+def _settings_at(settings: Mapping[str, Floats], step: int) -> Mapping[str, Floats]:
+    """Return a solver's settings for a request of one step, in which no learning rate has decayed yet."""
+    if "lr_decay" not in settings:
+        return settings
+    return {**settings, "lr": settings["lr"] * settings["lr_decay"] ** step}
