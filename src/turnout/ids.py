@@ -7,7 +7,6 @@ import numpy as np
 
 from turnout.array_types import Ids
 
-
 FEW = 4096  # ids whose bytes are compared, for which short arrays take a tenth of numpy's time
 
 

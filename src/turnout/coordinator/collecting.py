@@ -18,11 +18,11 @@ from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
 from turnout.costs import Costs
 from turnout.generators import relay
-from turnout.ids import is_among
+from turnout.ids import are_equal, is_among
 from turnout.orders import Order
 from turnout.progress import Progress
 from turnout.protocols import Choice, View
-from turnout.requests import NOBODY, Collect, Dispatch, Outcome, Reply, Returns, Steps, Train, Trained
+from turnout.requests import NOBODY, Collect, Dispatch, Outcome, Reply, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 from turnout.submodels import Parts
@@ -127,29 +127,33 @@ def updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | No
     while True:
         if trained is None:
             into = _row_buffer(state, len(wanted)) if plan.traits.aggregation.is_rowwise else None
-            asked = order.steps[np.searchsorted(order.clients, wanted)]
-            returns: Returns = yield Collect(order=order, clients=wanted, steps=asked, into=into)
-            answer, facts, coefficients = returns.work, returns.facts, returns.coefficients
+            asked = order.steps if wanted is order.clients else order.steps[np.searchsorted(order.clients, wanted)]
+            returns, answer = yield Collect(order=order, clients=wanted, steps=asked, into=into)
+            facts, coefficients, prob = returns.facts, returns.coefficients, returns.availability_prob
             collected.late, collected.round_seconds = returns.late, returns.seconds
             collected.progress = returns.progress
         else:
             answer = _part(trained, np.intersect1d(wanted, trained.clients))
-            facts, coefficients = None, None
+            facts, coefficients, prob = None, None, answer.availability_prob
         if not len(answer.clients):
             collected.facts = known.keep(np.zeros(len(known), dtype=bool))
             break
         if not collected.rejected:
             collected.worked = (answer.clients, answer.steps)
-        facts = facts or order.weighing.facts(answer.clients, answer.steps, answer.availability_prob)
+        facts = facts or order.weighing.facts(answer.clients, answer.steps, prob)
         if not answer.finite.all():
             bad = answer.clients[~answer.finite]
             collected.rejected |= {int(client): answer.reasons[int(client)] for client in bad}
             wanted = np.setdiff1d(answer.clients, bad)
-            trained = answer if answer.delta is not None else None  # rows are only picked; a sum is taken again
+            if answer.delta is not None:  # rows are only picked; a sum is taken again
+                trained = replace(answer, availability_prob=prob)
             continue
         collected.facts, collected.answer = facts, answer
         collected.coefficients = order.weighing.coefficients(facts) if coefficients is None else coefficients
-        collected.done_steps[np.searchsorted(order.clients, facts.clients)] = facts.local_steps
+        if are_equal(facts.clients, order.clients):
+            collected.done_steps = facts.local_steps
+        else:
+            collected.done_steps[np.searchsorted(order.clients, facts.clients)] = facts.local_steps
         break
     return collected
 
@@ -162,7 +166,7 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
     yield Dispatch(order=order, sequence=sequence, most_at_work=rule.concurrency)
     before = Jobs.of(state.jobs)
     wanted = merged(before, Jobs.handed_out(order, order.clients))
-    returns: Returns = yield Collect(
+    returns, answer = yield Collect(
         order=order, clients=wanted.clients, steps=wanted.asked, first=rule.buffer_size, wants_rows=True
     )
     jobs = merged(before, Jobs.handed_out(order, returns.sent))
@@ -170,7 +174,7 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
     lost = is_among(jobs.clients, returns.lost)
     state.jobs = jobs.keep(~returned & ~lost).columns()
     involved = jobs.keep(returned | (jobs.rounds == order.round))
-    answer: Trained = returns.work
+    answer = replace(answer, availability_prob=returns.availability_prob)
     good = answer.finite if len(answer.clients) else np.zeros(0, dtype=bool)
     accepted = _part(answer, answer.clients[good])
     landed = jobs.keep(returned).keep(good)
