@@ -83,9 +83,9 @@ class Collected:
 
     def outcomes(self) -> Ids:
         """Return how the job of each of those asked ended."""
-        ended = np.full(len(self.asked), Outcome.LOST, dtype=np.int64)
-        returned = is_among(self.asked, self.facts.clients)
-        ended[returned] = np.where(self.done_steps < self.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)[returned]
+        ended = np.where(self.done_steps < self.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)
+        if not are_equal(self.asked, self.facts.clients):
+            ended[~is_among(self.asked, self.facts.clients)] = Outcome.LOST
         for clients, outcome in (
             (self.late, Outcome.LATE),
             (self.at_work, Outcome.AT_WORK),

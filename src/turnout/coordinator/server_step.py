@@ -74,6 +74,8 @@ def commit(state: State, before: Before) -> str | None:
 
 def remember(state: State, part: str, new: Memory) -> tuple[str, ...]:
     """Add to what the rule of one part remembers; what is not finite is left out, and returned as an event."""
+    if not new:
+        return ()
     old: Memory = getattr(state, part)
     wrong = [name for name, value in new.items() if not _is_sound(value)]
     setattr(state, part, {**old, **{name: value for name, value in _detached(new).items() if name not in wrong}})
