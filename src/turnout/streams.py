@@ -100,6 +100,12 @@ class Streams:
         ids = np.asarray(clients, dtype=np.int64).tobytes()
         return _few_uniforms(self.seed, purpose, round, ids, count).copy()
 
+    def places(self, purpose: str, round: int, count: int, size: int, *, replacement: bool = False) -> Ids:
+        """Return `size` uniform draws from 0 … count − 1, in no particular order."""
+        if size > MOST_SHARED:
+            return _places(self, purpose, round, count, size, replacement)
+        return _few_places(self.seed, purpose, round, count, size, replacement).copy()
+
     def generator(self, purpose: str, round: int = 0, client: int = SERVER) -> np.random.Generator:
         """Return a numpy generator for draws from a distribution."""
         key = _mix_one(((_round_key(self.seed, purpose, round) ^ (client & WORD)) + STRIDE) & WORD)
@@ -119,6 +125,16 @@ class Streams:
 def _few_uniforms(seed: int, purpose: str, round: int, ids: bytes, count: int) -> Floats:
     """Return a (clients, count) table of uniform numbers of a few clients, given as the bytes of their ids."""
     return unit(words(Streams(seed).keys(purpose, round, np.frombuffer(ids, dtype=np.int64)), count))
+
+
+def _places(streams: Streams, purpose: str, round: int, count: int, size: int, replacement: bool) -> Ids:
+    return streams.generator(purpose, round).choice(count, size, replace=replacement, shuffle=False)
+
+
+@lru_cache(maxsize=64)
+def _few_places(seed: int, purpose: str, round: int, count: int, size: int, replacement: bool) -> Ids:
+    """Return a few uniform draws from 0 … count − 1."""
+    return _places(Streams(seed), purpose, round, count, size, replacement)
 
 
 def words(keys: Bits, count: int) -> Bits:

@@ -74,25 +74,22 @@ class Collected:
             unknown = np.full(len(clients), np.nan)
             known = Progress(clients=clients, steps=steps, seconds=unknown, cut_off=np.zeros(len(clients), dtype=bool))
         known = known.of(self.asked)
-        return Progress(
-            clients=known.clients,
-            steps=np.minimum(np.maximum(known.steps, 0), self.asked_steps),
-            seconds=np.where(np.isfinite(known.seconds) & (known.seconds >= 0), known.seconds, np.nan),
-            cut_off=known.cut_off,
-        )
+        can_be = (known.seconds >= 0) & (known.seconds < np.inf)  # NaN is not
+        seconds = known.seconds if can_be.all() else np.where(can_be, known.seconds, np.nan)
+        steps = np.minimum(np.maximum(known.steps, 0), self.asked_steps)
+        return Progress(clients=known.clients, steps=steps, seconds=seconds, cut_off=known.cut_off)
 
     def outcomes(self) -> Ids:
         """Return how the job of each of those asked ended."""
-        ended = np.where(self.done_steps < self.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)
+        ended = (self.done_steps < self.asked_steps).astype(np.int64)  # PARTIAL is 1, COMPLETE 0
         if not are_equal(self.asked, self.facts.clients):
             ended[~is_among(self.asked, self.facts.clients)] = Outcome.LOST
-        for clients, outcome in (
-            (self.late, Outcome.LATE),
-            (self.at_work, Outcome.AT_WORK),
-            (list(self.rejected), Outcome.REJECTED),
-        ):
-            if len(clients):
-                ended[is_among(self.asked, clients)] = outcome
+        if len(self.late):
+            ended[is_among(self.asked, self.late)] = Outcome.LATE
+        if len(self.at_work):
+            ended[is_among(self.asked, self.at_work)] = Outcome.AT_WORK
+        if self.rejected:
+            ended[is_among(self.asked, list(self.rejected))] = Outcome.REJECTED
         return ended
 
 
