@@ -16,7 +16,7 @@ from turnout.coordinator.client_state import settle_clients, shared_of
 from turnout.coordinator.jobs import Jobs, merged
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
-from turnout.costs import Costs
+from turnout.costs import NO_COSTS, Costs
 from turnout.generators import relay
 from turnout.ids import are_equal, is_among
 from turnout.orders import Order
@@ -57,7 +57,7 @@ class Collected:
     kept: Ids | None = None  # whom the filter let through; None: everyone it was given
     reused_weights: Floats | None = None  # by client: weight of its stored gradients in the step
     reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
-    extra: Costs = field(default_factory=Costs)  # of what clients remember
+    extra: Costs = NO_COSTS  # of what clients remember
     parts: Parts | None = None  # which part of the model each client trained; None: all of it
 
     def drop(self, event: str) -> None:
@@ -118,7 +118,8 @@ def collect_updates(plan: Plan, view: View, choice: Choice, state: State, traine
 def updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | None = None) -> Steps[Collected]:
     """Wait for everyone of an order that was dispatched. Bad updates are taken out, the others weighed without them."""
     known = order.weighing.asked
-    collected = Collected(order.clients, known.multiplicity, order.steps, np.zeros_like(order.steps), known, None)
+    none_done = np.zeros(len(order.steps), dtype=np.int64)
+    collected = Collected(order.clients, known.multiplicity, order.steps, none_done, known, None)
     collected.parts = order.parts
     wanted, collected.reused, collected.num_handed_out = order.clients, trained is not None, len(order.clients)
     while True:

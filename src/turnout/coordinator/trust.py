@@ -49,6 +49,7 @@ from turnout.rows import finite_rows, is_finite
 T = TypeVar("T")
 TENSORS = ("reduced", "delta", "extra", "buffers", "next_rows", "next_sum")  # of an answer to Fit
 TENSORS_OF = attrgetter(*TENSORS)
+CHECKED = (Record, Train, Collect, Probe, Score, Evaluate)  # the other answers are the world's own
 EACH = slice(None)  # the places of those asked, where the answer has them in order
 
 
@@ -75,6 +76,8 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
 
     def reply(request: Any) -> Reply:
         nonlocal findings
+        if not isinstance(request, CHECKED):
+            return (yield request)
         if isinstance(request, Record):
             record, findings = findings.with_notes(request), Findings()
             return (yield record)
@@ -90,10 +93,8 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
             answer = returns, _collected(asked, returns, plan.trust, findings)  # a sum would hide who made it long
         elif isinstance(request, Probe) and len(request.clients) == 0:
             answer = nothing_probed(request)
-        elif isinstance(request, Probe | Score | Evaluate):
-            answer = fitting(request, (yield request), findings)
         else:
-            answer = yield request
+            answer = fitting(request, (yield request), findings)
         if plan.trust.policy == "stop" and (findings.refused or findings.notes):
             problems = [*(f"client {c}: {reason}" for c, reason in findings.refused.items()), *findings.notes]
             raise UpdateError(

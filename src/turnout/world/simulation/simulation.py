@@ -66,7 +66,7 @@ def simulate(plan: Plan, population: Population, state: State, streams: Streams)
     if kept is not None and mean is not None and mean.any() and kept.name not in world.store.tables:
         raise KeyError(kept.name)  # a state that was changed: going on would take every client's row for zeros
     steps = serve(world, ANSWERS, coordinate(plan, population, state, streams))
-    return (yield from with_adversaries(plan, population, streams, steps))
+    return (yield from (steps if plan.attack is None else with_adversaries(plan, population, streams, steps)))
 
 
 @dataclass(slots=True, kw_only=True)
