@@ -172,9 +172,7 @@ class Simulation:
         if request.clients is not order.clients:
             here &= is_among(order.clients, request.clients)
         here = EVERYONE if here.all() else here
-        clients, steps = order.clients, work.done
-        if here is not EVERYONE:
-            clients, steps = clients[here], steps[here]
+        clients, steps = (order.clients, work.done) if here is EVERYONE else (order.clients[here], work.done[here])
         late = NOBODY if work.timing is None else order.clients[work.timing.late]
         returned = {"clients": clients, "steps": steps, "rounds": np.full(len(clients), order.round)}
         known: dict[str, Any] = {**returned, "late": late, "seconds": seconds, "progress": work.progress}
