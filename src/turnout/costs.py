@@ -14,6 +14,8 @@ class Costs:
     sim_seconds: float = 0.0
 
     def __add__(self, other: "Costs") -> "Costs":
+        if other is NO_COSTS:
+            return self
         return Costs(
             bytes_down=self.bytes_down + other.bytes_down,
             bytes_up=self.bytes_up + other.bytes_up,
@@ -21,3 +23,6 @@ class Costs:
             probe_evaluations=self.probe_evaluations + other.probe_evaluations,
             sim_seconds=self.sim_seconds + other.sim_seconds,
         )
+
+
+NO_COSTS = Costs()  # of the many rounds in which nothing was asked for besides training

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.drift import Blocks
-from turnout.ids import is_among
+from turnout.ids import are_equal, is_among
 from turnout.protocols import Linear, Local
 from turnout.rows import Facts
 from turnout.streams import Streams
@@ -30,11 +30,12 @@ class Weighing:
 
     def facts(self, clients: Ids, steps: Ids, availability_prob: Floats | None = None) -> Facts:
         """Return the facts of these clients, which did so many steps."""
-        here = is_among(self.asked.clients, clients)
-        known = self.asked.keep(here)
-        if np.array_equal(steps, known.local_steps):  # everyone did all that was asked
+        everyone = are_equal(self.asked.clients, clients)
+        here = None if everyone else is_among(self.asked.clients, clients)
+        known = self.asked if here is None else self.asked.keep(here)
+        if are_equal(steps, known.local_steps):  # everyone did all that was asked
             return known if availability_prob is None else replace(known, availability_prob=availability_prob)
-        settings = self.settings if known is self.asked else {n: values[here] for n, values in self.settings.items()}
+        settings = self.settings if here is None else {n: values[here] for n, values in self.settings.items()}
         work = self.local.local_work(steps, settings)
         return replace(known, local_steps=steps, local_work=work, availability_prob=availability_prob)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from turnout.array_types import Floats, Ids
-from turnout.ids import is_among
+from turnout.ids import are_equal, is_among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Progress:
 
     def of(self, clients: Ids) -> "Progress":
         """Return the progress of these clients, ascending; nothing is known of those that are not here."""
-        if np.array_equal(self.clients, clients):
+        if are_equal(self.clients, clients):
             return self
         steps, seconds = np.zeros(len(clients), dtype=np.int64), np.full(len(clients), np.nan)
         cut_off = np.zeros(len(clients), dtype=bool)

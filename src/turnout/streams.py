@@ -30,6 +30,7 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # multipliers of SplitMix64's finaliser
 BY_30, BY_27, BY_31, BY_11 = (np.uint64(bits) for bits in (30, 27, 31, 11))  # made once: there are draws in every round
 SERVER = -1  # client id of the server's draws
+MOST_SHARED = 4096  # numbers of one draw that are kept for the arms that draw the same
 
 
 def mix(bits: Bits) -> Bits:
@@ -94,7 +95,16 @@ class Streams:
 
     def uniforms(self, purpose: str, round: int, clients: Ids, count: int = 1) -> Floats:
         """Return a (clients, count) table of uniform numbers in [0, 1)."""
-        return unit(words(self.keys(purpose, round, clients), count))
+        if len(clients) * count > MOST_SHARED:
+            return unit(words(self.keys(purpose, round, clients), count))
+        ids = np.asarray(clients, dtype=np.int64).tobytes()
+        return _few_uniforms(self.seed, purpose, round, ids, count).copy()
+
+    def places(self, purpose: str, round: int, count: int, size: int, *, replacement: bool = False) -> Ids:
+        """Return `size` uniform draws from 0 … count − 1, in no particular order."""
+        if size > MOST_SHARED:
+            return _places(self, purpose, round, count, size, replacement)
+        return _few_places(self.seed, purpose, round, count, size, replacement).copy()
 
     def generator(self, purpose: str, round: int = 0, client: int = SERVER) -> np.random.Generator:
         """Return a numpy generator for draws from a distribution."""
@@ -109,6 +119,22 @@ class Streams:
     def torch_generator(self, purpose: str, round: int = 0, client: int = SERVER) -> torch.Generator:
         """Return a torch generator on the CPU, seeded by the key; torch uses 32 bits of it."""
         return torch.Generator().manual_seed(int(self.keys(purpose, round, client)[0] >> np.uint64(1)))
+
+
+@lru_cache(maxsize=64)  # the arms of a study draw the same numbers one after another
+def _few_uniforms(seed: int, purpose: str, round: int, ids: bytes, count: int) -> Floats:
+    """Return a (clients, count) table of uniform numbers of a few clients, given as the bytes of their ids."""
+    return unit(words(Streams(seed).keys(purpose, round, np.frombuffer(ids, dtype=np.int64)), count))
+
+
+def _places(streams: Streams, purpose: str, round: int, count: int, size: int, replacement: bool) -> Ids:
+    return streams.generator(purpose, round).choice(count, size, replace=replacement, shuffle=False)
+
+
+@lru_cache(maxsize=64)
+def _few_places(seed: int, purpose: str, round: int, count: int, size: int, replacement: bool) -> Ids:
+    """Return a few uniform draws from 0 … count − 1."""
+    return _places(Streams(seed), purpose, round, count, size, replacement)
 
 
 def words(keys: Bits, count: int) -> Bits:

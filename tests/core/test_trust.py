@@ -224,7 +224,8 @@ def test_property_whatever_is_mixed_the_model_stays_finite_and_the_counts_add_up
 
 
 def test_contract_models_that_cannot_be_scored_are_the_worst_there_are() -> None:
-    from turnout.coordinator.trust import Findings, fitting
+    from turnout.coordinator.findings import Findings
+    from turnout.coordinator.probe_checks import fitting
     from turnout.requests import Scored
 
     request = Score(round=1, models=torch.zeros(3, 2), buffers=None)

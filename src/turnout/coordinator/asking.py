@@ -113,12 +113,14 @@ class Meter:
     def __init__(self) -> None:
         self.down = self.up = self.samples = self.gradients = 0
         self.seconds = 0.0
+        self.has_counted = False
 
     def watch(self, steps: Steps[T], sizes: Ids) -> Steps[T]:
         """Pass requests through, counting them."""
 
         def reply(request: Any) -> Reply:
             answer = yield request
+            self.has_counted = True
             self._count(request, answer, sizes)
             return answer
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from turnout.coordinator.plan import Plan, State
-from turnout.costs import Costs
+from turnout.costs import NO_COSTS, Costs
 from turnout.orders import Order
 from turnout.protocols import View
 from turnout.requests import Recall, Recalled, Settle, Settled, Steps, Trained
@@ -41,7 +41,7 @@ def follow_weights(plan: Plan, view: View, state: State) -> Steps[None]:
 def settle_clients(plan: Plan, state: State, order: Order, facts: Facts, trained: Trained) -> Steps[Costs]:
     """Let the accepted clients keep their new rows, and take over the new mean; return what that cost."""
     if plan.local.client_state is None and not plan.local.keeps and plan.personal is None:
-        return Costs()
+        return NO_COSTS
     settled: Settled = yield Settle(order=order, facts=facts, trained=trained)
     if settled.shared is None:
         return Costs(

@@ -16,13 +16,13 @@ from turnout.coordinator.client_state import settle_clients, shared_of
 from turnout.coordinator.jobs import Jobs, merged
 from turnout.coordinator.orders import order_for
 from turnout.coordinator.plan import Plan, State
-from turnout.costs import Costs
+from turnout.costs import NO_COSTS, Costs
 from turnout.generators import relay
-from turnout.ids import is_among
+from turnout.ids import are_equal, is_among
 from turnout.orders import Order
 from turnout.progress import Progress
 from turnout.protocols import Choice, View
-from turnout.requests import NOBODY, Collect, Dispatch, Outcome, Reply, Returns, Steps, Train, Trained
+from turnout.requests import NOBODY, Collect, Dispatch, Outcome, Reply, Steps, Train, Trained
 from turnout.row_table import RowTable
 from turnout.rows import Facts
 from turnout.submodels import Parts
@@ -57,7 +57,7 @@ class Collected:
     kept: Ids | None = None  # whom the filter let through; None: everyone it was given
     reused_weights: Floats | None = None  # by client: weight of its stored gradients in the step
     reused: bool = False  # the rows came from training that a filter or a selection rule had asked for
-    extra: Costs = field(default_factory=Costs)  # of what clients remember
+    extra: Costs = NO_COSTS  # of what clients remember
     parts: Parts | None = None  # which part of the model each client trained; None: all of it
 
     def drop(self, event: str) -> None:
@@ -74,25 +74,22 @@ class Collected:
             unknown = np.full(len(clients), np.nan)
             known = Progress(clients=clients, steps=steps, seconds=unknown, cut_off=np.zeros(len(clients), dtype=bool))
         known = known.of(self.asked)
-        return Progress(
-            clients=known.clients,
-            steps=np.minimum(np.maximum(known.steps, 0), self.asked_steps),
-            seconds=np.where(np.isfinite(known.seconds) & (known.seconds >= 0), known.seconds, np.nan),
-            cut_off=known.cut_off,
-        )
+        can_be = (known.seconds >= 0) & (known.seconds < np.inf)  # NaN is not
+        seconds = known.seconds if can_be.all() else np.where(can_be, known.seconds, np.nan)
+        steps = np.minimum(np.maximum(known.steps, 0), self.asked_steps)
+        return Progress(clients=known.clients, steps=steps, seconds=seconds, cut_off=known.cut_off)
 
     def outcomes(self) -> Ids:
         """Return how the job of each of those asked ended."""
-        ended = np.full(len(self.asked), Outcome.LOST, dtype=np.int64)
-        returned = is_among(self.asked, self.facts.clients)
-        ended[returned] = np.where(self.done_steps < self.asked_steps, Outcome.PARTIAL, Outcome.COMPLETE)[returned]
-        for clients, outcome in (
-            (self.late, Outcome.LATE),
-            (self.at_work, Outcome.AT_WORK),
-            (list(self.rejected), Outcome.REJECTED),
-        ):
-            if len(clients):
-                ended[is_among(self.asked, clients)] = outcome
+        ended = (self.done_steps < self.asked_steps).astype(np.int64)  # PARTIAL is 1, COMPLETE 0
+        if not are_equal(self.asked, self.facts.clients):
+            ended[~is_among(self.asked, self.facts.clients)] = Outcome.LOST
+        if len(self.late):
+            ended[is_among(self.asked, self.late)] = Outcome.LATE
+        if len(self.at_work):
+            ended[is_among(self.asked, self.at_work)] = Outcome.AT_WORK
+        if self.rejected:
+            ended[is_among(self.asked, list(self.rejected))] = Outcome.REJECTED
         return ended
 
 
@@ -121,35 +118,40 @@ def collect_updates(plan: Plan, view: View, choice: Choice, state: State, traine
 def updates_of_all(plan: Plan, order: Order, state: State, trained: Trained | None = None) -> Steps[Collected]:
     """Wait for everyone of an order that was dispatched. Bad updates are taken out, the others weighed without them."""
     known = order.weighing.asked
-    collected = Collected(order.clients, known.multiplicity, order.steps, np.zeros_like(order.steps), known, None)
+    none_done = np.zeros(len(order.steps), dtype=np.int64)
+    collected = Collected(order.clients, known.multiplicity, order.steps, none_done, known, None)
     collected.parts = order.parts
     wanted, collected.reused, collected.num_handed_out = order.clients, trained is not None, len(order.clients)
     while True:
         if trained is None:
             into = _row_buffer(state, len(wanted)) if plan.traits.aggregation.is_rowwise else None
-            asked = order.steps[np.searchsorted(order.clients, wanted)]
-            returns: Returns = yield Collect(order=order, clients=wanted, steps=asked, into=into)
-            answer, facts, coefficients = returns.work, returns.facts, returns.coefficients
+            asked = order.steps if wanted is order.clients else order.steps[np.searchsorted(order.clients, wanted)]
+            returns, answer = yield Collect(order=order, clients=wanted, steps=asked, into=into)
+            facts, coefficients, prob = returns.facts, returns.coefficients, returns.availability_prob
             collected.late, collected.round_seconds = returns.late, returns.seconds
             collected.progress = returns.progress
         else:
             answer = _part(trained, np.intersect1d(wanted, trained.clients))
-            facts, coefficients = None, None
+            facts, coefficients, prob = None, None, answer.availability_prob
         if not len(answer.clients):
             collected.facts = known.keep(np.zeros(len(known), dtype=bool))
             break
         if not collected.rejected:
             collected.worked = (answer.clients, answer.steps)
-        facts = facts or order.weighing.facts(answer.clients, answer.steps, answer.availability_prob)
+        facts = facts or order.weighing.facts(answer.clients, answer.steps, prob)
         if not answer.finite.all():
             bad = answer.clients[~answer.finite]
             collected.rejected |= {int(client): answer.reasons[int(client)] for client in bad}
             wanted = np.setdiff1d(answer.clients, bad)
-            trained = answer if answer.delta is not None else None  # rows are only picked; a sum is taken again
+            if answer.delta is not None:  # rows are only picked; a sum is taken again
+                trained = replace(answer, availability_prob=prob)
             continue
         collected.facts, collected.answer = facts, answer
         collected.coefficients = order.weighing.coefficients(facts) if coefficients is None else coefficients
-        collected.done_steps[np.searchsorted(order.clients, facts.clients)] = facts.local_steps
+        if are_equal(facts.clients, order.clients):
+            collected.done_steps = facts.local_steps
+        else:
+            collected.done_steps[np.searchsorted(order.clients, facts.clients)] = facts.local_steps
         break
     return collected
 
@@ -162,7 +164,7 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
     yield Dispatch(order=order, sequence=sequence, most_at_work=rule.concurrency)
     before = Jobs.of(state.jobs)
     wanted = merged(before, Jobs.handed_out(order, order.clients))
-    returns: Returns = yield Collect(
+    returns, answer = yield Collect(
         order=order, clients=wanted.clients, steps=wanted.asked, first=rule.buffer_size, wants_rows=True
     )
     jobs = merged(before, Jobs.handed_out(order, returns.sent))
@@ -170,7 +172,7 @@ def _first_updates(plan: Plan, view: View, order: Order, state: State) -> Steps[
     lost = is_among(jobs.clients, returns.lost)
     state.jobs = jobs.keep(~returned & ~lost).columns()
     involved = jobs.keep(returned | (jobs.rounds == order.round))
-    answer: Trained = returns.work
+    answer = replace(answer, availability_prob=returns.availability_prob)
     good = answer.finite if len(answer.clients) else np.zeros(0, dtype=bool)
     accepted = _part(answer, answer.clients[good])
     landed = jobs.keep(returned).keep(good)

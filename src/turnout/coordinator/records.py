@@ -8,6 +8,7 @@ from turnout.array_types import Floats, Ids
 from turnout.coordinator.collecting import Collected
 from turnout.coordinator.plan import Plan, State
 from turnout.costs import Costs
+from turnout.ids import are_equal
 from turnout.local.batches import samples_used
 from turnout.metrics import reported
 from turnout.protocols import Choice, Population, View
@@ -82,23 +83,26 @@ def as_last(record: Record, state: State) -> Record:
 
 
 def round_record(
-    plan: Plan, view: View, up: Ids, choice: Choice, collected: Collected, measured: Evaluated | None, extra: Costs
+    plan: Plan,
+    view: View,
+    up: Ids,
+    choice: Choice,
+    collected: Collected,
+    measured: Evaluated | None,
+    state: State,
 ) -> Record:
-    """Return the record of a round of the clients."""
-    facts, asked = collected.facts, collected.asked
-    place = np.searchsorted(asked, facts.clients)
-    coefficients, work, losses = np.zeros(len(asked)), np.zeros(len(asked)), np.full(len(asked), np.nan)
-    if collected.answer is not None:
-        losses[place], work[place] = collected.answer.loss, facts.local_lr * facts.local_work
-        if collected.coefficients is not None:
-            coefficients[place] = collected.coefficients
+    """Return the record of a round of the clients, with what the run carries on from here."""
+    facts, answer = collected.facts, collected.answer
+    losses = _of_asked(collected, None if answer is None else answer.loss, np.nan)
+    work = _of_asked(collected, None if answer is None else facts.local_lr * facts.local_work)
+    coefficients = _of_asked(collected, None if answer is None else collected.coefficients)
     return Record(
         round=view.round,
         num_clients=view.population.num_clients,
         up=up,
-        asked=asked,
+        asked=collected.asked,
         multiplicity=collected.multiplicity,
-        answered=facts.clients if collected.answer is not None else NO_CLIENTS,
+        answered=facts.clients if answer is not None else NO_CLIENTS,
         asked_steps=collected.asked_steps,
         local_steps=collected.done_steps,
         coefficients=coefficients,
@@ -118,11 +122,23 @@ def round_record(
         client_loss=None if measured is None else measured.client_loss,
         personal={} if measured is None else measured.personal,
         client_models=None if measured is None else measured.client_models,
-        costs=_training_costs(plan, view, choice, collected) + extra,
+        costs=_training_costs(plan, view, choice, collected),
         events=collected.events,
         finished=view.round == view.rounds,
         step_kept=collected.step_kept,
+        state=state,
     )
+
+
+def _of_asked(collected: Collected, values: Floats | None, other: float = 0.0) -> Floats:
+    """Return a number for each client that was asked: these values of the accepted, and another for the rest."""
+    asked, accepted = collected.asked, collected.facts.clients
+    if values is not None and are_equal(asked, accepted):
+        return values
+    every = np.full(len(asked), other)
+    if values is not None:
+        every[np.searchsorted(asked, accepted)] = values
+    return every
 
 
 def _training_costs(plan: Plan, view: View, choice: Choice, collected: Collected) -> Costs:

@@ -8,6 +8,7 @@ step    how the updates combine          aggregation
 model   how the model moves              server
 """
 
+from collections.abc import Generator
 from dataclasses import replace
 from typing import cast
 
@@ -20,7 +21,6 @@ from turnout.coordinator.client_state import follow_weights
 from turnout.coordinator.collecting import Collected, collect_updates, reusing
 from turnout.coordinator.compatibility import check, check_buffers, check_models
 from turnout.coordinator.drifting import at_round
-from turnout.coordinator.generators import settle
 from turnout.coordinator.members import admitted, begin_members, change_members
 from turnout.coordinator.orders import server_order
 from turnout.coordinator.plan import Plan, State
@@ -52,7 +52,7 @@ def _rounds(plan: Plan, population: Population, state: State, streams: Streams) 
         people = admitted(at_round(population, 0), state)
         measured = yield from _measure(plan, people, state, streams)
         events = first_events(plan) if plan.assignment is None else equal_starts(plan, state)
-        yield _with_state(empty_record(0, people, measured, events=events), state)
+        yield empty_record(0, people, measured, events=events, state=replace(state))
     while state.round < plan.rounds:
         present = yield Census(round=state.round + 1, model=state.model, buffers=state.buffers)
         people = at_round(population, state.round + 1)
@@ -61,13 +61,8 @@ def _rounds(plan: Plan, population: Population, state: State, streams: Streams) 
             record = yield from _server_round(plan, people, view, state, present)
         else:
             record = yield from _client_round(plan, people, view, state, present)
-        yield _with_state(as_last(record, state), state)
+        yield as_last(record, state)
     return state
-
-
-def _with_state(record: Record, state: State) -> Record:
-    """Return the record with what the run carries on from here, which a checkpoint may save."""
-    return replace(record, state=replace(state))
 
 
 def _view(plan: Plan, population: Population, state: State, streams: Streams, present: Present) -> View:
@@ -100,15 +95,20 @@ def _with_members(view: View, population: Population, state: State) -> View:
 
 def _client_round(plan: Plan, population: Population, view: View, state: State, present: Present) -> Steps[Record]:
     sizes, meter, up = population.sizes, Meter(), present.up
-    events = yield from meter.watch(change_members(plan, view, state, present.members), sizes)
+    events: tuple[str, ...] = ()
+    if present.members is not None:
+        events = yield from meter.watch(change_members(plan, view, state, present.members), sizes)
     view = _with_members(view, population, state)
     yield from follow_weights(plan, view, state)
     ask = Asker(plan, _with(view, state.local), state)
     pool = np.setdiff1d(up, state.jobs["clients"]) if state.jobs else up  # who is at work is not asked again
-    kept: Kept = yield from meter.watch(settle(plan.filtering.keep(pool, _with(view, state.filtering), ask)), sizes)
+    keeping = plan.filtering.keep(pool, _with(view, state.filtering), ask)
+    kept: Kept = (yield from meter.watch(keeping, sizes)) if isinstance(keeping, Generator) else keeping
     events += remember(state, "filtering", kept.memory)
-    choosing = settle(plan.selection.choose(kept.clients, _with(view, state.selection), ask))
-    choice: Choice = yield from meter.watch(reusing(choosing, kept.trained), sizes)
+    choosing = plan.selection.choose(kept.clients, _with(view, state.selection), ask)
+    if isinstance(choosing, Generator):
+        choosing = yield from meter.watch(reusing(choosing, kept.trained), sizes)
+    choice: Choice = choosing
     events += remember(state, "selection", choice.memory)
     trained = choice.trained if choice.trained is not None else kept.trained
     step = _one_model if plan.assignment is None else several_models
@@ -118,7 +118,9 @@ def _client_round(plan: Plan, population: Population, view: View, state: State, 
     state.round = view.round
     measured = yield from _measure(plan, view.population, state, view.streams)
     collected.events = (*events, *events_of(plan, up, choice, collected))
-    return round_record(plan, view, up, choice, collected, measured, meter.costs(plan.sent_bytes(state.model)))
+    if meter.has_counted:
+        collected.extra += meter.costs(plan.sent_bytes(state.model))
+    return round_record(plan, view, up, choice, collected, measured, replace(state))
 
 
 def _one_model(ask: Asker, choice: Choice, trained: Trained | None, meter: Meter, anyone_up: bool) -> Steps[Collected]:
@@ -163,6 +165,7 @@ def _server_round(plan: Plan, population: Population, view: View, state: State, 
         events=(*events, what),
         costs=Costs(gradient_evaluations=seen) + meter.costs(plan.sent_bytes(state.model)),
         finished=view.round == view.rounds,
+        state=replace(state),
     )
 
 

@@ -11,6 +11,7 @@ must be finite, too: clients that start from a longer model send updates that ar
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from turnout.rows import Facts, Step, is_finite
 
 MEMORIES = ("server", "aggregation", "local")
 FIELDS = ("model", "buffers", "measured", *MEMORIES)
+FIELDS_OF = attrgetter(*FIELDS)
 FIRST_ROUNDS = 5  # in which the largest update norm is recorded
 MARGIN = 10.0  # a norm so many times the usual one is suspicious; also what is suggested for trust.max_norm
 MOST_NAMED = 5
@@ -41,7 +43,7 @@ class Before:
 
 def begin(state: State) -> Before:
     """Begin a step: from here on tables hold their writes back."""
-    values = {name: getattr(state, name) for name in FIELDS}
+    values = dict(zip(FIELDS, FIELDS_OF(state), strict=True))
     tables = [entry for part in MEMORIES for entry in values[part].values() if isinstance(entry, RowTable)]
     for table in tables:
         table.stage()
@@ -74,6 +76,8 @@ def commit(state: State, before: Before) -> str | None:
 
 def remember(state: State, part: str, new: Memory) -> tuple[str, ...]:
     """Add to what the rule of one part remembers; what is not finite is left out, and returned as an event."""
+    if not new:
+        return ()
     old: Memory = getattr(state, part)
     wrong = [name for name, value in new.items() if not _is_sound(value)]
     setattr(state, part, {**old, **{name: value for name, value in _detached(new).items() if name not in wrong}})
@@ -128,8 +132,10 @@ def _not_finite(state: State, before: Before) -> Iterator[str]:
     if state.buffers is not None and state.buffers is not before.values["buffers"] and not is_finite(state.buffers):
         yield "the model's running statistics"
     for part in MEMORIES:
-        old = before.values[part]
-        for name, value in getattr(state, part).items():
+        old, now = before.values[part], getattr(state, part)
+        if now is old and not before.tables:
+            continue
+        for name, value in now.items():
             unchanged = value is old.get(name) and not isinstance(value, RowTable)
             if not unchanged and not _is_sound(value):
                 yield f"{part} memory {name!r}"

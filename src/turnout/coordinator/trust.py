@@ -14,7 +14,8 @@ are only too long, "stop" ends the run. The round's record has the client and th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,23 +24,22 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator.asking import nothing_probed
+from turnout.coordinator.findings import MOST_EXAMPLES, Findings, are_numbers, is_like, marked
 from turnout.coordinator.plan import Plan, Trust
+from turnout.coordinator.probe_checks import fitting
 from turnout.errors import UpdateError
 from turnout.generators import relay
-from turnout.metrics import can_be_metric
+from turnout.ids import are_equal
 from turnout.orders import Order
 from turnout.requests import (
     Collect,
     Dispatch,
     Evaluate,
-    Evaluated,
     Probe,
-    Probed,
     Record,
     Reply,
     Returns,
     Score,
-    Scored,
     Steps,
     Train,
     Trained,
@@ -47,37 +47,10 @@ from turnout.requests import (
 from turnout.rows import finite_rows, is_finite
 
 T = TypeVar("T")
-MOST_NOTES = 20  # told of in a record
-MOST_EXAMPLES = 10**12
 TENSORS = ("reduced", "delta", "extra", "buffers", "next_rows", "next_sum")  # of an answer to Fit
-
-
-@dataclass(slots=True)
-class Findings:
-    """What was wrong with the answers of a round."""
-
-    refused: dict[int, str] = field(default_factory=dict)  # client -> reason
-    trained: set[int] = field(default_factory=set)  # those of them whose training was refused: the answer says why, too
-    notes: list[str] = field(default_factory=list)
-    clipped: int = 0
-
-    def refuse(self, reasons: Mapping[int, str]) -> None:
-        """Note whose training cannot be used."""
-        self.refused |= reasons
-        self.trained |= set(reasons)
-
-    def with_notes(self, record: Record) -> Record:
-        """Return the record with what was found besides the clients that it rejects."""
-        if not (self.refused or self.notes or self.clipped):
-            return record
-        on_the_way = self.trained & (set(record.asked.tolist()) - set(record.answered.tolist()))
-        recorded = on_the_way | set(record.rejected)  # an update under way is rejected in the round in which it returns
-        others = [f"client {c}: {reason}" for c, reason in self.refused.items() if c not in recorded]
-        notes = [*self.notes, *others]
-        if len(notes) > MOST_NOTES:
-            notes = [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
-        metrics = {**record.metrics, "clipped": float(self.clipped)} if self.clipped else record.metrics
-        return replace(record, events=(*record.events, *notes), metrics=metrics)
+TENSORS_OF = attrgetter(*TENSORS)
+CHECKED = (Record, Train, Collect, Probe, Score, Evaluate)  # the other answers are the world's own
+EACH = slice(None)  # the places of those asked, where the answer has them in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +76,25 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
 
     def reply(request: Any) -> Reply:
         nonlocal findings
+        if not isinstance(request, CHECKED):
+            return (yield request)
         if isinstance(request, Record):
             record, findings = findings.with_notes(request), Findings()
             return (yield record)
+        answer: Any
         if isinstance(request, Train):
             yield Dispatch(order=request.order)
             rows = Collect(order=request.order, clients=request.clients, steps=request.order.steps, wants_rows=True)
-            answer = _collected(rows, (yield rows), plan.trust, findings).work
+            returns = yield rows
+            answer = with_origin(request.order, returns, _collected(rows, returns, plan.trust, findings))
         elif isinstance(request, Collect):
             asked = replace(request, wants_rows=True) if plan.trust.max_norm is not None else request
-            answer = _collected(asked, (yield asked), plan.trust, findings)  # a sum would hide who made it long
+            returns = yield asked
+            answer = returns, _collected(asked, returns, plan.trust, findings)  # a sum would hide who made it long
         elif isinstance(request, Probe) and len(request.clients) == 0:
             answer = nothing_probed(request)
-        elif isinstance(request, Probe | Score | Evaluate):
-            answer = fitting(request, (yield request), findings)
         else:
-            answer = yield request
+            answer = fitting(request, (yield request), findings)
         if plan.trust.policy == "stop" and (findings.refused or findings.notes):
             problems = [*(f"client {c}: {reason}" for c, reason in findings.refused.items()), *findings.notes]
             raise UpdateError(
@@ -131,40 +107,28 @@ def with_trust(plan: Plan, steps: Steps[T]) -> Steps[T]:
     return (yield from relay(steps, reply))
 
 
-def _collected(request: Collect, returns: Returns, trust: Trust, findings: Findings) -> Returns:
-    """Return what was collected, with an answer that can be used."""
+def _collected(request: Collect, returns: Returns, trust: Trust, findings: Findings) -> Trained:
+    """Return an answer that can be used, made of what was collected."""
     if not len(returns.clients):
-        answer = _of_nobody(request.order)
-    else:
-        asked = request.steps[np.searchsorted(request.clients, returns.clients)]
-        expected = Expectation(
-            request.order, returns.clients, returns.steps, asked, returns.coefficients, returns.rows_checked
-        )
-        answer = fitting_updates(expected, returns.work, trust, findings)
-    known = replace(
-        answer, availability_prob=returns.availability_prob, seconds=returns.seconds, asked=request.order.clients
+        return _of_nobody(request.order)
+    everyone = are_equal(request.clients, returns.clients)
+    asked = request.steps if everyone else request.steps[np.searchsorted(request.clients, returns.clients)]
+    expected = Expectation(
+        request.order, returns.clients, returns.steps, asked, returns.coefficients, returns.rows_checked
     )
-    return replace(returns, work=known)
+    return fitting_updates(expected, returns.work, trust, findings)
+
+
+def with_origin(order: Order, returns: Returns, answer: Trained) -> Trained:
+    """Return an answer with what the world knows of how it came."""
+    prob, seconds = returns.availability_prob, returns.seconds
+    return replace(answer, availability_prob=prob, seconds=seconds, asked=order.clients)
 
 
 def _of_nobody(order: Order) -> Trained:
     """Return the answer in which no update came."""
     none, rows = np.zeros(0, dtype=np.int64), order.model.new_zeros(0, order.model.numel())
     return Trained(clients=none, steps=none, loss=np.zeros(0), finite=np.zeros(0, bool), delta=rows)
-
-
-def fitting(request: Probe | Score | Evaluate, answer: Any, findings: Findings) -> Any:
-    """Return an answer that fits the request, made of what came as far as it can be used."""
-    if isinstance(request, Probe):
-        return _probed(request, answer, findings)
-    if isinstance(request, Score):
-        return _scored(request, answer, findings)
-    if isinstance(answer, Evaluated) and all(
-        can_be_metric(k) and isinstance(v, float) for k, v in answer.metrics.items()
-    ):
-        return answer
-    findings.notes.append("the model could not be evaluated")
-    return Evaluated(metrics={})
 
 
 def fitting_updates(expected: Expectation, answer: Any, trust: Trust, findings: Findings) -> Trained:
@@ -174,7 +138,9 @@ def fitting_updates(expected: Expectation, answer: Any, trust: Trust, findings: 
         return _nothing(expected, whole, findings)
     answer = _without_graph(answer)
     place, reasons = _places(expected.clients, answer.clients, findings)
-    reasons |= {c: answer.reasons[c] for c in expected.clients.tolist() if c in answer.reasons and c not in reasons}
+    if answer.reasons:
+        known = answer.reasons
+        reasons |= {c: known[c] for c in expected.clients.tolist() if c in known and c not in reasons}
     reasons |= _wrong_steps(expected, answer.steps[place], reasons)
     if answer.num_examples is not None:
         said = dict(zip(expected.clients.tolist(), answer.num_examples[place].tolist(), strict=True))
@@ -183,14 +149,17 @@ def fitting_updates(expected: Expectation, answer: Any, trust: Trust, findings: 
     rows_checked = expected.rows_checked and answer.delta is None
     for rows, what in ((answer.extra, "second row"), (None if rows_checked else answer.next_rows, "row to remember")):
         if rows is not None and len(rows):
-            reasons = _marked(expected.clients[~finite_rows([rows])[place]], f"the {what} is not finite") | reasons
+            reasons = _unsound(expected.clients, finite_rows([rows])[place], f"the {what} is not finite") | reasons
     if answer.delta is not None:
         return _with_rows(expected, answer, place, reasons, (trust, findings))
-    reasons = _not_numbers(expected, answer, place, answer.finite[place].astype(bool)) | reasons
-    sums = [vector for vector in (answer.reduced, answer.next_sum) if vector is not None]
-    if not reasons and not (all(is_finite(s) for s in sums) and _norms_are_sound(answer)):
+    reasons = _not_numbers(expected, answer, place, answer.finite[place].astype(bool, copy=False)) | reasons
+    if reasons:
+        findings.refuse(reasons)
+    elif not (_is_finite(answer.reduced) and _is_finite(answer.next_sum) and _norms_are_sound(answer)):
         return _nothing(expected, "the sum it is part of is not finite", findings)
-    findings.refuse(reasons)
+    elif not answer.reasons and answer.finite.dtype == bool and answer.clients.dtype == expected.clients.dtype:
+        fits: Trained = answer  # as nearly all do
+        return fits
     finite = _sound(expected.clients, reasons)
     passed: Trained = replace(answer, clients=expected.clients, finite=finite, reasons=reasons)
     return passed
@@ -198,6 +167,8 @@ def fitting_updates(expected: Expectation, answer: Any, trust: Trust, findings: 
 
 def _wrong_steps(expected: Expectation, done: Ids, reasons: Mapping[int, str]) -> dict[int, str]:
     """Return whose number of local steps cannot be: not as known, or beyond what was asked."""
+    if are_equal(done, expected.steps) and done.min() >= 0:
+        return {}
     known, asked, wrong = expected.steps >= 0, expected.asked, {}
     for at in np.flatnonzero(np.where(known, done != expected.steps, (done < 1) | (done > asked))):
         need = str(expected.steps[at]) if known[at] else f"1 to {asked[at]}"
@@ -207,8 +178,8 @@ def _wrong_steps(expected: Expectation, done: Ids, reasons: Mapping[int, str]) -
 
 def _without_graph(answer: Trained) -> Trained:
     """Return the answer with tensors that belong to no graph: an engine may have left theirs on."""
-    tensors = {name: getattr(answer, name) for name in TENSORS}
-    tied = {name: value.detach() for name, value in tensors.items() if value is not None and value.requires_grad}
+    tensors = zip(TENSORS, TENSORS_OF(answer), strict=True)
+    tied = {name: value.detach() for name, value in tensors if value is not None and value.requires_grad}
     return replace(answer, **tied) if tied else answer
 
 
@@ -221,35 +192,33 @@ def _misfit(expected: Expectation, answer: Any) -> str | None:
     count, size = np.size(answer.clients), expected.model.numel()
     if count == 0:
         return "no answer came"
-    if not (_are_numbers(answer.clients, count, "iu") and _are_numbers(answer.steps, count, "iu")):
+    if not (are_numbers(answer.clients, count, "iu") and are_numbers(answer.steps, count, "iu")):
         return "the answer does not say whose it is and how many steps were done"
-    optional = [c for c in (answer.num_examples, answer.square_norms) if c is not None]
-    if not all(_are_numbers(column, count) for column in (answer.loss, answer.finite, *optional)):
+    optional = (answer.num_examples is None or are_numbers(answer.num_examples, count)) and (
+        answer.square_norms is None or are_numbers(answer.square_norms, count)
+    )
+    if not (optional and are_numbers(answer.loss, count) and are_numbers(answer.finite, count)):
         return f"the answer's columns are not {count} numbers each"
     for rows in (answer.delta, answer.extra, answer.next_rows):
-        if rows is not None and not _is_like(rows, (count, size), expected.model):
+        if rows is not None and not is_like(rows, (count, size), expected.model):
             return f"the answer's rows do not have {size} numbers of type {expected.model.dtype}"
     for vector in (answer.reduced, answer.next_sum):
-        if vector is not None and not _is_like(vector, (size,), expected.model):
+        if vector is not None and not is_like(vector, (size,), expected.model):
             return f"the answer's sum does not have {size} numbers of type {expected.model.dtype}"
     lacks_sum = expected.coefficients is None or answer.reduced is None
     lacks_rows = expected.order.refreshes_from_updates and (answer.next_rows is None or answer.next_sum is None)
     if answer.delta is None and (lacks_sum or lacks_rows):
         return "the answer leaves out what was asked for"
-    if answer.delta is None and not np.array_equal(answer.clients, expected.clients):
+    if answer.delta is None and not are_equal(answer.clients, expected.clients):
         return "the answer is a sum of others than were asked"
     buffers, sent = answer.buffers, expected.order.buffers
-    if buffers is not None and (sent is None or not _is_like(buffers, tuple(sent.shape), sent)):
+    if buffers is not None and (sent is None or not is_like(buffers, tuple(sent.shape), sent)):
         return "the answer's running statistics have the wrong shape"
     return None
 
 
-def _is_like(rows: Any, shape: tuple[int, ...], model: Tensor) -> bool:
-    return isinstance(rows, Tensor) and tuple(rows.shape) == shape and rows.dtype == model.dtype
-
-
-def _are_numbers(column: Any, count: int, kinds: str = "biuf") -> bool:
-    return isinstance(column, np.ndarray) and column.shape == (count,) and column.dtype.kind in kinds
+def _is_finite(vector: Tensor | None) -> bool:
+    return vector is None or is_finite(vector)
 
 
 def _norms_are_sound(answer: Trained) -> bool:
@@ -259,7 +228,7 @@ def _norms_are_sound(answer: Trained) -> bool:
 
 def _nothing(expected: Expectation, reason: str, findings: Findings) -> Trained:
     """Return an answer of which nothing can be used."""
-    reasons = _marked(expected.clients, reason)
+    reasons = marked(expected.clients, reason)
     findings.refuse(reasons)
     count, model = len(expected.clients), expected.model
     return Trained(
@@ -273,20 +242,21 @@ def _nothing(expected: Expectation, reason: str, findings: Findings) -> Trained:
     )
 
 
-def _marked(clients: Ids, reason: str) -> dict[int, str]:
-    return dict.fromkeys(clients.tolist(), reason)
+def _unsound(clients: Ids, sound: Any, reason: str) -> dict[int, str]:
+    """Return the reason for each client that is not sound."""
+    return {} if sound.all() else marked(clients[~sound], reason)
 
 
-def _not_numbers(expected: Expectation, answer: Trained, place: Ids, finite: Any) -> dict[int, str]:
+def _not_numbers(expected: Expectation, answer: Trained, place: Ids | slice, finite: Any) -> dict[int, str]:
     """Return whose change or loss is not finite; of a client that diverged both are, and its change is the matter."""
-    lost = _marked(expected.clients[~np.isfinite(answer.loss[place])], "the loss is not a number")
-    return lost | _marked(expected.clients[~finite], "the update is not finite")
+    lost = _unsound(expected.clients, np.isfinite(answer.loss[place]), "the loss is not a number")
+    return lost | _unsound(expected.clients, finite, "the update is not finite")
 
 
-def _places(asked: Ids, returned: Ids, findings: Findings) -> tuple[Ids, dict[int, str]]:
+def _places(asked: Ids, returned: Ids, findings: Findings) -> tuple[Ids | slice, dict[int, str]]:
     """Return where each asked client is in the answer (anywhere, if it is not), and who is there not exactly once."""
-    if np.array_equal(asked, returned):
-        return np.arange(len(asked)), {}
+    if are_equal(asked, returned):
+        return EACH, {}
     order = np.argsort(returned, kind="stable")
     left, right = (np.searchsorted(returned[order], asked, side=side) for side in ("left", "right"))
     times = right - left
@@ -297,19 +267,21 @@ def _places(asked: Ids, returned: Ids, findings: Findings) -> tuple[Ids, dict[in
 
 
 def _sound(clients: Ids, reasons: Mapping[int, str]) -> Any:
+    if not reasons:
+        return np.ones(len(clients), dtype=bool)
     return np.array([int(client) not in reasons for client in clients], dtype=bool)
 
 
 def _with_rows(
-    expected: Expectation, answer: Trained, place: Ids, reasons: dict[int, str], how: tuple[Trust, Findings]
+    expected: Expectation, answer: Trained, place: Ids | slice, reasons: dict[int, str], how: tuple[Trust, Findings]
 ) -> Trained:
     """Return the rows of those asked, in order; rows that cannot be used are not numbers."""
     trust, findings = how
     assert answer.delta is not None
-    in_order = np.array_equal(place, np.arange(len(answer.clients)))
-    index = torch.from_numpy(place).to(answer.delta.device)
+    index: Any = None if isinstance(place, slice) else torch.from_numpy(place).to(answer.delta.device)
+    in_order = isinstance(place, slice) or np.array_equal(place, np.arange(len(answer.clients)))
     delta = answer.delta if in_order else answer.delta[index]
-    norms, measured = np.zeros(len(place)), expected.order.wants_norms or trust.max_norm is not None
+    norms, measured = np.zeros(len(expected.clients)), expected.order.wants_norms or trust.max_norm is not None
     if measured:
         norms = torch.linalg.vector_norm(delta, dim=1).double().cpu().numpy()
     finite = finite_rows([delta]) & np.isfinite(norms) & answer.finite[place].astype(bool)
@@ -352,49 +324,3 @@ def _shortened(delta: Tensor, norms: Floats, long: Any, max_norm: float | None) 
         return delta, norms
     factor = np.where(long, max_norm / np.where(long, norms, 1.0), 1.0)
     return delta * delta.new_tensor(factor)[:, None], norms * factor
-
-
-def _probed(request: Probe, answer: Any, findings: Findings) -> Probed:
-    """Return a number or a row for each client; those that said nothing of use count as the least in need."""
-    count = len(request.clients)
-    fits = isinstance(answer, Probed) and np.array_equal(answer.clients, request.clients)
-    if request.what == "loss":
-        loss = _numbers(answer.loss if fits else None, count)
-        bad = ~np.isfinite(loss)
-        least = float(loss[~bad].min()) if not bad.all() else 0.0
-        findings.refused |= _marked(request.clients[bad], "the loss is not a number")
-        loss = np.where(bad, least, loss)
-        said = answer.accuracy if fits else None
-        accuracy = None if said is None else np.nan_to_num(_numbers(said, count)).clip(0.0, 1.0)
-        return Probed(clients=request.clients, loss=loss, accuracy=accuracy, samples=_samples(answer), unusable=bad)
-    shape = (count, request.model.numel())
-    rows = answer.gradient if fits and _is_like(answer.gradient, shape, request.model) else None
-    if rows is None:
-        findings.refused |= _marked(request.clients, "the gradient has the wrong shape or type")
-        return Probed(clients=request.clients, gradient=request.model.new_zeros(shape), samples=_samples(answer))
-    rows = rows.detach()
-    bad = ~np.isfinite(torch.linalg.vector_norm(rows, dim=1).double().cpu().numpy())
-    if bad.any():
-        findings.refused |= _marked(request.clients[bad], "the gradient is not finite")
-        rows = torch.where(torch.from_numpy(~bad).to(rows.device)[:, None], rows, torch.zeros_like(rows[:1]))
-    return Probed(clients=request.clients, gradient=rows, samples=_samples(answer))
-
-
-def _numbers(said: Any, count: int) -> Floats:
-    """Return so many numbers, which are NaN if something else was said."""
-    return said.astype(float) if _are_numbers(said, count) else np.full(count, np.nan)
-
-
-def _samples(answer: Any) -> int:
-    said = getattr(answer, "samples", 0)
-    return said if isinstance(said, int) and 0 <= said <= MOST_EXAMPLES else 0
-
-
-def _scored(request: Score, answer: Any, findings: Findings) -> Scored:
-    """Return a loss for each model; one that is not a number counts as the worst there is."""
-    loss = _numbers(answer.loss if isinstance(answer, Scored) else None, len(request.models))
-    bad = ~np.isfinite(loss)
-    if bad.all():
-        findings.notes.append("the models could not be scored")
-    worst = float(loss[~bad].max()) if not bad.all() else 0.0
-    return Scored(loss=np.where(bad, worst, loss), samples=_samples(answer))

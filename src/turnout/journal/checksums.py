@@ -11,12 +11,11 @@ TABLES_WITH_CHECKSUMS = ("study", "arm", "file", "checkpoint", "run", "round")
 
 def checksum_of(*values: Any) -> bytes:
     """Return the checksum of a row's values; SQLite's round trip (ints for whole floats, NULL for NaN) keeps it."""
-    return blake2b(b"\x1f".join(map(_as_bytes, values)), digest_size=8).digest()
+    columns = [b"none" if value is None else _as_bytes(value) for value in values]
+    return blake2b(b"\x1f".join(columns), digest_size=8).digest()
 
 
 def _as_bytes(value: Any) -> bytes:
-    if value is None:
-        return b"none"
     if isinstance(value, int):
         return b"%d" % value
     if isinstance(value, bytes):

@@ -6,7 +6,7 @@ The set of clients that were up is stored in the smallest of these forms:
     up, down    the gaps between the ids that are up (or down, if those are fewer), in the narrowest width that fits
     bitmap      one bit per client
 
-A body above a few hundred bytes is compressed if that makes it smaller. The first byte of a blob is the tag: bits 0
+A body above a thousand bytes is compressed if that makes it smaller. The first byte of a blob is the tag: bits 0
 and 1 the form, bits 2 and 3 the width, bit 4 whether the body is compressed.
 """
 
@@ -27,7 +27,7 @@ from turnout.untrusted_input import MOST_LETTERS, name_of
 EVERYONE, BITMAP, UP, DOWN = range(4)
 WIDTHS = ("<u1", "<u2", "<u4", "<i8")
 ZIPPED = 16
-WORTH_ZIPPING = 200  # bytes; below this, compressing costs more than it saves
+WORTH_ZIPPING = 1000  # bytes; below this, compressing takes longer than to write what it saves
 MOST_CLIENTS = 1 << 25
 MOST_BYTES = 8 * MOST_CLIENTS  # of an unpacked body whose length is not known from elsewhere
 INTEGERS = ("client", "multiplicity", "asked_steps", "local_steps", "progress", "cut_off")

@@ -44,8 +44,7 @@ class Uniform:
         if len(pool) == 0 or size is None or (size >= len(pool) and not self.replacement):
             ones = np.ones(len(pool))
             return Choice(clients=pool, multiplicity=ones.astype(np.int64), inclusion_prob=ones)
-        rng = view.streams.generator("selection", view.round)
-        draws = rng.choice(len(pool), size, replace=self.replacement, shuffle=False)
+        draws = view.streams.places("selection", view.round, len(pool), size, replacement=self.replacement)
         if self.replacement:
             positions, counts = np.unique(draws, return_counts=True)
         else:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from turnout.array_types import Floats, Ids
 from turnout.coordinator import Plan
+from turnout.coordinator.findings import Findings
 from turnout.coordinator.orders import train_alone
-from turnout.coordinator.trust import Findings, fitting
+from turnout.coordinator.probe_checks import fitting
 from turnout.costs import Costs
 from turnout.local.batches import samples_used
 from turnout.protocols import Memory, View

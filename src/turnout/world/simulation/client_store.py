@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Bools, Floats, Ids
-from turnout.coordinator.trust import Findings, fitting
+from turnout.coordinator.findings import Findings
+from turnout.coordinator.probe_checks import fitting
 from turnout.costs import Costs
 from turnout.ids import is_among
 from turnout.learned import Learned

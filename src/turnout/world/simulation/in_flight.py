@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from turnout.array_types import Floats, Ids
+from turnout.coordinator.findings import Findings
 from turnout.coordinator.plan import Trust
-from turnout.coordinator.trust import Expectation, Findings, fitting_updates
+from turnout.coordinator.trust import Expectation, fitting_updates
 from turnout.ids import is_among
 from turnout.orders import Order
 from turnout.protocols import Memory

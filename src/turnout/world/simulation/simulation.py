@@ -53,6 +53,8 @@ from turnout.world.simulation.in_flight import InFlight
 from turnout.world.simulation.own_models import OwnModels
 from turnout.world.simulation.widths import UpdateRoom, evaluate_parts, loaded, seconds_per_step, train_parts
 
+EVERYONE = slice(None)  # of an order: each client whose work is wanted returned
+
 
 def simulate(plan: Plan, population: Population, state: State, streams: Streams) -> Steps[State]:
     """Run a plan in simulation from the given state; yields requests to an engine and records, returns the state."""
@@ -64,7 +66,7 @@ def simulate(plan: Plan, population: Population, state: State, streams: Streams)
     if kept is not None and mean is not None and mean.any() and kept.name not in world.store.tables:
         raise KeyError(kept.name)  # a state that was changed: going on would take every client's row for zeros
     steps = serve(world, ANSWERS, coordinate(plan, population, state, streams))
-    return (yield from with_adversaries(plan, population, streams, steps))
+    return (yield from (steps if plan.attack is None else with_adversaries(plan, population, streams, steps)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class Simulation:
     seconds: float = field(init=False)  # time at the start of the round
     elapsed: float = field(init=False, default=0.0)  # since then
     everyone: Ids = field(init=False)  # members in this round
+    view: View | None = field(init=False, default=None)  # of the last census
     dispatched: Dispatched | None = field(init=False, default=None)
     unsound: int = field(init=False, default=0)  # personal rows of this round that were not finite
     update_room: UpdateRoom = field(default_factory=UpdateRoom)
@@ -110,6 +113,7 @@ class Simulation:
         if members is not None:
             self.everyone = members
             view = replace(view, population=replace(self.population, everyone=members))
+        self.view = view
         if request.round > 0 and self.requirement is not None:
             first = cast(Tensor, self.store.first_model)
             view = replace(view, appeal=(yield from self.appeals.measure(self.plan, view, self.requirement, first)))
@@ -165,8 +169,11 @@ class Simulation:
         work.is_counted, order = True, request.order
         if work.order.by_model:
             work = work.of(order)
-        here = is_among(order.clients, request.clients) & (work.done > 0)
-        clients, steps = order.clients[here], work.done[here]
+        here: Any = work.done > 0
+        if request.clients is not order.clients:
+            here &= is_among(order.clients, request.clients)
+        here = EVERYONE if here.all() else here
+        clients, steps = (order.clients, work.done) if here is EVERYONE else (order.clients[here], work.done[here])
         late = NOBODY if work.timing is None else order.clients[work.timing.late]
         returned = {"clients": clients, "steps": steps, "rounds": np.full(len(clients), order.round)}
         known: dict[str, Any] = {**returned, "late": late, "seconds": seconds, "progress": work.progress}
@@ -242,7 +249,7 @@ class Simulation:
             clients=facts.clients,
             steps=facts.local_steps,
             local=order.local,
-            settings={name: values[here] for name, values in order.settings.items()},
+            settings=order.settings if here is EVERYONE else {n: values[here] for n, values in order.settings.items()},
             coefficients=coefficients,
             buffer_weights=share / max(share.sum(), 1e-300),
             wants_norms=order.wants_norms,
@@ -250,7 +257,7 @@ class Simulation:
             kept={} if order.on_server else self.store.solver_tables(order.local, order.model),
             into=None if coefficients is not None else into,
             on_server=order.on_server,
-            blocks=None if order.blocks is None else order.blocks[here],
+            blocks=order.blocks if order.blocks is None or here is EVERYONE else order.blocks[here],
         )
 
     def _offset(self, order: Order, facts: Facts) -> Offset | None:
@@ -345,7 +352,9 @@ class Simulation:
         self.replayed = recorded + int(asked[is_recorded].sum()), total + int(asked.sum())
 
     def _view(self, round: int, model: Tensor, buffers: Tensor | None = None) -> View:
-        """Return what fleet rules may look at."""
+        """Return what fleet rules may look at: what they saw at the census, where it is the same round and model."""
+        if self.view is not None and self.view.round == round and self.view.model is model:
+            return self.view
         people = at_round(self.population, round)
         return View(
             round=round,
