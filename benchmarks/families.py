@@ -254,7 +254,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "gru": Family(make=lambda: Recurrent(nn.GRU), samples=tokens(20, 80), bar=3.5, clients=30, examples=50),
     "rnn": Family(make=lambda: Recurrent(nn.RNN), samples=tokens(20, 80), bar=3.5, clients=30, examples=50),
-    "lstm": Family(make=lambda: Recurrent(nn.LSTM), samples=tokens(20, 80), bar=3.5, clients=30, examples=50),
+    "lstm": Family(make=lambda: Recurrent(nn.LSTM), samples=tokens(20, 80), bar=1.5, clients=30, examples=50),
     "low-rank": Family(make=LowRank, samples=vectors(256), bar=8.0),
     "frozen-features": Family(make=frozen_features, samples=images(3, 32, 32), bar=8.0, clients=20, examples=50),
     "lenet": Family(make=lenet, samples=images(3, 32, 32), bar=1.6, clients=20, examples=50),
