@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
 
 from tests.support.personal_runs import kept, network, personal_run
+from turnout import losses
+from turnout.data.federation import from_clients
 from turnout.engine import Sequential, Task, Vectorised
 from turnout.errors import ConfigError
 from turnout.local import SGD
@@ -112,6 +115,31 @@ def test_contract_engines_agree(order: Any, momentum: float) -> None:
 
     assert torch.allclose(one.model, two.model, rtol=0, atol=1e-12)
     assert np.allclose(first[-1].personal["personal loss"], second[-1].personal["personal loss"], rtol=0, atol=1e-12)
+
+
+def test_convergence_fedrep_finds_the_common_representation_at_a_linear_rate() -> None:
+    """y = ⟨w_i, Bᵀx⟩ with one B for all: the sine of the largest angle between φ and B falls by a factor a round."""
+    draws = np.random.default_rng(0)
+    basis = np.linalg.qr(draws.normal(size=(6, 2)))[0]  # B
+    inputs = [draws.normal(size=(80, 6)) for _ in range(4)]
+    pairs = [(torch.tensor(x), torch.tensor(x @ basis @ draws.normal(size=(2, 1)))) for x in inputs]
+    first, last = nn.Linear(6, 2, bias=False), nn.Linear(2, 1, bias=False)
+    module = nn.Sequential(first, last).double()
+    with torch.no_grad():
+        first.weight.copy_(torch.tensor(basis.T + draws.normal(size=(2, 6), scale=0.4)))
+        last.weight.zero_()
+    task = Task(federation=from_clients(pairs), module=module, loss=losses.squared_error)
+    rule, local = Layers(keep=("1",), order="kept-first", kept_steps=20), SGD(lr=0.1, steps=1, batches="full")
+    _, records = personal_run(task, rule, local=local, rounds=40, engine=Vectorised())
+
+    def sine(record: Any) -> float:
+        found = np.linalg.qr(task.layout.views(record.state.model)["0.weight"].T.numpy())[0]  # φ
+        return float(np.linalg.norm((np.eye(6) - basis @ basis.T) @ found, 2))
+
+    sines = np.array([sine(record) for record in records])
+    assert sines[0] > 0.4
+    assert sines[-1] < 0.05 * sines[0]
+    assert (sines[1:] < 0.98 * sines[:-1]).all()
 
 
 def test_costs_bytes_count_the_shared_layers_alone() -> None:

@@ -44,6 +44,22 @@ def test_closed_form_pfedme_after_few_inner_steps() -> None:
     assert np.allclose(final.model.numpy(), (0.05 * 2.0 * inner).mean(0), rtol=0, atol=1e-14)
 
 
+def test_identity_pfedme_with_a_strong_pull_is_local_sgd() -> None:
+    local = Moreau(lr=0.1, steps=3, strength=1e6, inner_steps=3, inner_lr=1e-6)  # one inner step is nearly exact
+    final, _ = personal_run(quadratics(), None, local=local, rounds=4)
+    plain, _ = personal_run(quadratics(), None, local=SGD(lr=0.1, steps=3), rounds=4)
+
+    assert torch.allclose(final.model, plain.model, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["first", "hessian-free"])
+def test_identity_per_fedavg_without_an_inner_step_is_local_sgd(order: Any) -> None:
+    final, _ = personal_run(quadratics(), None, local=Meta(lr=0.1, steps=3, inner_lr=1e-9, order=order), rounds=4)
+    plain, _ = personal_run(quadratics(), None, local=SGD(lr=0.1, steps=3), rounds=4)
+
+    assert torch.allclose(final.model, plain.model, rtol=0, atol=1e-7)
+
+
 def test_golden_pfedme_goes_on_with_its_inner_model_between_mini_batches() -> None:
     # client 2: h = 2, first coordinate, e = −1; λ = 1, η_p = 0.5, K = 1, η = 0.1, two mini-batches from 0
     # θ = 0 − 0.5·(0 + 1) = −0.5, w = 0.1·(−0.5) = −0.05; θ = −0.5 − 0.5·(2·−0.5 + 1 + (−0.5 + 0.05)) = −0.275
