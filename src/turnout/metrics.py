@@ -49,6 +49,7 @@ EVALUATED = ("loss", "accuracy")  # measured in the rounds that `evaluate` selec
 MEASURED_ON = "measured_on"
 ON_TEST_SET = "the shared model on the test set"
 ON_HOLDOUTS = "clients' own models, each on its client's hold-out"
+OF_SHARED_LAYERS = "the shared layers with untrained ones in place of those that stay at clients, on the test set"
 
 
 _COSTS = (

@@ -153,6 +153,7 @@ class PersonalTraits:
     needs_inner_solution: bool = False  # it reports what the local solver finds on its way
     repeats_shared_steps: bool = False  # it does the shared steps again beside the personal ones, as plain SGD
     keeps_statistics: bool = False  # running statistics of what a client keeps are the client's own
+    shares_whole_model: bool = True  # False: the shared model has untrained parameters where clients keep their own
     has_shared_model: bool = True  # False: clients have only models of their own, which alone are measured
     trains_members: bool = False  # clients' own models may be members of a family, of different architectures
     population_problems: PopulationCheck | None = None

@@ -9,8 +9,8 @@ import turnout as to
 from tests.support.command import Turnout
 from turnout.analysis.compare import compare
 from turnout.analysis.seed_plan import seed_plan
-from turnout.errors import JournalError
-from turnout.metrics import MEASURED_ON, ON_HOLDOUTS, ON_TEST_SET
+from turnout.errors import JournalError, StudyNote
+from turnout.metrics import MEASURED_ON, OF_SHARED_LAYERS, ON_HOLDOUTS, ON_TEST_SET
 from turnout.study import Study
 
 ARMS: dict[str, Any] = {
@@ -19,11 +19,15 @@ ARMS: dict[str, Any] = {
     "Ditto": to.algorithms.ditto(),
     "alone": to.algorithms.comet(strength=0.0),
 }
+LAYERS: dict[str, Any] = {
+    "FedPer": to.algorithms.fedper(keep=("1.bias",)),
+    "FedBABU": to.algorithms.fedbabu(keep=("1.bias",)),
+}
 
 
 def study(*names: str, **more: Any) -> Study:
     data = to.data.Digits(clients=6, holdout=0.25, public_samples=20)
-    arms = tuple(to.arm(name, **ARMS[name]) for name in names)
+    arms = tuple(to.arm(name, **(ARMS | LAYERS)[name]) for name in names)
     local = to.local.SGD(lr=0.1, batch_size=10, steps=3)
     return Study(data=data, model=to.models.Softmax(), local=local, arms=arms, rounds=2, seeds=2, **more)
 
@@ -37,6 +41,21 @@ def test_contract_the_journal_says_what_each_run_is_measured_on(folder: Path) ->
     runs = to.load(folder).runs
     found = {arm: facts[MEASURED_ON] for arm, facts in zip(runs["arm"], runs["facts"], strict=True)}
     assert found == {"FedAvg": ON_TEST_SET, "Ditto": ON_TEST_SET, "COMET": ON_HOLDOUTS, "alone": ON_HOLDOUTS}
+
+
+def test_contract_shared_layers_with_untrained_ones_are_not_compared_with_a_whole_model() -> None:
+    loaded = study("FedAvg", *LAYERS).run(progress=False).loaded
+    found = {arm: facts[MEASURED_ON] for arm, facts in zip(loaded.runs["arm"], loaded.runs["facts"], strict=True)}
+    assert found == {"FedAvg": ON_TEST_SET, "FedPer": OF_SHARED_LAYERS, "FedBABU": ON_TEST_SET}
+
+
+def test_contract_own_models_that_are_not_measured_are_noted() -> None:
+    data = to.data.Digits(clients=6)
+    local = to.local.SGD(lr=0.1, batch_size=10, steps=1)
+    arms = (to.arm("a", personal=to.personal.Ditto()),)
+    some = Study(data=data, model=to.models.Softmax(), local=local, arms=arms, rounds=1)
+    with pytest.warns(StudyNote, match=r"digits has no hold-outs: .* not measured\. Set data\.holdout = 0\.2"):
+        some.run(progress=False)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The engines give the same numbers, whatever the block, the workers and the company."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.support.engine_plans import SOLVERS, plan
+from tests.support.engine_requests import answered, request
 from tests.support.optional import present
 from tests.support.runs import run
 from tests.support.tasks import (
@@ -23,9 +25,10 @@ from tests.support.tasks import (
 )
 from turnout import losses
 from turnout.coordinator import Plan, State
-from turnout.engine import Sequential, Task, Vectorised
+from turnout.engine import Engine, Sequential, Task, Vectorised
 from turnout.local import SGD
 from turnout.protocols import Population
+from turnout.row_table import TableExcerpt
 from turnout.streams import Streams
 from turnout.study.driver import Run, drive
 
@@ -169,6 +172,20 @@ def test_engine_dropout_masks_are_keyed_by_client(places: int) -> None:
     other, _ = run(task, plan(SOLVERS["plain"]), seed=1)
     assert torch.allclose(again.model, reference.model, rtol=0, atol=1e-11)
     assert not torch.allclose(other.model, reference.model)
+
+
+@pytest.mark.parametrize("engine", [Sequential(), Vectorised("cpu", block=2), Vectorised("cpu", stack=False)])
+def test_engine_a_request_that_goes_on_draws_the_masks_of_the_steps_that_follow(engine: Engine) -> None:
+    module = seeded(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)))
+    task = Task(federation=blob_federation(), module=module, loss=losses.cross_entropy)
+    names = tuple(slot.name for slot in task.layout.slots)
+    both = replace(request(task, None, SGD(lr=0.1, batch_size=5, steps=2)), wants_ends=names)
+    one = replace(both, steps=np.ones_like(both.steps))
+    first = present(answered(engine, task, one).ends)
+    then = replace(one, starts=TableExcerpt(one.clients, first), first_step=1)
+    assert torch.allclose(
+        present(answered(engine, task, then).ends), present(answered(engine, task, both).ends), rtol=0, atol=1e-12
+    )
 
 
 def test_engine_buffers_are_averaged_by_share_of_the_data() -> None:

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from turnout.array_types import Bits
+from turnout.array_types import Bits, Ids
+from turnout.requests import Fit
 from turnout.streams import GAMMA, mix, words
 
 LEVELS = 1 << 16  # values of one entry's bits
@@ -42,6 +43,13 @@ class Dropout:
         drawn = keep(keys, step, self.call, math.prod(lead) // len(keys), self.p)
         factors = torch.from_numpy(drawn).to(like) / max(1.0 - dropped_levels(self.p) / LEVELS, 1.0 / LEVELS)
         return factors.view(*lead, *[1] * (like.dim() - len(lead)))
+
+
+def mask_keys(request: Fit, clients: Ids) -> Bits:
+    """Return the keys of these clients' masks: steps are counted from the first of the round, in whichever request."""
+    before = np.array([request.first_step], dtype=np.uint64)
+    keys: Bits = request.streams.keys("dropout", request.round, clients) + before * GAMMA
+    return keys
 
 
 def dropped_levels(p: float) -> int:

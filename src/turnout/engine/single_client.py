@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from turnout.array_types import Bits
 from turnout.data.federation import Slab
-from turnout.engine.dropout import KeyedDropout
+from turnout.engine.dropout import KeyedDropout, mask_keys
 from turnout.engine.module_probe import draws_masks
 from turnout.engine.reduction import Row
 from turnout.engine.task import Task
@@ -80,7 +80,7 @@ class Worker:
         for counter, first in self.counters:
             counter.copy_(first)
         key = request.streams.keys(request.purpose, request.round, request.clients[place])
-        mask_key = request.streams.keys("dropout", request.round, request.clients[place])
+        mask_key = mask_keys(request, request.clients[place : place + 1])
         local, one = request.local, slice(place, place + 1)
         how = (local.batch_size, local.batches, local.cycle, request.first_step)
         drawn = draw_batches(key, slab.sizes[one], request.steps[one], *how)

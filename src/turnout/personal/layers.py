@@ -62,6 +62,11 @@ class Layers:
                 setting="personal.keep",
             )
 
+    @property
+    def shares_whole_model(self) -> bool:
+        """Whether clients train the shared model as it is: its kept layers are x⁰'s, with which only FedBABU trains."""
+        return self.order == "kept-frozen"
+
     def kept_names(self, layout: Layout) -> tuple[str, ...]:
         """Return the names of the parameters that stay; raise if a pattern matches none of them, or all match."""
         names = [slot.name for slot in layout.slots]

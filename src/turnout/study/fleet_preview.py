@@ -146,20 +146,22 @@ def _lacks(recording: Recording, rounds: int, num_clients: int) -> str:
 
 
 def start_notes(runs: Sequence[tuple[str, Run]]) -> list[str]:
-    """Return the notes to show before the first round: data without a test set, and previews of the fleets."""
+    """Return the notes to show before the first round: data without test samples, and previews of the fleets."""
     tests: dict[str, str] = {}
+    own: dict[str, str] = {}
     seen: dict[str, str] = {}
     replays: dict[str, str] = {}
     known: dict[tuple[int, ...], str] = {}
     for arm, run in runs:
         tests[arm] = _test_note(run.task.federation)
+        own[arm] = _own_models_note(run)
         replays[arm] = replay_note(run.plan, run.population.num_clients)
         parts = (run.plan.fleet, run.plan.local, run.plan.selection, run.task.federation)
         key = (run.plan.rounds, *map(id, parts))  # arms share the parts that they do not change
         if key not in known:
             known[key] = _preview_of_run(run)
         seen[arm] = known[key]
-    return [*lines_by_arm(tests), *lines_by_arm(replays), *lines_by_arm(seen)]
+    return [*lines_by_arm(tests), *lines_by_arm(own), *lines_by_arm(replays), *lines_by_arm(seen)]
 
 
 def _preview_of_run(run: Run) -> str:
@@ -179,6 +181,16 @@ def _test_note(federation: Federation) -> str:
     return (
         f"{federation.name} has no test set: the model is not measured{only}. "
         "Give the data one, such as test=(x, y) of from_clients, to compare arms by accuracy or loss."
+    )
+
+
+def _own_models_note(run: Run) -> str:
+    federation = run.task.federation
+    if run.plan.personal is None or federation.holdout is not None:
+        return ""
+    return (
+        f"{federation.name} has no hold-outs: clients' own models are trained, but not measured. "
+        "Set data.holdout = 0.2, for example, or give hold-outs to from_clients."
     )
 
 

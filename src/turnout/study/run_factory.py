@@ -28,7 +28,7 @@ from turnout.engine import Task
 from turnout.errors import ConfigError, DataError, TurnoutError
 from turnout.journal import ClientFacts, RunInfo
 from turnout.losses import LOSSES, Loss
-from turnout.metrics import MEASURED_ON, ON_HOLDOUTS, ON_TEST_SET, measurable
+from turnout.metrics import MEASURED_ON, OF_SHARED_LAYERS, ON_HOLDOUTS, ON_TEST_SET, measurable
 from turnout.models.family import Family
 from turnout.models.layout import Layout
 from turnout.models.members import Members
@@ -41,7 +41,7 @@ from turnout.study.object_numbers import number_of
 from turnout.study.resolve import fixed_digest, resolved_settings
 from turnout.study.study import Study
 from turnout.study.task_parts import loss_of, num_outputs
-from turnout.traits import AttackTraits, traits_of
+from turnout.traits import AttackTraits, PersonalTraits, traits_of
 from turnout.world.deployment.device_samples import SamplesOnDevices
 from turnout.world.simulation import simulate
 
@@ -103,7 +103,7 @@ class RunFactory:
             holdings=_holdings(run),
             run_group=run_group,
             data=self.digest(run_key),
-            facts={MEASURED_ON: ON_TEST_SET if run.plan.traits.personal.has_shared_model else ON_HOLDOUTS},
+            facts={MEASURED_ON: _measured_on(run.plan.traits.personal)},
         )
 
     def digest(self, run_key: RunKey) -> str:
@@ -239,6 +239,13 @@ def _label_counts(federation: Federation) -> Ids | None:
     if classes is None or not isinstance(federation.train, Held) or federation.num_clients * classes > MOST_COUNTS:
         return None
     return federation.label_counts()
+
+
+def _measured_on(personal: PersonalTraits) -> str:
+    """Return what the loss and the accuracy of a run are measured of and on."""
+    if not personal.has_shared_model:
+        return ON_HOLDOUTS
+    return ON_TEST_SET if personal.shares_whole_model else OF_SHARED_LAYERS
 
 
 def _holdings(run: Run) -> ClientFacts:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from turnout.array_types import Bits, Floats, Ids
 from turnout.data.federation import Slab
+from turnout.engine.dropout import mask_keys
 from turnout.requests import Fit
 from turnout.row_table import RowSource
 
@@ -39,7 +40,7 @@ class Jobs:
 
     def mask_keys(self) -> Bits:
         """Return the key of each row's dropout masks."""
-        of_requests = [r.streams.keys("dropout", r.round, r.clients) for r in self.requests]
+        of_requests = [mask_keys(request, request.clients) for request in self.requests]
         keys = np.zeros(len(self), dtype=np.uint64)
         for owner in np.unique(self.owner):
             mine = self.owner == owner
