@@ -135,10 +135,10 @@ def _answers(engine: Engine, questions: dict[int, Question]) -> tuple[dict[int, 
 @contextmanager
 def _check_unchanged(engine: Engine, requests: Iterable[EngineRequest]) -> Iterator[None]:
     """Raise UpdateError if the engine changes a model of a request in place."""
-    tensors = [tensor for request in requests for tensor in _request_tensors(request)]
-    before = _bits(tensors)
+    views = [_integer_view(tensor) for request in requests for tensor in _request_tensors(request)]
+    before = [bits.clone() for bits in views]
     yield
-    if not all(map(torch.equal, before, _bits(tensors))):
+    if not all(map(torch.equal, before, views)):
         raise UpdateError(
             f"The engine {engine.name!r} changed the model of a request in place, so the run cannot continue. "
             "Let the engine train a copy: request.model.clone()."
@@ -156,10 +156,6 @@ def _request_tensors(request: EngineRequest) -> Iterator[Tensor]:
         yield request.buffers
 
 
-@torch.no_grad()
-def _bits(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return a copy of all tensors of each type as integers: as integers, NaN equals itself and -0 differs from 0."""
-    by_type: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for tensor in tensors:
-        by_type.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(-1))
-    return [torch.cat(alike).view(INTEGER_TYPES[dtype.itemsize]) for (dtype, _), alike in by_type.items()]
+def _integer_view(tensor: Tensor) -> Tensor:
+    """Return a view of a tensor as integers: as integers, NaN equals itself and -0 differs from 0."""
+    return tensor.detach().view(INTEGER_TYPES[tensor.element_size()])
