@@ -164,11 +164,12 @@ def test_engine_starts_and_ends_are_those_of_writing_at_every_step(
     names = [slot.name for slot in task.layout.slots]
     model = torch.linspace(-0.5, 0.5, task.layout.size, dtype=torch.float64)
     table = RowTable(6, model, first=model)
-    table.put(np.arange(0, 6, 2), torch.randn(3, task.layout.size, dtype=torch.float64))
+    rows = 0.3 * torch.randn(3, task.layout.size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    table.put(np.arange(0, 6, 2), rows)
     own = names[len(names) // 2 :]
     columns = task.layout.columns(own)
     part = RowTable(6, model[columns], first=model[columns])
-    part.put(np.arange(0, 6, 2), torch.randn(3, len(columns), dtype=torch.float64))
+    part.put(np.arange(0, 6, 2), rows[:, columns])
     chosen = {"wants_ends": tuple(names), "private": (names[0],), "frozen": (names[-1],)}
     more: dict[str, Any] = {each: chosen.get(each, value) for each, value in what.items()}
 
@@ -185,10 +186,10 @@ def test_engine_starts_and_ends_are_those_of_writing_at_every_step(
     monkeypatch.setattr("turnout.engine.vectorised.stacked_training.pays", lambda *_: False)
     for other in (answered(Vectorised("cpu", block=block), task, asked()), answered(Sequential(), task, asked())):
         assert mine.ends is not None
-        assert torch.allclose(mine.ends, other.ends, rtol=0, atol=1e-12)
-        assert np.allclose(mine.loss, other.loss, rtol=0, atol=1e-12)
+        assert torch.allclose(mine.ends, other.ends, rtol=1e-11, atol=1e-12)
+        assert np.allclose(mine.loss, other.loss, rtol=1e-11, atol=1e-12)
         if asked().coefficients is None:
-            assert torch.allclose(mine.delta, other.delta, rtol=0, atol=1e-12)
+            assert torch.allclose(mine.delta, other.delta, rtol=1e-11, atol=1e-12)
         else:
             assert not mine.reduced.any()
 
