@@ -98,6 +98,8 @@ def measure(work: Workload, choices: int, repetitions: int) -> dict[str, dict[st
             plain = Processor(TurnoutRounds(task, variant.base, engine=engine))
             engine = plain.rounds.engine  # rules that share a solver share what was measured for it, as in one study
             other = Processor(TurnoutRounds(task, variant.plan, engine=engine))
+            plain.rounds.settle()
+            other.rounds.settle()
             both = Contender("plain", plain.round), Contender(variant.name, other.round)
             turns[variant.name].add(*paired(*both, repetitions=repetitions))
             processor[variant.name].add(plain.taken[1:], other.taken[1:])  # without the warm-up

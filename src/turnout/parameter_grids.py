@@ -68,18 +68,9 @@ class Grids:
 
     def read(self, flat: Tensor, numbers: Ids) -> Tensor:
         """Return the values of these submodels in the whole vector, one row each."""
-        return self._read(self.grids, flat, numbers, slice(0, self.size))
-
-    def read_part(self, flat: Tensor, numbers: Ids, start: int, stop: int) -> Tensor:
-        """Return some columns of what `read` returns, which begin and end with a parameter."""
-        grids = [grid for grid in self.grids if start <= grid.own.start and grid.own.stop <= stop]
-        return self._read(grids, flat, numbers, slice(start, stop))
-
-    def _read(self, grids: Sequence[Grid], flat: Tensor, numbers: Ids, part: slice) -> Tensor:
-        rows, index = flat.new_empty(len(numbers), part.stop - part.start), torch.from_numpy(numbers).to(flat.device)
-        for grid in grids:
-            out = grid.of_rows(rows, part.start)
-            torch.gather(grid.of_whole(flat.expand(len(rows), -1)), 3, grid.index(index), out=out)
+        rows, index = flat.new_empty(len(numbers), self.size), torch.from_numpy(numbers).to(flat.device)
+        for grid in self.grids:
+            torch.gather(grid.of_whole(flat.expand(len(rows), -1)), 3, grid.index(index), out=grid.of_rows(rows))
         return rows
 
     def write(self, flats: Tensor, numbers: Ids, rows: Tensor) -> None:
@@ -132,6 +123,7 @@ class PlaceRows:
         """Return the parameters of these clients' submodels."""
         return self.take(rows)
 
-    def part(self, rows: Ids, start: int, stop: int) -> Tensor:
-        """Return some whole parameters of these clients' submodels."""
-        return self.grids.read_part(self.model, self.numbers[np.searchsorted(self.clients, rows)], start, stop)
+    def parts(self, rows: Ids, columns: Sequence[slice]) -> list[Tensor]:
+        """Return runs of columns of these clients' submodels."""
+        values = self.take(rows)
+        return [values[:, run] for run in columns]

@@ -4,7 +4,7 @@ Rows are zero, or a given first row, until they are written, and unwritten rows 
 table is in a temporary file, so that memory holds only the rows in use.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,8 +32,8 @@ class RowSource(Protocol):
         """Return these clients' rows, which nobody may write to: they may be the table's own memory."""
         ...
 
-    def part(self, rows: Ids, start: int, stop: int) -> Tensor:
-        """Return some columns of these clients' rows, which nobody may write to; one row where all have the same."""
+    def parts(self, rows: Ids, columns: Sequence[slice]) -> list[Tensor]:
+        """Return runs of columns of these clients' rows, which nobody may write to; one row where all have the same."""
         ...
 
 
@@ -140,16 +140,10 @@ class RowTable:
         view = self.run_of(rows)
         return self.take(rows) if view is None else view
 
-    def part(self, rows: Ids, start: int, stop: int) -> Tensor:
-        """Return some columns of these rows, which nobody may write to: a view where the rows are consecutive."""
-        view = self.run_of(rows)
-        if view is not None:
-            return view[:, start:stop]
-        values = self.columns(rows, start, torch.empty(len(rows), stop - start, dtype=self.dtype, device=self.device))
-        unwritten = self._unwritten(rows)
-        if unwritten is not None and self.first is not None:
-            values[unwritten] = self.first[start:stop]
-        return values
+    def parts(self, rows: Ids, columns: Sequence[slice]) -> list[Tensor]:
+        """Return runs of columns of these rows, which nobody may write to: views where the rows are consecutive."""
+        values = self.read(rows)
+        return [values[:, run] for run in columns]
 
     def _read(self, rows: Ids) -> Tensor:
         if self.rows is not None:
@@ -250,17 +244,21 @@ class Overlay:
         """Return the models of these clients, one row each."""
         return self.take(rows)
 
-    def part(self, rows: Ids, start: int, stop: int) -> Tensor:
-        """Return some columns of the models of these clients; one row where none of them are the clients' own."""
-        shared = self.model[start:stop].unsqueeze(0)
-        first, last = torch.searchsorted(self.columns, self.columns.new_tensor([start, stop])).tolist()
+    def parts(self, rows: Ids, columns: Sequence[slice]) -> list[Tensor]:
+        """Return runs of columns of these models; one row where none of the columns are the clients' own."""
+        own = self.own.read(rows)
+        return [self._part(own, run) for run in columns]
+
+    def _part(self, own: Tensor, run: slice) -> Tensor:
+        """Return a run of columns; `own` has the clients' own values of all columns that are theirs."""
+        shared = self.model[run].unsqueeze(0)
+        first, last = torch.searchsorted(self.columns, self.columns.new_tensor([run.start, run.stop])).tolist()
         if first == last:
             return shared
-        own = self.own.part(rows, first, last)
-        if last - first == stop - start:
-            return own
-        values = shared.repeat(len(rows), 1)
-        values[:, self.columns[first:last] - start] = own
+        if last - first == run.stop - run.start:
+            return own[:, first:last]
+        values = shared.repeat(len(own), 1)
+        values[:, self.columns[first:last] - run.start] = own[:, first:last]
         return values
 
 

@@ -57,9 +57,9 @@ def test_golden_submodels_are_read_and_added_parameter_by_parameter(name: str, m
     assert torch.equal(rows, torch.stack([flat[submodels[number].columns] for number in some]))
     starts = PlaceRows(np.array([2, 5, 7]), flat, grids, some)
     assert torch.equal(starts.read(np.array([7, 2])), rows[[2, 0]])
-    bounds = [(grid.own.start, grid.own.stop) for grid in grids.grids]
-    for start, stop in (*bounds, (bounds[0][0], bounds[1][1]), (0, grids.size)):
-        assert torch.equal(starts.part(np.array([7, 2]), start, stop), rows[[2, 0], start:stop])
+    runs = [grid.own for grid in grids.grids]
+    for run, part in zip(runs, starts.parts(np.array([7, 2]), runs), strict=True):
+        assert torch.equal(part, rows[[2, 0], run])
     monkeypatch.setattr("turnout.parameter_grids.WHOLE_BYTES", 2 * 8 * len(flat))  # two rows at a time, then one
     weights, total, expected = np.array([0.5, 0.25, 2.0]), torch.ones_like(flat), torch.ones_like(flat)
     grids.add(total, some, rows, weights)

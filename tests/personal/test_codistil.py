@@ -161,6 +161,19 @@ def test_property_clusters_are_drawn_for_each_public_sample_whichever_others_the
     assert torch.equal(left[2, 1:], predictions[2, 1:])
 
 
+@given(order=st.permutations(range(6)), clusters=st.integers(1, 2), what=st.sampled_from(["clients", "samples"]))
+@settings(max_examples=30)
+def test_property_permuting_clients_permutes_nothing_else(order: list[int], clusters: int, what: Any) -> None:
+    near, far = torch.tensor([0.9, 0.08, 0.02]).double(), torch.tensor([0.1, 0.2, 0.7]).double()
+    shift = 0.01 * torch.arange(6).double()[:, None, None] * torch.tensor([1.0, -1.0, 0.0]).double()
+    predictions = torch.stack([near, far, near, near, far, far])[:, None].expand(-1, 4, -1) + shift
+    here: Any = SimpleNamespace(streams=Streams(0), round=1)
+    rule = Codistil(clusters=clusters, cluster=what)
+    found = rule._targets(here, np.arange(4), predictions)
+    assert torch.allclose(rule._targets(here, np.arange(4), predictions[order]), found[order], rtol=0, atol=1e-12)
+    assert not torch.allclose(found[0], found[1]) or clusters == 1
+
+
 def test_golden_a_client_whose_predictions_are_not_finite_is_left_alone() -> None:
     predictions = torch.tensor([[[0.9, 0.1]], [[torch.nan, 0.5]], [[0.8, 0.2]], [[0.1, 0.9]]], dtype=torch.float64)
     here: Any = SimpleNamespace(streams=Streams(0), round=1)

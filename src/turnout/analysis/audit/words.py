@@ -28,7 +28,10 @@ ADVICE = {
     ),
     "lost updates": "updates are late, lost or rejected; allow more time, or ask for less local work",
     "local work": 'clients that do more local work count more; recipe = "fednova" corrects it',
-    "weighting": "updates are not weighed by data size; aggregation.weighting says how they are",
+    "weighting": (
+        "updates are not weighed by data size; aggregation.weighting says how they are, and a rule that weighs them by "
+        "the clients' losses does so on purpose"
+    ),
     "memory": "stored updates and control variates count again; clients without one carry no weight",
 }
 

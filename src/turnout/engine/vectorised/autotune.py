@@ -52,9 +52,9 @@ def candidates(
     rows: int, row_bytes: int, can_stack: bool, cores: int, threads: int, of_images: bool = False
 ) -> list[Execution]:
     """Return the ways worth trying; those that are never far off come first, in case time runs out."""
-    alone = (
-        [Execution(False, 1, cores, 1), Execution(False, 1, 1, threads)] if cores > 1 else [Execution(False, 1, 1, 1)]
-    )
+    alone = [Execution(False, 1, 1, 1)]  # workers wait for each other's Python where operations are short
+    if cores > 1:
+        alone = [Execution(False, 1, cores, 1), *alone, Execution(False, 1, 1, threads)]
     if of_images:
         alone = [Execution(False, 1, cores, 1, pixels_last=True), *alone]
     stacked: list[Execution] = []

@@ -62,20 +62,24 @@ class Jobs:
         assert table is not None
         return table.read(self._clients_of(owner))
 
-    def parts_of(self, tables: Sequence[RowSource | None], start: int, stop: int) -> Tensor:
-        """Return some columns of each client's row, which nobody may write to; one row where all have the same."""
+    def parts_of(self, tables: Sequence[RowSource | None], columns: Sequence[slice]) -> list[Tensor]:
+        """Return runs of columns of each client's row, which nobody may write to; one row where all have the same."""
         owners = np.unique(self.owner)
-        parts: list[Tensor] = []
+        by_owner: list[list[Tensor]] = []
         for owner in owners:
             table = tables[owner]
             assert table is not None
-            parts.append(table.part(self._clients_of(int(owner)), start, stop))
-        if len(parts) == 1:
-            return parts[0]
-        rows = parts[0].new_empty(len(self), stop - start)
-        for owner, own in zip(owners, parts, strict=True):
-            rows[torch.from_numpy(np.flatnonzero(self.owner == owner))] = own
-        return rows
+            by_owner.append(table.parts(self._clients_of(int(owner)), columns))
+        if len(by_owner) == 1:
+            return by_owner[0]
+        places = [torch.from_numpy(np.flatnonzero(self.owner == owner)) for owner in owners]
+        found = []
+        for parts in zip(*by_owner, strict=True):
+            rows = parts[0].new_empty(len(self), parts[0].shape[1])
+            for where, own in zip(places, parts, strict=True):
+                rows[where] = own
+            found.append(rows)
+        return found
 
     def _clients_of(self, owner: int) -> Ids:
         places: Ids = self.place[self.owner == owner]

@@ -278,7 +278,7 @@ def _buffers(program: Program, layout: Layout, jobs: Jobs) -> list[Tensor]:
 def _starts(layout: Layout, jobs: Jobs) -> list[Tensor]:
     """Return the parameters each row starts from, per slot; a single row in front where all start from the same."""
     starts = [request.starts for request in jobs.requests]
-    parts = [jobs.parts_of(starts, slot.start, slot.stop) for slot in layout.slots]
+    parts = jobs.parts_of(starts, [slice(slot.start, slot.stop) for slot in layout.slots])
     return [part.reshape(-1, *slot.stored_shape) for part, slot in zip(parts, layout.slots, strict=True)]
 
 
