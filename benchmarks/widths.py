@@ -91,6 +91,7 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=11, help="rounds of each rate")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     given = parser.parse_args()
+    torch.set_num_threads(1)  # also outside the engine, as in a study: threads that wait count as processor time
     figures: dict[str, Any] = {}
     for name in ("W1", "W2"):
         task = with_hidden_units(name)
