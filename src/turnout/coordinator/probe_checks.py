@@ -57,7 +57,7 @@ def _numbers(said: Any, count: int) -> Floats:
 
 
 def _samples(answer: Any) -> int:
-    said = getattr(answer, "samples", 0)
+    said: Any = answer.samples if isinstance(answer, Probed | Scored) else 0
     return said if isinstance(said, int) and 0 <= said <= MOST_EXAMPLES else 0
 
 

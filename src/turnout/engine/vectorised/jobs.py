@@ -1,6 +1,6 @@
 """Rows to train: clients of one or several runs, in the order that wastes least, and where blocks of them end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,41 +49,32 @@ class Jobs:
 
     def rows_of(self, tables: Sequence[RowSource | None]) -> Tensor:
         """Return each client's row in the table of its request; nobody may write to them. One table per request."""
-        owners = np.unique(self.owner)
-        parts = [self._rows_of(int(owner), tables[owner]) for owner in owners]
-        if len(parts) == 1:
-            return parts[0]
-        rows = parts[0].new_empty(len(self), parts[0].shape[1])
-        for owner, own in zip(owners, parts, strict=True):
-            rows[torch.from_numpy(np.flatnonzero(self.owner == owner))] = own
-        return rows
+        return self._of_clients(tables, lambda table, clients: [table.read(clients)])[0]
 
-    def _rows_of(self, owner: int, table: RowSource | None) -> Tensor:
-        assert table is not None
-        return table.read(self._clients_of(owner))
-
-    def parts_of(self, tables: Sequence[RowSource | None], columns: Sequence[slice]) -> list[Tensor]:
+    def parts_of(self, tables: Sequence[RowSource | None], columns: Sequence[slice]) -> Sequence[Tensor]:
         """Return runs of columns of each client's row, which nobody may write to; one row where all have the same."""
+        return self._of_clients(tables, lambda table, clients: table.parts(clients, columns))
+
+    def _of_clients(
+        self, tables: Sequence[RowSource | None], read: Callable[[RowSource, Ids], Sequence[Tensor]]
+    ) -> Sequence[Tensor]:
+        """Return what is read for each client from the table of its request, in the order of the rows."""
         owners = np.unique(self.owner)
-        by_owner: list[list[Tensor]] = []
+        by_owner: list[Sequence[Tensor]] = []
         for owner in owners:
-            table = tables[owner]
+            table, places = tables[owner], self.place[self.owner == owner]
             assert table is not None
-            by_owner.append(table.parts(self._clients_of(int(owner)), columns))
+            by_owner.append(read(table, self.requests[owner].clients[places]))
         if len(by_owner) == 1:
             return by_owner[0]
-        places = [torch.from_numpy(np.flatnonzero(self.owner == owner)) for owner in owners]
+        where = [torch.from_numpy(np.flatnonzero(self.owner == owner)) for owner in owners]
         found = []
         for parts in zip(*by_owner, strict=True):
             rows = parts[0].new_empty(len(self), parts[0].shape[1])
-            for where, own in zip(places, parts, strict=True):
-                rows[where] = own
+            for mine, part in zip(where, parts, strict=True):
+                rows[mine] = part
             found.append(rows)
         return found
-
-    def _clients_of(self, owner: int) -> Ids:
-        places: Ids = self.place[self.owner == owner]
-        return self.requests[owner].clients[places]
 
     def take(self, rows: Ids) -> "Jobs":
         """Return some of the rows."""
