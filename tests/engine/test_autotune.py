@@ -73,3 +73,9 @@ def test_contract_threads_are_as_the_environment_says() -> None:
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.split()[0] == "True"
         assert said != "1" or done.stdout.split()[1] == "1"
+
+
+def test_contract_a_module_that_cannot_be_stacked_is_tried_on_one_worker_with_one_thread() -> None:
+    for cores in (1, 2, 8):
+        assert Execution(False, 1, 1, 1) in candidates(100, 4 * MIB, False, cores, cores)
+        assert Execution(False, 1, cores, 1) in candidates(100, 4 * MIB, False, cores, cores)

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.engine_requests import answered, offset_of, request
+from tests.support.optional import present
 from tests.support.tasks import wide_task
 from turnout.engine import Sequential, Vectorised
 from turnout.engine.vectorised.lazy_first_layer import FirstLayer, mixes, pays
 from turnout.engine.vectorised.scratch import Scratch
 from turnout.local import SGD
 from turnout.requests import Fit
-from turnout.row_table import Overlay, RowTable
+from turnout.row_table import Overlay, RowTable, TableExcerpt
 
 LOCALS = {
     "plain": SGD(lr=0.1, batch_size=4, steps=5),
@@ -151,6 +152,7 @@ STARTS: dict[str, tuple[dict[str, Any], SGD]] = {
     "changes and ends": ({"coefficients": None, "wants_ends": True}, LOCALS["rolling"]),
     "the first layer is private": ({"coefficients": None, "wants_ends": True, "private": True}, LOCALS["plain"]),
     "the last layer is frozen": ({"frozen": True, "wants_ends": True}, LOCALS["plain"]),
+    "sums and ends": ({"coefficients": np.linspace(0.1, 0.3, 6), "wants_ends": True}, LOCALS["plain"]),
 }
 
 
@@ -191,7 +193,32 @@ def test_engine_starts_and_ends_are_those_of_writing_at_every_step(
         if asked().coefficients is None:
             assert torch.allclose(mine.delta, other.delta, rtol=1e-11, atol=1e-12)
         else:
-            assert not mine.reduced.any()
+            assert torch.allclose(mine.reduced, other.reduced, rtol=1e-11, atol=1e-12)
+            assert mine.reduced.any() == (name == "sums and ends")
+
+
+def test_engine_a_frozen_first_layer_does_not_move() -> None:
+    task = wide_task()
+    first, *others = (slot.name for slot in task.layout.slots)
+    asked = replace(request(task, None, LOCALS["plain"]), frozen=(first,), wants_ends=(first, *others))
+    for engine in (Vectorised("cpu", block=4), Sequential()):
+        moved = present(answered(engine, task, asked).delta).abs().amax(0)
+        assert [bool(moved[slot.start : slot.stop].any()) for slot in task.layout.slots] == [
+            False,
+            *[True] * len(others),
+        ]
+
+
+def test_golden_an_overlay_is_read_in_runs_of_columns() -> None:
+    model, own = torch.arange(6.0), TableExcerpt(np.array([3, 8]), torch.tensor([[10.0, 11.0], [20.0, 21.0]]))
+    overlay, clients = Overlay(model, torch.tensor([2, 4]), own), np.array([3, 8])
+    runs = [slice(0, 2), slice(2, 3), slice(2, 5), slice(4, 6)]
+    whole = overlay.take(clients)
+    assert whole.tolist() == [[0, 1, 10, 3, 11, 5], [0, 1, 20, 3, 21, 5]]
+    shared, *parts = overlay.parts(clients, runs)
+    assert shared.tolist() == [[0, 1]]  # one row, which all have
+    for run, part in zip(runs[1:], parts, strict=True):
+        assert torch.equal(part, whole[:, run])
 
 
 @pytest.mark.parametrize("block", [1, 100])

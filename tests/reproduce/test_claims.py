@@ -24,6 +24,7 @@ from turnout.reproduce.claims import (
     our_own,
     value_text,
 )
+from turnout.reproduce.shipped import shipped
 
 SAID = Statement(id="a", text="a claim", paper="1")
 CLEAR = np.array([1.0, 1.1, 0.9, 1.05, 0.95])
@@ -237,3 +238,12 @@ def test_golden_intervals_as_text() -> None:
     assert interval_text(0.004, 1.2) == "0.004 to 1.200"  # not 0.00, which would be the threshold
     assert interval_text(0.996, 1.9, 1.0) == "0.996 to 1.900"
     assert interval_text(0.0, 1.2) == "0.00 to 1.20"
+
+
+def test_contract_seeds_begin_after_those_that_a_cap_was_chosen_with() -> None:
+    studies = {name: next(iter(study.studies("small").values())) for name, study in shipped().items()}
+    for name, study in studies.items():
+        about = shipped()[name].about
+        assert min(study.all_seeds) == about.first_seed, name
+    assert min(studies["maxfl"].all_seeds) == 300
+    assert min(studies["safari-table1"].all_seeds) == 100
